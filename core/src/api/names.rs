@@ -1,0 +1,66 @@
+//! Every name that winpool reads or writes on a cluster, in one place.
+
+/// API group of [`WindowsPool`](super::WindowsPool) and prefix of winpool's own labels and annotations.
+pub const GROUP: &str = "winpool.dev";
+/// Field manager of every write.
+pub const FIELD_MANAGER: &str = "winpool";
+
+/// Operating system label; the kubelet sets it again on every status sync.
+pub const OS: &str = "kubernetes.io/os";
+/// Architecture label, set by the kubelet like [`OS`].
+pub const ARCH: &str = "kubernetes.io/arch";
+/// `10.0.<build>`. The kubelet writes it when it registers the node and never repairs it while it runs.
+pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
+/// Value of [`OS`] on Windows nodes.
+pub const WINDOWS: &str = "windows";
+
+/// On nodes: the pool whose marks the node carries. On RuntimeClasses: the pool that owns the class.
+pub const POOL: &str = "winpool.dev/pool";
+/// Annotation on nodes: what winpool added, see [`Applied`](crate::plan::Applied).
+pub const APPLIED: &str = "winpool.dev/applied";
+/// Annotation on nodes: `"true"` means that winpool neither adds nor removes anything.
+pub const IGNORE: &str = "winpool.dev/ignore";
+/// Label on RuntimeClasses that winpool created.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Condition types of a WindowsPool.
+pub mod condition {
+    /// Everything that winpool can do for this pool is done.
+    pub const READY: &str = "Ready";
+    /// Every selected node carries the right `node.kubernetes.io/windows-build`.
+    pub const NODES_LABELED: &str = "NodesLabeled";
+    /// Every selected node carries its taints.
+    pub const TAINTS_APPLIED: &str = "TaintsApplied";
+    /// Every RuntimeClass of the pool exists and is right.
+    pub const RUNTIME_CLASSES_APPLIED: &str = "RuntimeClassesApplied";
+    /// All condition types, in the order in which they are written.
+    pub const ALL: [&str; 4] = [READY, NODES_LABELED, TAINTS_APPLIED, RUNTIME_CLASSES_APPLIED];
+}
+
+/// Reasons in conditions, problems and Events.
+pub mod reason {
+    /// The condition holds: nothing is left to do.
+    pub const DONE: &str = "Done";
+    /// Work is under way.
+    pub const IN_PROGRESS: &str = "InProgress";
+    /// `mode: DryRun`: what would change is reported, nothing is written.
+    pub const DRY_RUN: &str = "DryRun";
+    /// The spec is not valid; nothing is written until it is.
+    pub const INVALID_SPEC: &str = "InvalidSpec";
+    /// A node reports no build that can be read.
+    pub const BUILD_UNKNOWN: &str = "BuildUnknown";
+    /// A build has no name in this release nor in `spec.builds`.
+    pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
+    /// The API server, or a policy in it, refuses a write.
+    pub const ADMISSION_DENIED: &str = "AdmissionDenied";
+    /// A taint of the same key and effect with another value is on a node and is left alone.
+    pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
+    /// A RuntimeClass of that name exists and is not winpool's.
+    pub const CLASS_CONFLICT: &str = "ClassConflict";
+    /// The name that a RuntimeClass would get is no valid object name.
+    pub const CLASS_NAME_INVALID: &str = "ClassNameInvalid";
+    /// A node or RuntimeClass would be changed if the pool's mode were Enforce.
+    pub const WOULD_CHANGE: &str = "WouldChange";
+    /// Event: something that the pool wants was written.
+    pub const APPLIED: &str = "Applied";
+}

@@ -1,0 +1,149 @@
+//! What winpool reports in `WindowsPool.status`. Its size never grows with the number of nodes.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What winpool sees and did. Written by winpool alone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WindowsPoolStatus {
+    /// The `metadata.generation` that this status was computed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many nodes there are, by state.
+    #[serde(default)]
+    pub nodes: NodeCounts,
+    /// Every taint that this pool ever put on a node, as `key=value:effect`. A taint that winpool added is taken off
+    /// again only if it is listed here or in the spec of a pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub taints: Vec<String>,
+    /// The Windows builds of the pool's nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub builds: Vec<BuildStatus>,
+    /// The pool's RuntimeClasses, discovered and declared ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub runtime_classes: Vec<RuntimeClassStatus>,
+    /// What needs attention, at most ten entries; never one entry per node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub problems: Vec<Problem>,
+    /// `Ready`, `NodesLabeled`, `TaintsApplied` and `RuntimeClassesApplied`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Numbers of nodes. `selected` = `converged` + `pending` + `blocked` + `ignored`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCounts {
+    /// Nodes that belong to this pool.
+    #[serde(default)]
+    pub selected: i64,
+    /// Nodes that are as they should be.
+    #[serde(default)]
+    pub converged: i64,
+    /// Nodes that winpool has yet to change. With `mode: DryRun`: nodes that would be changed.
+    #[serde(default)]
+    pub pending: i64,
+    /// Nodes that winpool cannot make right: the build is not known, or the API server refuses the change.
+    #[serde(default)]
+    pub blocked: i64,
+    /// Nodes with the annotation `winpool.dev/ignore: "true"`.
+    #[serde(default)]
+    pub ignored: i64,
+}
+
+/// One Windows build among the pool's nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BuildStatus {
+    /// The build, as in the label `node.kubernetes.io/windows-build`.
+    pub build: String,
+    /// The product of that build, such as `Windows Server 2022`; absent when the build is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub product: Option<String>,
+    /// Number of nodes with this build.
+    pub nodes: i64,
+    /// The discovered RuntimeClass of this build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_class: Option<String>,
+    /// The revisions (the fourth part of the version, raised by each cumulative update) among those nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revisions: Option<Revisions>,
+}
+
+/// Update levels of the nodes of one build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Revisions {
+    /// Lowest revision.
+    pub oldest: i64,
+    /// Highest revision.
+    pub newest: i64,
+    /// Number of different revisions.
+    pub distinct: i64,
+}
+
+/// One RuntimeClass of the pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeClassStatus {
+    /// Name of the RuntimeClass.
+    pub name: String,
+    /// The build that it selects.
+    pub build: String,
+    /// The handler that it names.
+    pub handler: String,
+    /// `Applied`, `Satisfied`, `Conflict` or `Pending`.
+    pub state: ClassState,
+    /// Number of the pool's nodes with that build.
+    pub nodes: i64,
+}
+
+/// State of a RuntimeClass.
+///
+/// - `Applied`: winpool made it and it is right.
+/// - `Satisfied`: it belongs to someone else and does what the pool needs.
+/// - `Conflict`: it belongs to someone else, or cannot be changed, and does not do what the pool needs; see `problems`.
+/// - `Pending`: it is yet to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ClassState {
+    /// winpool made it and it is right.
+    Applied,
+    /// It belongs to someone else and does what the pool needs.
+    Satisfied,
+    /// It belongs to someone else, or cannot be changed, and does not do what the pool needs.
+    Conflict,
+    /// It is yet to be written.
+    Pending,
+}
+
+impl ClassState {
+    /// The name in status and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "Applied",
+            Self::Satisfied => "Satisfied",
+            Self::Conflict => "Conflict",
+            Self::Pending => "Pending",
+        }
+    }
+}
+
+/// Something that needs attention.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// A word for programs, such as `AdmissionDenied`.
+    pub reason: String,
+    /// The object, such as `Node/win-1` or `RuntimeClass/windows-2019`; one example where several are affected.
+    pub object: String,
+    /// What is wrong and what to do.
+    pub message: String,
+}

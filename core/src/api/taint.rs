@@ -1,0 +1,124 @@
+//! A taint, as Kubernetes counts it: unique by key and effect.
+
+use std::{fmt, str::FromStr};
+
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A taint on a Node. Kubernetes identifies it by key and effect: two taints that differ only in their value cannot
+/// stand on one node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
+#[cfg_attr(test, x_kube(cel))]
+#[x_kube(
+    validation = Rule::new("self.key.indexOf('/') <= 253 && self.key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')")
+        .message("key must be a qualified name such as os or node.kubernetes.io/os"),
+    validation = Rule::new("!has(self.value) || self.value.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$')")
+        .message("value must be a label value: at most 63 letters, digits, '-', '_' or '.', such as windows"),
+    validation = Rule::new("self.effect in ['NoSchedule', 'PreferNoSchedule']")
+        .message("effect must be NoSchedule or PreferNoSchedule; NoExecute is not offered because it would evict running pods"),
+    validation = Rule::new("!(self.key in ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable', 'node.kubernetes.io/unschedulable', 'node.kubernetes.io/memory-pressure', 'node.kubernetes.io/disk-pressure', 'node.kubernetes.io/pid-pressure', 'node.kubernetes.io/network-unavailable', 'node.kubernetes.io/out-of-service', 'ToBeDeletedByClusterAutoscaler', 'DeletionCandidateOfClusterAutoscaler']) && !self.key.startsWith('node.cloudprovider.kubernetes.io/') && !self.key.startsWith('karpenter.sh/')")
+        .message("key belongs to Kubernetes or to an autoscaler; choose a key of your own such as os"),
+)]
+pub struct Taint {
+    /// Key, such as `os` or `node.kubernetes.io/os`. Keys that Kubernetes or an autoscaler writes are refused.
+    #[schemars(length(min = 1, max = 317))]
+    pub key: String,
+    /// Value, such as `windows`. Case matters. Empty when omitted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub value: String,
+    /// `NoSchedule` or `PreferNoSchedule`. `NoExecute` is refused because it would evict running pods.
+    #[schemars(length(max = 32))]
+    pub effect: String,
+}
+
+/// Keys that are never winpool's to write or to remove.
+const FOREIGN_KEYS: [&str; 10] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/unschedulable",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/pid-pressure",
+    "node.kubernetes.io/network-unavailable",
+    "node.kubernetes.io/out-of-service",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+];
+const FOREIGN_PREFIXES: [&str; 2] = ["node.cloudprovider.kubernetes.io/", "karpenter.sh/"];
+
+impl Taint {
+    /// `os=windows:NoSchedule`, the spelling of the Kubernetes documentation.
+    #[must_use]
+    pub fn os_windows() -> Self {
+        Self::new("os", "windows", "NoSchedule")
+    }
+
+    /// A taint of these three parts, unchecked.
+    #[must_use]
+    pub fn new(key: &str, value: &str, effect: &str) -> Self {
+        Self { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
+    }
+
+    /// Whether both cannot stand on one node: same key and effect, whatever the value.
+    #[must_use]
+    pub fn same_identity(&self, other: &Self) -> bool {
+        self.key == other.key && self.effect == other.effect
+    }
+
+    /// Whether the key belongs to Kubernetes, a cloud provider or an autoscaler.
+    #[must_use]
+    pub fn has_foreign_key(&self) -> bool {
+        FOREIGN_KEYS.contains(&self.key.as_str()) || FOREIGN_PREFIXES.iter().any(|prefix| self.key.starts_with(prefix))
+    }
+}
+
+impl fmt::Display for Taint {
+    /// `key=value:effect`, and `key:effect` without a value, as kubectl writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, effect } = self;
+        if value.is_empty() { write!(f, "{key}:{effect}") } else { write!(f, "{key}={value}:{effect}") }
+    }
+}
+
+/// The text is not `key=value:effect` or `key:effect`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is not a taint; write key=value:effect, such as os=windows:NoSchedule")]
+pub struct ParseTaintError(String);
+
+impl FromStr for Taint {
+    type Err = ParseTaintError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseTaintError(text.to_owned());
+        let (identity, effect) = text.rsplit_once(':').ok_or_else(error)?;
+        let (key, value) = identity.split_once('=').unwrap_or((identity, ""));
+        if key.is_empty() || effect.is_empty() {
+            return Err(error());
+        }
+        Ok(Self::new(key, value, effect))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_round_trips() {
+        for text in ["os=windows:NoSchedule", "node.kubernetes.io/os=Windows:PreferNoSchedule", "windows:NoSchedule"] {
+            assert_eq!(text.parse::<Taint>().unwrap().to_string(), text);
+        }
+        for text in ["", "os", "os=windows", ":NoSchedule", "os:"] {
+            assert!(text.parse::<Taint>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn value_is_no_part_of_the_identity() {
+        let taint = Taint::os_windows();
+        assert!(taint.same_identity(&Taint::new("os", "Windows", "NoSchedule")));
+        assert!(!taint.same_identity(&Taint::new("os", "windows", "NoExecute")));
+    }
+}

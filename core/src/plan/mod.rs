@@ -1,0 +1,20 @@
+//! What should be: for each Node and RuntimeClass, what to change and why. A plan that is empty sends nothing.
+
+mod labels;
+mod node;
+mod patch;
+mod pools;
+mod quantity;
+mod runtime_class;
+mod status;
+mod taints;
+
+pub use labels::{LabelPair, Labels};
+pub use node::{LabelChange, Node, NodePlan, Standing, State, assess, assess_as};
+pub use patch::{FieldChange, node_patch, runtime_class_patch, status_patch};
+pub use pools::{Entry, InvalidPool, Policy, Pool, WantedTaints};
+pub use runtime_class::{
+    ClassAction, ClassesPlan, DesiredClass, PlannedClass, Seen, describe, plan_class, plan_classes,
+};
+pub use status::{Observation, ever_applied, invalid_status, number, status};
+pub use taints::{Applied, TaintChange, TaintList};

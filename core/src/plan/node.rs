@@ -1,0 +1,271 @@
+//! What a node should be.
+
+use std::sync::Arc;
+
+use crate::{
+    api::{Mode, Taint, names},
+    windows::{Build, KernelVersion},
+};
+
+use super::{
+    Applied, Entry, Labels, Policy, Pool, TaintChange, TaintList,
+    taints::{self, guards},
+};
+
+/// What winpool reads of a node, as the API server sent it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `metadata.labels`.
+    pub labels: Labels,
+    /// Whether `metadata.annotations` is there at all: a JSON Patch cannot add a key to an absent map.
+    pub has_annotations: bool,
+    /// The annotation `winpool.dev/applied`.
+    pub applied: Option<Box<str>>,
+    /// The annotation `winpool.dev/ignore`.
+    pub ignore: Option<Box<str>>,
+    /// `spec.taints`.
+    pub taints: Arc<TaintList>,
+    /// `status.nodeInfo.kernelVersion`.
+    pub kernel_version: Option<Arc<str>>,
+    /// `status.nodeInfo.operatingSystem`.
+    pub operating_system: Option<Arc<str>>,
+}
+
+impl Node {
+    /// The Windows version that the node reports, or else the build of a well-formed `windows-build` label.
+    #[must_use]
+    pub fn windows_version(&self) -> Option<KernelVersion> {
+        let reported = self.kernel_version.as_deref().and_then(|text| text.parse().ok());
+        reported.or_else(|| {
+            let build = self.labels.get(names::WINDOWS_BUILD)?.parse().ok()?;
+            Some(KernelVersion { build, revision: None })
+        })
+    }
+
+    fn is_ignored(&self) -> bool {
+        self.ignore.as_deref() == Some("true")
+    }
+
+    /// A node that was re-imaged may keep its old label until its kubelet reports: no write on such a contradiction.
+    fn reports_another_system(&self) -> bool {
+        self.operating_system.as_deref().is_some_and(|os| !os.is_empty() && os != names::WINDOWS)
+    }
+}
+
+/// A label to set, or to remove when `to` is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelChange {
+    /// The label's key.
+    pub key: &'static str,
+    /// The value that the node has.
+    pub from: Option<String>,
+    /// The value that it should have.
+    pub to: Option<String>,
+}
+
+/// The changes that make a node right; they travel in one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePlan {
+    /// `node.kubernetes.io/windows-build`.
+    pub windows_build: Option<LabelChange>,
+    /// The taint list.
+    pub taints: Option<TaintChange>,
+    /// The label `winpool.dev/pool`.
+    pub pool: Option<LabelChange>,
+    /// The annotation `winpool.dev/applied`: the value to write, or `Some(None)` to remove it.
+    pub applied: Option<Option<String>>,
+}
+
+impl NodePlan {
+    /// Whether the node is right as it is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The label, and everything else: what can still be sent when the other part is refused.
+    #[must_use]
+    pub fn parts(&self) -> [Self; 2] {
+        let label = Self { windows_build: self.windows_build.clone(), ..Self::default() };
+        let rest = Self { windows_build: None, ..self.clone() };
+        [label, rest]
+    }
+}
+
+/// State of a node, as status and metrics count it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// Right as it is.
+    Converged,
+    /// About to be changed.
+    Pending,
+    /// Cannot be made right.
+    Blocked,
+    /// Hands off, by annotation.
+    Ignored,
+}
+
+impl State {
+    /// All states.
+    pub const ALL: [Self; 4] = [Self::Converged, Self::Pending, Self::Blocked, Self::Ignored];
+
+    /// The name in status and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Converged => "converged",
+            Self::Pending => "pending",
+            Self::Blocked => "blocked",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
+/// How a node stands under a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The pool that the node belongs to, if any.
+    pub pool: Option<String>,
+    /// Its Windows version, as far as it can be told.
+    pub version: Option<KernelVersion>,
+    /// Whether the node asks to be left alone.
+    pub ignored: bool,
+    /// Taints on it that keep pods off and that its pool's RuntimeClasses have to tolerate besides the pool's own.
+    pub tolerate: Vec<Taint>,
+    /// Taints on it that stand where a wanted one would, with another value.
+    pub differing: Vec<Taint>,
+    /// What to change.
+    pub plan: NodePlan,
+}
+
+impl Standing {
+    /// The state that follows, but for refusals by the API server, which only the writer knows.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match self {
+            Self { ignored: true, .. } => State::Ignored,
+            Self { version: None, .. } => State::Blocked,
+            Self { plan, .. } if plan.is_empty() => State::Converged,
+            _ => State::Pending,
+        }
+    }
+}
+
+/// How `node` stands under `policy`, and what has to change.
+#[must_use]
+pub fn assess(node: &Node, policy: &Policy) -> Standing {
+    if node.reports_another_system() {
+        return Standing::default();
+    }
+    match policy.owner(&node.labels) {
+        Some(Entry { pool, ready: true }) => assess_as(node, Some(pool), policy),
+        Some(Entry { ready: false, .. }) => Standing::default(),
+        None => assess_as(node, None, policy),
+    }
+}
+
+/// How `node` would stand if it belonged to `pool`: the preview of a pool in dry run.
+#[must_use]
+pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy) -> Standing {
+    let version = node.windows_version();
+    let mut standing =
+        Standing { pool: pool.map(|p| p.name.clone()), version, ignored: node.is_ignored(), ..Standing::default() };
+    if let Some(pool) = pool {
+        standing.tolerate = to_tolerate(node, pool, policy);
+    }
+    if standing.ignored {
+        return standing;
+    }
+    let marks = Marks::of(node);
+    if marks.belong_to_a_suspended_pool(policy) {
+        return standing;
+    }
+    // Marks are taken off only on evidence: a live pool that no longer wants them, or another pool that owns the node.
+    if pool.is_none() && !marks.belong_to_a_live_pool(policy) {
+        return standing;
+    }
+    let taints = taints::plan(&node.taints, marks.applied.as_ref(), pool, policy);
+    standing.differing = taints.differing;
+    standing.plan.windows_build = pool.and(version).and_then(|version| build_label(node, version.build));
+    let wanted = pool.and_then(|pool| {
+        let wrote = standing.plan.windows_build.is_some() || !taints.owned.is_empty();
+        (wrote || marks.are_there()).then(|| Applied {
+            pool: pool.name.clone(),
+            taints: taints.owned.iter().map(ToString::to_string).collect(),
+        })
+    });
+    standing.plan.taints = taints.change;
+    standing.plan.pool = marks.label_change(wanted.as_ref());
+    standing.plan.applied = marks.annotation_change(wanted.as_ref());
+    standing
+}
+
+fn build_label(node: &Node, build: Build) -> Option<LabelChange> {
+    let from = node.labels.get(names::WINDOWS_BUILD);
+    let to = build.to_string();
+    (from != Some(&to)).then(|| LabelChange { key: names::WINDOWS_BUILD, from: from.map(str::to_owned), to: Some(to) })
+}
+
+/// Windows taints in any spelling, values that stand in the way of a wanted taint, and taints that winpool put there
+/// under an older spec.
+fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
+    let wanted = pool.wanted_taints();
+    let concerns =
+        |taint: &&Taint| guards(taint) || policy.may_remove(taint) || wanted.iter().any(|w| w.same_identity(taint));
+    let mut found: Vec<_> = node
+        .taints
+        .taints()
+        .iter()
+        .filter(concerns)
+        .filter(|taint| !wanted.contains(taint) && !pool.retired_taints.contains(taint) && !taint.has_foreign_key())
+        .cloned()
+        .collect();
+    found.sort();
+    found
+}
+
+/// What winpool wrote on a node besides taints and `windows-build`.
+struct Marks<'n> {
+    label: Option<&'n str>,
+    annotation: Option<&'n str>,
+    applied: Option<Applied>,
+}
+
+impl<'n> Marks<'n> {
+    fn of(node: &'n Node) -> Self {
+        let annotation = node.applied.as_deref();
+        Self { label: node.labels.get(names::POOL), annotation, applied: annotation.and_then(Applied::parse) }
+    }
+
+    fn are_there(&self) -> bool {
+        self.label.is_some() || self.annotation.is_some()
+    }
+
+    fn pool(&self) -> Option<&str> {
+        self.applied.as_ref().map(|applied| applied.pool.as_str()).or(self.label)
+    }
+
+    fn belong_to_a_live_pool(&self, policy: &Policy) -> bool {
+        self.pool().and_then(|name| policy.pool(name)).is_some_and(|pool| pool.mode == Mode::Enforce)
+    }
+
+    fn belong_to_a_suspended_pool(&self, policy: &Policy) -> bool {
+        self.pool().is_some_and(|name| policy.is_suspended(name))
+    }
+
+    fn label_change(&self, wanted: Option<&Applied>) -> Option<LabelChange> {
+        let to = wanted.map(|applied| applied.pool.as_str());
+        (self.label != to).then(|| LabelChange {
+            key: names::POOL,
+            from: self.label.map(str::to_owned),
+            to: to.map(str::to_owned),
+        })
+    }
+
+    fn annotation_change(&self, wanted: Option<&Applied>) -> Option<Option<String>> {
+        if self.applied.as_ref() == wanted && (wanted.is_some() || self.annotation.is_none()) {
+            return None;
+        }
+        Some(wanted.map(Applied::to_annotation))
+    }
+}

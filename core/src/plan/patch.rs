@@ -1,0 +1,118 @@
+//! Plans as guarded JSON Patches.
+//!
+//! `spec.taints` is a list without merge keys: whoever sends it, sends all of it. So each patch first *tests* everything
+//! it was computed from, and a concurrent writer makes it fail instead of losing that writer's taint. The tests leave
+//! out `metadata.resourceVersion`, which every heartbeat changes.
+
+use json_patch::{
+    AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
+};
+use serde_json::{Value, json};
+
+use crate::api::{WindowsPoolStatus, names};
+
+use super::{LabelChange, Node, NodePlan, Policy};
+
+/// The request that carries `plan` to the node with this uid.
+#[must_use]
+pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> Patch {
+    let mut patch = Operations::default();
+    patch.test(&["metadata", "uid"], json!(uid));
+    patch.test(&["spec", "taints"], node.taints.to_json());
+    if let Some(version) = &node.kernel_version {
+        patch.test(&["status", "nodeInfo", "kernelVersion"], json!(version.as_ref()));
+    }
+    let own = [names::OS, names::WINDOWS_BUILD, names::POOL];
+    for key in own.into_iter().chain(policy.selector_keys().filter(|key| !own.contains(key))) {
+        patch.test(&["metadata", "labels", key], json!(node.labels.get(key)));
+    }
+    if node.has_annotations {
+        patch.test(&["metadata", "annotations", names::APPLIED], json!(node.applied));
+        patch.test(&["metadata", "annotations", names::IGNORE], json!(node.ignore));
+    } else {
+        patch.test(&["metadata", "annotations"], Value::Null);
+    }
+
+    for LabelChange { key, from, to } in plan.windows_build.iter().chain(&plan.pool) {
+        match to {
+            Some(value) => patch.add(&["metadata", "labels", key], json!(value)),
+            None if from.is_some() => patch.remove(&["metadata", "labels", key]),
+            None => {}
+        }
+    }
+    if let Some(change) = &plan.taints {
+        patch.add(&["spec", "taints"], Value::Array(change.to.clone()));
+    }
+    match &plan.applied {
+        Some(Some(value)) => {
+            if !node.has_annotations {
+                patch.add(&["metadata", "annotations"], json!({}));
+            }
+            patch.add(&["metadata", "annotations", names::APPLIED], json!(value));
+        }
+        Some(None) => patch.remove(&["metadata", "annotations", names::APPLIED]),
+        None => {}
+    }
+    Patch(patch.0)
+}
+
+/// One field of an object: where it is, what it is, what it should be. `null` stands for absent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldChange {
+    /// Path from the object's root.
+    pub path: Vec<&'static str>,
+    /// The value that was read.
+    pub from: Value,
+    /// The value to write.
+    pub to: Value,
+}
+
+/// The request that writes `changes` to a RuntimeClass, only if it is still the object that was read.
+///
+/// A *replaced* resourceVersion, unlike a tested one, makes the server answer a stale one with 409 Conflict.
+#[must_use]
+pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldChange]) -> Patch {
+    let mut patch = Operations::default();
+    patch.test(&["metadata", "uid"], json!(uid));
+    patch.replace(&["metadata", "resourceVersion"], json!(resource_version));
+    for FieldChange { path, to, .. } in changes {
+        if to.is_null() { patch.remove(path) } else { patch.add(path, to.clone()) }
+    }
+    Patch(patch.0)
+}
+
+/// The request that replaces the status of the pool with this uid: winpool is the only writer of it.
+#[must_use]
+pub fn status_patch(uid: &str, status: &WindowsPoolStatus) -> Patch {
+    let mut patch = Operations::default();
+    patch.test(&["metadata", "uid"], json!(uid));
+    patch.add(&["status"], json!(status));
+    Patch(patch.0)
+}
+
+/// Builds a patch, one operation after the other.
+#[derive(Default)]
+struct Operations(Vec<PatchOperation>);
+
+impl Operations {
+    fn test(&mut self, path: &[&str], value: Value) {
+        self.0.push(PatchOperation::Test(TestOperation { path: pointer(path), value }));
+    }
+
+    /// Adds the member, or replaces it where it is there.
+    fn add(&mut self, path: &[&str], value: Value) {
+        self.0.push(PatchOperation::Add(AddOperation { path: pointer(path), value }));
+    }
+
+    fn replace(&mut self, path: &[&str], value: Value) {
+        self.0.push(PatchOperation::Replace(ReplaceOperation { path: pointer(path), value }));
+    }
+
+    fn remove(&mut self, path: &[&str]) {
+        self.0.push(PatchOperation::Remove(RemoveOperation { path: pointer(path) }));
+    }
+}
+
+fn pointer(path: &[&str]) -> PointerBuf {
+    PointerBuf::from_tokens(path.iter().copied())
+}

@@ -1,0 +1,234 @@
+//! Pools as the plan uses them: validated, typed, in the order in which they win.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::jiff::Timestamp;
+use thiserror::Error;
+
+use crate::{
+    api::{
+        Mode, RuntimeClassSpec, Taint, WindowsPool, names,
+        validation::{Violation, violations},
+    },
+    windows::{Build, product},
+};
+
+use super::Labels;
+
+/// The taints that a pool wants on its nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedTaints {
+    /// `taints` omitted: any known Windows taint will do; `os=windows:NoSchedule` on nodes without one.
+    Guard,
+    /// Exactly these.
+    Exactly(Vec<Taint>),
+}
+
+/// A valid pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.creationTimestamp`: the oldest pool wins.
+    pub created: Option<Timestamp>,
+    /// `spec.mode`.
+    pub mode: Mode,
+    /// `spec.nodeSelector`, without the operating system.
+    pub node_selector: BTreeMap<String, String>,
+    /// `spec.taints`.
+    pub taints: WantedTaints,
+    /// `spec.retiredTaints`.
+    pub retired_taints: Vec<Taint>,
+    /// `status.taints`: every taint that this pool ever put on a node.
+    pub ever_applied: Vec<Taint>,
+    /// `spec.discoverRuntimeClasses`.
+    pub discover: bool,
+    /// `spec.classNameFormat`.
+    pub class_name_format: String,
+    /// `spec.builds`.
+    pub named_builds: BTreeMap<Build, String>,
+    /// `spec.runtimeClasses`, each with the build that it selects.
+    pub declared: Vec<(Build, RuntimeClassSpec)>,
+}
+
+/// A pool breaks the rules of its own schema, because it was stored before they were in force.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("WindowsPool {name} is not valid and is left alone until it is corrected: {}", list(violations))]
+pub struct InvalidPool {
+    /// Name of the pool.
+    pub name: String,
+    /// What is wrong, at least one entry.
+    pub violations: Vec<Violation>,
+}
+
+fn list(violations: &[Violation]) -> String {
+    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl Pool {
+    /// Checks and reads `pool`.
+    ///
+    /// # Errors
+    /// When the pool breaks any rule of [`violations`].
+    pub fn read(pool: &WindowsPool) -> Result<Self, InvalidPool> {
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let violations = violations(pool);
+        if !violations.is_empty() {
+            return Err(InvalidPool { name, violations });
+        }
+        let spec = &pool.spec;
+        let named_builds: BTreeMap<Build, String> =
+            spec.builds.iter().filter_map(|named| Some((named.build.parse().ok()?, named.version.clone()))).collect();
+        let build_of = |class: &RuntimeClassSpec| match (&class.build, &class.version) {
+            (Some(build), _) => build.parse().ok(),
+            (None, Some(version)) => product::by_version(version)
+                .map(|product| product.build)
+                .or_else(|| named_builds.iter().find(|(_, name)| *name == version).map(|(build, _)| *build)),
+            (None, None) => None,
+        };
+        let declared =
+            spec.runtime_classes.iter().filter_map(|class| Some((build_of(class)?, class.clone()))).collect();
+        let mut node_selector = spec.node_selector.clone();
+        node_selector.remove(names::OS);
+        Ok(Self {
+            created: pool.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            mode: spec.mode,
+            node_selector,
+            taints: spec.taints.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly),
+            retired_taints: spec.retired_taints.clone(),
+            ever_applied: ever_applied(pool),
+            discover: spec.discover_runtime_classes,
+            class_name_format: spec.class_name_format.clone(),
+            named_builds,
+            declared,
+            name,
+        })
+    }
+
+    /// The taints that this pool may put on a node.
+    #[must_use]
+    pub fn wanted_taints(&self) -> Vec<Taint> {
+        match &self.taints {
+            WantedTaints::Guard => vec![Taint::os_windows()],
+            WantedTaints::Exactly(list) => list.clone(),
+        }
+    }
+
+    /// Whether the labels are those of a Windows node that this pool selects.
+    #[must_use]
+    pub fn selects(&self, labels: &Labels) -> bool {
+        labels.get(names::OS) == Some(names::WINDOWS) && labels.matches(&self.node_selector)
+    }
+
+    /// The name of `build` in class names, if this release or the pool knows one.
+    #[must_use]
+    pub fn version_of(&self, build: Build) -> Option<&str> {
+        let named = self.named_builds.get(&build).map(String::as_str);
+        named.or_else(|| product::by_build(build).map(|product| product.version))
+    }
+
+    /// The name of the discovered RuntimeClass of `build`.
+    #[must_use]
+    pub fn class_name(&self, build: Build) -> String {
+        let version = self.version_of(build).map_or_else(|| format!("build-{}", build.number()), str::to_owned);
+        self.class_name_format.replace("{version}", &version).replace("{pool}", &self.name)
+    }
+
+    fn age(&self) -> (Option<Timestamp>, &str) {
+        (self.created, &self.name)
+    }
+}
+
+/// `status.taints` of a pool, as far as it can be read.
+fn ever_applied(pool: &WindowsPool) -> Vec<Taint> {
+    let texts = pool.status.iter().flat_map(|status| &status.taints);
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+/// A pool in a [`Policy`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The pool.
+    pub pool: Arc<Pool>,
+    /// Whether its nodes may be written. While its RuntimeClasses are not right yet, the pool holds the nodes that it
+    /// selects, so that no younger pool takes them meanwhile, and does nothing to them.
+    pub ready: bool,
+}
+
+/// What nodes are judged by: the valid pools, oldest first, and the taints that winpool may take off.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    entries: Vec<Entry>,
+    suspended: BTreeSet<String>,
+    removable: BTreeSet<Taint>,
+}
+
+impl Policy {
+    /// The policy of these pools. `suspended` are the names of pools that exist and cannot be used, because they are
+    /// not valid: nodes that carry their marks are left as they are.
+    pub fn new(entries: impl IntoIterator<Item = Entry>, suspended: BTreeSet<String>) -> Self {
+        let mut entries: Vec<_> = entries.into_iter().collect();
+        entries.sort_by(|a, b| a.pool.age().cmp(&b.pool.age()));
+        let removable = entries
+            .iter()
+            .map(|entry| &entry.pool)
+            .flat_map(|pool| [pool.wanted_taints(), pool.retired_taints.clone(), pool.ever_applied.clone()])
+            .flatten()
+            .filter(|taint| !taint.has_foreign_key())
+            .collect();
+        Self { entries, suspended, removable }
+    }
+
+    /// The pools, oldest first.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The pool of this name.
+    #[must_use]
+    pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
+        self.entries.iter().map(|entry| &entry.pool).find(|pool| pool.name == name)
+    }
+
+    /// Whether there is a pool of this name, usable or not.
+    #[must_use]
+    pub fn exists(&self, name: &str) -> bool {
+        self.is_suspended(name) || self.pool(name).is_some()
+    }
+
+    /// Whether a pool of this name exists and cannot be used.
+    #[must_use]
+    pub fn is_suspended(&self, name: &str) -> bool {
+        self.suspended.contains(name)
+    }
+
+    /// The pool that a node with these labels belongs to: the oldest enforcing one that selects it.
+    #[must_use]
+    pub fn owner(&self, labels: &Labels) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.pool.mode == Mode::Enforce && entry.pool.selects(labels))
+    }
+
+    /// The pools in dry run that select a node with these labels.
+    pub fn previews(&self, labels: &Labels) -> impl Iterator<Item = &Arc<Pool>> {
+        let pools = self.entries.iter().map(|entry| &entry.pool);
+        pools.filter(|pool| pool.mode == Mode::DryRun && pool.selects(labels))
+    }
+
+    /// Every label key that decides which pool a node belongs to.
+    pub fn selector_keys(&self) -> impl Iterator<Item = &str> {
+        let keys: BTreeSet<&str> =
+            self.entries.iter().flat_map(|entry| entry.pool.node_selector.keys().map(String::as_str)).collect();
+        keys.into_iter()
+    }
+
+    /// Whether winpool may ever have put this taint on a node: a node's own annotation is not evidence enough, because
+    /// a kubelet can forge it.
+    #[must_use]
+    pub fn may_remove(&self, taint: &Taint) -> bool {
+        self.removable.contains(taint)
+    }
+}

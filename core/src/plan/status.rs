@@ -1,0 +1,260 @@
+//! What a pool's status should say.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+
+use crate::{
+    api::{
+        BuildStatus, ClassState, Mode, NodeCounts, Problem, Revisions, RuntimeClassStatus, Taint, WindowsPoolStatus,
+        names::{condition, reason},
+    },
+    windows::{Build, product},
+};
+
+use super::{InvalidPool, Pool};
+
+const BUILDS: usize = 32;
+const TAINTS: usize = 32;
+const CLASSES: usize = 64;
+const PROBLEMS: usize = 10;
+const MESSAGE: usize = 1024;
+
+/// What was seen and done for one pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observation {
+    /// `metadata.generation` of the pool.
+    pub generation: Option<i64>,
+    /// Nodes by state.
+    pub nodes: NodeCounts,
+    /// Nodes whose label is not right yet, blocked ones included.
+    pub unlabeled: usize,
+    /// Nodes whose taints are not right yet, blocked ones included.
+    pub untainted: usize,
+    /// For each build: the number of nodes by revision, `None` when they report none.
+    pub builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
+    /// Taints of winpool's that are still on a node though the spec no longer has them.
+    pub lingering: Vec<Taint>,
+    /// The classes, after what was done to them.
+    pub classes: Vec<RuntimeClassStatus>,
+    /// What needs attention, the most important first.
+    pub problems: Vec<Problem>,
+}
+
+impl Observation {
+    /// The pool as nodes are judged by it once this is reported: with every taint that the report records.
+    #[must_use]
+    pub fn publishable(&self, pool: &Pool) -> Pool {
+        Pool { ever_applied: ever_applied(pool, &self.lingering), ..pool.clone() }
+    }
+}
+
+/// The status of a valid pool. `previous` is its status so far: transition times are kept where nothing turned.
+#[must_use]
+pub fn status(
+    pool: &Pool,
+    observation: &Observation,
+    previous: Option<&WindowsPoolStatus>,
+    now: Timestamp,
+) -> WindowsPoolStatus {
+    let nodes = observation.nodes;
+    let mut conditions = Conditions { previous, now, generation: observation.generation, done: Vec::new() };
+    conditions.push(condition::READY, ready(pool, observation));
+    conditions.push(condition::NODES_LABELED, nodes_verdict(pool, observation, observation.unlabeled, "labelled"));
+    conditions.push(condition::TAINTS_APPLIED, nodes_verdict(pool, observation, observation.untainted, "tainted"));
+    conditions.push(condition::RUNTIME_CLASSES_APPLIED, classes_verdict(pool, observation));
+    WindowsPoolStatus {
+        observed_generation: observation.generation,
+        nodes,
+        taints: ever_applied(pool, &observation.lingering).iter().map(ToString::to_string).collect(),
+        builds: observation
+            .builds
+            .iter()
+            .take(BUILDS)
+            .map(|(build, revisions)| build_status(pool, *build, revisions))
+            .collect(),
+        runtime_classes: observation.classes.iter().take(CLASSES).cloned().collect(),
+        problems: problems(&observation.problems),
+        conditions: conditions.done,
+    }
+}
+
+/// The status of a pool whose spec cannot be used: what was done before stays as it was reported.
+#[must_use]
+pub fn invalid_status(
+    error: &InvalidPool,
+    generation: Option<i64>,
+    previous: Option<&WindowsPoolStatus>,
+    now: Timestamp,
+) -> WindowsPoolStatus {
+    let mut conditions = Conditions { previous, now, generation, done: Vec::new() };
+    for name in condition::ALL {
+        let status = if name == condition::READY { "False" } else { "Unknown" };
+        conditions.push(name, Verdict { status, reason: reason::INVALID_SPEC, message: error.to_string() });
+    }
+    WindowsPoolStatus {
+        observed_generation: generation,
+        problems: problems(&[Problem {
+            reason: reason::INVALID_SPEC.to_owned(),
+            object: format!("WindowsPool/{}", error.name),
+            message: error.to_string(),
+        }]),
+        conditions: conditions.done,
+        ..previous.cloned().unwrap_or_default()
+    }
+}
+
+/// The taints of `status.taints`: what the pool may put on from now on, before it does, and what it ever put on and
+/// has not taken off everywhere. Older ones go first where the list is full.
+#[must_use]
+pub fn ever_applied(pool: &Pool, lingering: &[Taint]) -> Vec<Taint> {
+    let mut taints = if pool.mode == Mode::Enforce { pool.wanted_taints() } else { Vec::new() };
+    for taint in lingering.iter().chain(&pool.ever_applied) {
+        if taints.len() < TAINTS && !taints.contains(taint) {
+            taints.push(taint.clone());
+        }
+    }
+    taints.sort();
+    taints
+}
+
+struct Verdict {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl Verdict {
+    fn yes(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: "True", reason, message: message.into() }
+    }
+
+    fn no(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: "False", reason, message: message.into() }
+    }
+}
+
+fn ready(pool: &Pool, observation: &Observation) -> Verdict {
+    let nodes = observation.nodes;
+    let pending_classes = count(observation, ClassState::Pending);
+    if pool.mode == Mode::DryRun {
+        let message =
+            format!("dry run: {} node(s) and {pending_classes} RuntimeClass(es) would be changed", nodes.pending);
+        return Verdict::yes(reason::DRY_RUN, message);
+    }
+    if nodes.pending > 0 || pending_classes > 0 {
+        let message =
+            format!("{} node(s) and {pending_classes} RuntimeClass(es) are still to be changed", nodes.pending);
+        return Verdict::no(reason::IN_PROGRESS, message);
+    }
+    if count(observation, ClassState::Conflict) > 0 {
+        return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
+    }
+    let blocked =
+        if nodes.blocked > 0 { format!(", {} cannot be, see problems", nodes.blocked) } else { String::new() };
+    Verdict::yes(
+        reason::DONE,
+        format!("{} of {} node(s) are as they should be{blocked}", nodes.converged, nodes.selected),
+    )
+}
+
+fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &str) -> Verdict {
+    let nodes = observation.nodes;
+    if missing == 0 {
+        return Verdict::yes(reason::DONE, format!("every node is {done}"));
+    }
+    if pool.mode == Mode::DryRun {
+        return Verdict::no(reason::DRY_RUN, format!("dry run: {missing} node(s) would be {done}"));
+    }
+    if nodes.pending > 0 {
+        return Verdict::no(reason::IN_PROGRESS, format!("{missing} node(s) are not {done} yet"));
+    }
+    let node_problem = observation.problems.iter().find(|problem| problem.object.starts_with("Node/"));
+    let reason = match node_problem.map(|problem| problem.reason.as_str()) {
+        Some(reason::ADMISSION_DENIED) => reason::ADMISSION_DENIED,
+        _ => reason::BUILD_UNKNOWN,
+    };
+    Verdict::no(reason, format!("{missing} node(s) cannot be {done}, see problems"))
+}
+
+fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
+    let pending = count(observation, ClassState::Pending);
+    if pool.mode == Mode::DryRun && pending > 0 {
+        return Verdict::no(reason::DRY_RUN, format!("dry run: {pending} RuntimeClass(es) would be written"));
+    }
+    if count(observation, ClassState::Conflict) > 0 {
+        return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
+    }
+    if pending > 0 {
+        return Verdict::no(reason::IN_PROGRESS, format!("{pending} RuntimeClass(es) are still to be written"));
+    }
+    Verdict::yes(reason::DONE, format!("{} RuntimeClass(es) are as they should be", observation.classes.len()))
+}
+
+fn count(observation: &Observation, state: ClassState) -> usize {
+    observation.classes.iter().filter(|class| class.state == state).count()
+}
+
+fn conflicts(observation: &Observation) -> String {
+    let conflicts = observation.problems.iter().filter(|problem| problem.reason == reason::CLASS_CONFLICT);
+    let texts: Vec<String> = conflicts.map(|problem| format!("{} {}", problem.object, problem.message)).collect();
+    texts.join("; ")
+}
+
+fn build_status(pool: &Pool, build: Build, revisions: &BTreeMap<Option<u32>, usize>) -> BuildStatus {
+    let known: Vec<i64> = revisions.keys().flatten().map(|revision| i64::from(*revision)).collect();
+    BuildStatus {
+        build: build.to_string(),
+        product: product::by_build(build).map(|product| product.name.to_owned()),
+        nodes: number(revisions.values().sum()),
+        runtime_class: pool.discover.then(|| pool.class_name(build)),
+        revisions: known.first().zip(known.last()).map(|(oldest, newest)| Revisions {
+            oldest: *oldest,
+            newest: *newest,
+            distinct: number(known.len()),
+        }),
+    }
+}
+
+/// A count as the API has it.
+#[must_use]
+pub fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn problems(problems: &[Problem]) -> Vec<Problem> {
+    let bounded = |problem: &Problem| Problem { message: bounded(&problem.message), ..problem.clone() };
+    problems.iter().take(PROBLEMS).map(bounded).collect()
+}
+
+fn bounded(message: &str) -> String {
+    match message.char_indices().nth(MESSAGE) {
+        None => message.to_owned(),
+        Some((end, _)) => format!("{}…", message.get(..end).unwrap_or_default()),
+    }
+}
+
+struct Conditions<'a> {
+    previous: Option<&'a WindowsPoolStatus>,
+    now: Timestamp,
+    generation: Option<i64>,
+    done: Vec<Condition>,
+}
+
+impl Conditions<'_> {
+    fn push(&mut self, name: &str, verdict: Verdict) {
+        let mut previous = self.previous.iter().flat_map(|status| &status.conditions);
+        let same = previous.find(|c| c.type_ == name && c.status == verdict.status);
+        self.done.push(Condition {
+            type_: name.to_owned(),
+            status: verdict.status.to_owned(),
+            reason: verdict.reason.to_owned(),
+            message: bounded(&verdict.message),
+            observed_generation: self.generation,
+            last_transition_time: same.map_or(Time(self.now), |c| c.last_transition_time.clone()),
+        });
+    }
+}

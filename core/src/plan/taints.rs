@@ -1,0 +1,147 @@
+//! The taint list of a node: what it is, what winpool put there, what it should be.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{api::Taint, windows::taint::is_known_spelling};
+
+use super::{Policy, Pool, WantedTaints};
+
+/// `spec.taints` of a node as the server sent it, beside what winpool reads of it.
+///
+/// The raw JSON is what a patch tests and writes back, so that `timeAdded` and fields that this client does not know
+/// survive, and so that a value which the server omits is not tested as `""`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TaintList {
+    raw: Option<Vec<Value>>,
+    taints: Vec<Taint>,
+}
+
+impl TaintList {
+    /// The list of this raw JSON; `None` when the node has no `spec.taints`.
+    #[must_use]
+    pub fn new(raw: Option<Vec<Value>>) -> Self {
+        let taints = raw.iter().flatten().map(taint_of).collect();
+        Self { raw, taints }
+    }
+
+    /// The server's own JSON; `null` when the node has no `spec.taints`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        self.raw.clone().map_or(Value::Null, Value::Array)
+    }
+
+    /// The taints in their order.
+    #[must_use]
+    pub fn taints(&self) -> &[Taint] {
+        &self.taints
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (&Value, &Taint)> {
+        self.raw.iter().flatten().zip(&self.taints)
+    }
+}
+
+fn taint_of(raw: &Value) -> Taint {
+    let part = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default();
+    Taint::new(part("key"), part("value"), part("effect"))
+}
+
+/// The annotation `winpool.dev/applied`: which pool's marks a node carries, and which of its taints winpool added.
+///
+/// A kubelet can write it on its own node, so it is a hint: see [`Policy::may_remove`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// Name of the pool.
+    pub pool: String,
+    /// The taints that winpool added, as `key=value:effect`.
+    #[serde(default)]
+    pub taints: Vec<String>,
+}
+
+impl Applied {
+    /// Reads the annotation; one that does not parse claims nothing.
+    #[must_use]
+    pub fn parse(annotation: &str) -> Option<Self> {
+        serde_json::from_str(annotation).ok()
+    }
+
+    /// The annotation's value, compact JSON.
+    #[must_use]
+    pub fn to_annotation(&self) -> String {
+        serde_json::json!({ "pool": self.pool, "taints": self.taints }).to_string()
+    }
+}
+
+/// A changed taint list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaintChange {
+    /// The whole list to write.
+    pub to: Vec<Value>,
+    /// Taints that are new in it.
+    pub added: Vec<Taint>,
+    /// Taints that are no longer in it.
+    pub removed: Vec<Taint>,
+}
+
+/// What the taints of a node should be.
+pub(super) struct TaintPlan {
+    /// `None` when the list is right.
+    pub change: Option<TaintChange>,
+    /// The taints of the new list that winpool added, now or earlier.
+    pub owned: Vec<Taint>,
+    /// Taints of others that stand where a wanted one would, with another value.
+    pub differing: Vec<Taint>,
+}
+
+/// Whether `taint` keeps pods without a toleration off a node and is a Windows taint in a spelling that is in use.
+pub(super) fn guards(taint: &Taint) -> bool {
+    is_known_spelling(&taint.key, &taint.value) && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+}
+
+/// The taints that a node of `pool` should have; of no pool: what is left when winpool's own are taken off.
+pub(super) fn plan(current: &TaintList, applied: Option<&Applied>, pool: Option<&Pool>, policy: &Policy) -> TaintPlan {
+    let owned: BTreeSet<Taint> = applied
+        .iter()
+        .flat_map(|a| &a.taints)
+        .filter_map(|text| text.parse().ok())
+        .filter(|taint| policy.may_remove(taint))
+        .collect();
+    let retired = |taint: &Taint| pool.is_some_and(|p| p.retired_taints.contains(taint));
+    let wanted_still = |taint: &Taint| match pool.map(|p| &p.taints) {
+        None => false,
+        Some(WantedTaints::Guard) => guards(taint),
+        Some(WantedTaints::Exactly(list)) => list.contains(taint),
+    };
+    let removed = |taint: &Taint| retired(taint) || (owned.contains(taint) && !wanted_still(taint));
+
+    let (mut to, mut kept): (Vec<Value>, Vec<Taint>) =
+        current.pairs().filter(|(_, taint)| !removed(taint)).map(|(raw, taint)| (raw.clone(), taint.clone())).unzip();
+    let removed: Vec<Taint> = current.taints.iter().filter(|taint| removed(taint)).cloned().collect();
+
+    let wanted = match pool.map(|p| &p.taints) {
+        None => Vec::new(),
+        Some(WantedTaints::Guard) if kept.iter().any(guards) => Vec::new(),
+        Some(WantedTaints::Guard) => vec![Taint::os_windows()],
+        Some(WantedTaints::Exactly(list)) => list.clone(),
+    };
+    let mut owned: Vec<Taint> = owned.into_iter().filter(|taint| kept.contains(taint)).collect();
+    let (mut added, mut differing) = (Vec::new(), Vec::new());
+    for taint in wanted {
+        match kept.iter().find(|standing| standing.same_identity(&taint)) {
+            Some(standing) if *standing == taint => {}
+            Some(standing) => differing.push(standing.clone()),
+            None => {
+                to.push(serde_json::to_value(&taint).unwrap_or_default());
+                kept.push(taint.clone());
+                owned.push(taint.clone());
+                added.push(taint);
+            }
+        }
+    }
+    owned.sort();
+    let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
+    TaintPlan { change, owned, differing }
+}

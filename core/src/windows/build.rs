@@ -1,0 +1,256 @@
+//! Windows build numbers and the strings in which nodes report them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// A Windows build: the third part of `10.0.<build>`, such as 17763 of Windows Server 2019.
+///
+/// It reads and writes the form of the label `node.kubernetes.io/windows-build`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Build(u32);
+
+impl Build {
+    /// The build with this number. Windows builds have one to six digits; others can be made but not read back.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The bare number, without `10.0.`.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "10.0.{}", self.0)
+    }
+}
+
+impl FromStr for Build {
+    type Err = ParseBuildError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.strip_prefix("10.0.").and_then(build_number).ok_or_else(|| ParseBuildError { read: excerpt(text) })
+    }
+}
+
+/// The text is not `10.0.<number>`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{read:?} is not a Windows build; write 10.0.<number> with one to six digits, such as 10.0.20348")]
+pub struct ParseBuildError {
+    read: String,
+}
+
+/// What a Windows node reports as `status.nodeInfo.kernelVersion`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct KernelVersion {
+    /// The build.
+    pub build: Build,
+    /// The update revision (UBR), which monthly updates raise; early kubelets do not report it.
+    pub revision: Option<u32>,
+}
+
+impl FromStr for KernelVersion {
+    type Err = ParseKernelVersionError;
+
+    /// Reads the three forms that kubelets have written:
+    /// `10.0.17763.6659` (1.9 and later), `10.0.14393` (while 1.9 was made) and
+    /// `10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)` (1.7).
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        dotted(text).or_else(|| with_build_lab(text)).ok_or_else(|| ParseKernelVersionError { read: excerpt(text) })
+    }
+}
+
+/// The text is not a Windows kernel version.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{read:?} is not a Windows kernel version; expected 10.0.<build>.<revision>, such as 10.0.20348.2655")]
+pub struct ParseKernelVersionError {
+    read: String,
+}
+
+/// `10.0.B` or `10.0.B.R`.
+fn dotted(text: &str) -> Option<KernelVersion> {
+    let rest = text.strip_prefix("10.0.")?;
+    let (build, revision) = match rest.split_once('.') {
+        Some((build, revision)) => (build, Some(decimal(revision)?)),
+        None => (rest, None),
+    };
+    Some(KernelVersion { build: build_number(build)?, revision })
+}
+
+/// `10.0 B (B.R.amd64fre.<branch>.<date>)`; the part in parentheses is the registry's `BuildLabEx`.
+fn with_build_lab(text: &str) -> Option<KernelVersion> {
+    let (build, lab) = text.strip_prefix("10.0 ")?.split_once(" (")?;
+    let build = build_number(build)?;
+    let mut parts = lab.strip_suffix(')')?.split('.');
+    // The two may only differ on a half-updated host, whose build is then not known.
+    if build_number(parts.next()?)? != build {
+        return None;
+    }
+    let revision = decimal(parts.next()?)?;
+    // `amd64fre`: the architecture, then a free (release) or checked (debug) build.
+    let flavour = parts.next()?;
+    let is_build_lab = flavour.ends_with("fre") || flavour.ends_with("chk");
+    is_build_lab.then_some(KernelVersion { build, revision: Some(revision) })
+}
+
+fn build_number(text: &str) -> Option<Build> {
+    decimal(text).filter(|number| (1..=999_999).contains(number)).map(Build)
+}
+
+/// A number as programs print it: digits only, no leading zero. `str::parse` alone would take `+1` and `007`.
+fn decimal(text: &str) -> Option<u32> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+/// What errors repeat of their input: a node can report anything, and messages end up in status.
+fn excerpt(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn kernel(text: &str) -> Option<(u32, Option<u32>)> {
+        text.parse::<KernelVersion>().ok().map(|version| (version.build.number(), version.revision))
+    }
+
+    #[test]
+    fn kernel_versions_that_nodes_have_reported_are_read() {
+        let reported = [
+            // From public descriptions of nodes: AKS, aks-engine, acs-engine, ACS, kubeadm.
+            ("10.0.20348.2655", 20348, Some(2655)),
+            ("10.0.17763.3887", 17763, Some(3887)),
+            ("10.0.26100.32995", 26100, Some(32995)),
+            ("10.0.20348.825", 20348, Some(825)),
+            ("10.0.17763.437", 17763, Some(437)),
+            ("10.0.17763.557", 17763, Some(557)),
+            ("10.0.17763.737", 17763, Some(737)),
+            ("10.0.17763.2452", 17763, Some(2452)),
+            ("10.0.19041.804", 19041, Some(804)),
+            ("10.0.17134.112", 17134, Some(112)),
+            ("10.0.14393", 14393, None),
+            ("10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)", 14393, Some(1715)),
+            ("10.0 16299 (16299.0.amd64fre.rs3_release.170922-1354)", 16299, Some(0)),
+            ("10.0.17763.1397", 17763, Some(1397)),
+            // Made up, because no such node is described in public.
+            ("10.0.18362.1256", 18362, Some(1256)),
+            ("10.0.19042.1889", 19042, Some(1889)),
+            ("10.0.25398.1611", 25398, Some(1611)),
+        ];
+        for (text, build, revision) in reported {
+            assert_eq!(kernel(text), Some((build, revision)), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_kernel_versions_are_refused() {
+        let others = [
+            "",
+            " ",
+            "10.0",
+            "10.0.",
+            "10.0.17763.",
+            "10.0.17763.437.1",
+            "10.0.17763.x",
+            "10.0.017763.437",
+            "10.0.17763.0437",
+            "10.0.0.1",
+            "10.0.1000000.1",
+            "10.0.+17763.437",
+            "10.0.-17763",
+            "10.0.17763.4294967296",
+            " 10.0.17763.437",
+            "10.0.17763.437\n",
+            "6.3.9600.17031",
+            "10.1.17763.437",
+            "10.0.１７７６３",
+            "10.0 14393",
+            "10.0 14393 ()",
+            "10.0 14393 (14393)",
+            "10.0 14393 (14393.1715)",
+            "10.0 14393 (17763.1715.amd64fre.rs1_release.170906-1810)",
+            "10.0 14393 (14393.1715.amd64fre.rs1_release.170906-1810",
+            "Microsoft Windows [Version 10.0.14393]",
+            "5.15.0-1019-azure",
+            "6.1.0-13-amd64",
+            "6.8.0-1013-aws",
+            "5.10.192-183.736.amzn2.x86_64",
+        ];
+        for text in others {
+            assert_eq!(kernel(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_build_is_read_in_the_form_of_the_label_alone() {
+        assert_eq!("10.0.17763".parse(), Ok(Build::new(17763)));
+        assert_eq!("10.0.1".parse(), Ok(Build::new(1)));
+        assert_eq!("10.0.999999".parse(), Ok(Build::new(999_999)));
+        let incomplete = ["", "17763", "10.0", "10.0.", "10.0.1.2"];
+        let ill_formed = ["10.0.0", "10.0.017763", "10.0.1000000", "10.0.+1", "10.0. 1", "10.0.1 ", "v10.0.1"];
+        for text in incomplete.into_iter().chain(ill_formed) {
+            assert!(text.parse::<Build>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_was_read_and_what_to_write() {
+        let error = "2019".parse::<Build>().unwrap_err();
+        insta::assert_snapshot!(
+            error,
+            @r#""2019" is not a Windows build; write 10.0.<number> with one to six digits, such as 10.0.20348"#
+        );
+        let error = "5.15.0-1019-azure".parse::<KernelVersion>().unwrap_err();
+        insta::assert_snapshot!(
+            error,
+            @r#""5.15.0-1019-azure" is not a Windows kernel version; expected 10.0.<build>.<revision>, such as 10.0.20348.2655"#
+        );
+    }
+
+    #[test]
+    fn errors_stay_short_whatever_a_node_reports() {
+        let error = "x".repeat(100_000).parse::<KernelVersion>().unwrap_err();
+        assert!(error.to_string().len() < 300);
+    }
+
+    proptest! {
+        #[test]
+        fn a_build_is_read_back_as_written(number in 1_u32..=999_999) {
+            let build = Build::new(number);
+            prop_assert_eq!(build.to_string().parse(), Ok(build));
+        }
+
+        #[test]
+        fn every_form_of_a_kernel_version_is_read(number in 1_u32..=999_999, revision: u32) {
+            let build = Build::new(number);
+            let full = KernelVersion { build, revision: Some(revision) };
+            prop_assert_eq!(format!("{build}.{revision}").parse(), Ok(full));
+            let lab = format!("10.0 {number} ({number}.{revision}.amd64fre.rs1_release.170906-1810)");
+            prop_assert_eq!(lab.parse(), Ok(full));
+            prop_assert_eq!(build.to_string().parse(), Ok(KernelVersion { build, revision: None }));
+        }
+
+        #[test]
+        fn no_input_panics_and_what_is_read_is_what_was_written(
+            text in prop_oneof![any::<String>(), "10\\.0[. ][0-9.+() a-z]{0,24}"]
+        ) {
+            if let Ok(build) = text.parse::<Build>() {
+                prop_assert_eq!(build.to_string(), text.clone());
+            }
+            if let Ok(version) = text.parse::<KernelVersion>() {
+                prop_assert!((1..=999_999).contains(&version.build.number()));
+                prop_assert!(text.contains(&version.build.number().to_string()));
+            }
+        }
+    }
+}

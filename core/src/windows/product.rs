@@ -1,0 +1,266 @@
+//! The releases of Windows Server that can be Kubernetes nodes, keyed by build.
+//!
+//! Sources: Microsoft's "Base image servicing lifecycles" and "Windows container version compatibility"
+//! (MicrosoftDocs/Virtualization-Documentation, today's text and, for releases dropped from it, its history),
+//! microsoft/hcsshim `osversion/windowsbuilds.go` for the build numbers, endoflife-date/endoflife.date for 23H2.
+//! Where sources differ on an end date the earlier one stands here, so that a warning comes too early, not too late.
+
+use k8s_openapi::jiff::civil::{Date, date};
+
+use super::Build;
+
+/// One release of Windows Server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Product {
+    /// What nodes report and containers must match.
+    pub build: Build,
+    /// The name in RuntimeClass names and in `version` of a pool's `runtimeClasses`: `2019`, `20h2`.
+    pub version: &'static str,
+    /// The name that people know: `Windows Server 2019`.
+    pub name: &'static str,
+    /// How long Microsoft services it, and how often it is replaced.
+    pub channel: Channel,
+    /// Tags of Microsoft's base images of this build; images have more tags, by update and by full version. Empty for
+    /// 23H2, which has no base images of its own and runs those of Windows Server 2022.
+    pub image_tags: &'static [&'static str],
+    /// First day of general availability.
+    pub available: Date,
+    /// Last day of mainstream support.
+    pub mainstream_end: Date,
+    /// Last day of extended support, if there is any after mainstream support.
+    pub extended_end: Option<Date>,
+}
+
+impl Product {
+    /// The last day on which Microsoft gives fixes.
+    #[must_use]
+    pub const fn end_of_support(&self) -> Date {
+        match self.extended_end {
+            Some(day) => day,
+            None => self.mainstream_end,
+        }
+    }
+}
+
+/// Servicing channel of a release.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Channel {
+    /// Long-Term Servicing Channel: five years of mainstream and five of extended support.
+    Ltsc,
+    /// Semi-Annual Channel, 18 months; Microsoft ended it with 20H2.
+    Sac,
+    /// Annual Channel for Containers: a container host without base images of its own.
+    AnnualChannel,
+}
+
+/// Every known release, in ascending order of build.
+///
+/// Builds of Windows clients are not here, although some share a number with a server (26100 is Windows 11 24H2 too).
+pub const PRODUCTS: &[Product] = &[
+    Product {
+        build: Build::new(14393),
+        version: "2016",
+        name: "Windows Server 2016",
+        channel: Channel::Ltsc,
+        // Tags of images that are no longer published: Server Core ltsc2016, Nano Server sac2016, and 1607 for both.
+        image_tags: &["ltsc2016", "sac2016", "1607"],
+        available: date(2016, 10, 15),
+        mainstream_end: date(2022, 1, 11),
+        // Microsoft's container documentation has the 11th, its product lifecycle pages the 12th.
+        extended_end: Some(date(2027, 1, 11)),
+    },
+    Product {
+        build: Build::new(16299),
+        version: "1709",
+        name: "Windows Server, version 1709",
+        channel: Channel::Sac,
+        image_tags: &["1709"],
+        available: date(2017, 10, 17),
+        mainstream_end: date(2019, 4, 9),
+        extended_end: None,
+    },
+    Product {
+        build: Build::new(17134),
+        version: "1803",
+        name: "Windows Server, version 1803",
+        channel: Channel::Sac,
+        image_tags: &["1803"],
+        available: date(2018, 4, 30),
+        mainstream_end: date(2019, 11, 12),
+        extended_end: None,
+    },
+    // Version 1809 of the Semi-Annual Channel, until 2020-11-10, has the same build; its images live on as these.
+    Product {
+        build: Build::new(17763),
+        version: "2019",
+        name: "Windows Server 2019",
+        channel: Channel::Ltsc,
+        image_tags: &["ltsc2019", "1809"],
+        available: date(2018, 11, 13),
+        mainstream_end: date(2024, 1, 9),
+        extended_end: Some(date(2029, 1, 9)),
+    },
+    Product {
+        build: Build::new(18362),
+        version: "1903",
+        name: "Windows Server, version 1903",
+        channel: Channel::Sac,
+        image_tags: &["1903"],
+        available: date(2019, 5, 21),
+        mainstream_end: date(2020, 12, 8),
+        extended_end: None,
+    },
+    Product {
+        build: Build::new(18363),
+        version: "1909",
+        name: "Windows Server, version 1909",
+        channel: Channel::Sac,
+        image_tags: &["1909"],
+        available: date(2019, 11, 12),
+        mainstream_end: date(2021, 5, 11),
+        extended_end: None,
+    },
+    Product {
+        build: Build::new(19041),
+        version: "2004",
+        name: "Windows Server, version 2004",
+        channel: Channel::Sac,
+        image_tags: &["2004"],
+        available: date(2020, 5, 27),
+        mainstream_end: date(2021, 12, 14),
+        extended_end: None,
+    },
+    Product {
+        build: Build::new(19042),
+        version: "20h2",
+        name: "Windows Server, version 20H2",
+        channel: Channel::Sac,
+        image_tags: &["20H2"],
+        available: date(2020, 10, 20),
+        // First announced as 2022-05-10, then moved by Microsoft.
+        mainstream_end: date(2022, 8, 9),
+        extended_end: None,
+    },
+    Product {
+        build: Build::new(20348),
+        version: "2022",
+        name: "Windows Server 2022",
+        channel: Channel::Ltsc,
+        image_tags: &["ltsc2022"],
+        available: date(2021, 8, 18),
+        mainstream_end: date(2026, 10, 13),
+        extended_end: Some(date(2031, 10, 14)),
+    },
+    // Azure Stack HCI 23H2 is said to have this build too.
+    Product {
+        build: Build::new(25398),
+        version: "23h2",
+        name: "Windows Server, version 23H2",
+        channel: Channel::AnnualChannel,
+        image_tags: &[],
+        available: date(2023, 10, 24),
+        mainstream_end: date(2025, 4, 24),
+        extended_end: Some(date(2025, 10, 24)),
+    },
+    Product {
+        build: Build::new(26100),
+        version: "2025",
+        name: "Windows Server 2025",
+        channel: Channel::Ltsc,
+        image_tags: &["ltsc2025"],
+        available: date(2024, 11, 1),
+        // Later texts name 2029-11-13 and 2034-11-14.
+        mainstream_end: date(2029, 10, 9),
+        extended_end: Some(date(2034, 10, 10)),
+    },
+];
+
+/// The release with this build, or `None` for a client, a preview, or a release newer than this table.
+#[must_use]
+pub fn by_build(build: Build) -> Option<&'static Product> {
+    PRODUCTS.iter().find(|product| product.build == build)
+}
+
+/// The release with this [`version`](Product::version), spelled exactly so.
+#[must_use]
+pub fn by_version(version: &str) -> Option<&'static Product> {
+    PRODUCTS.iter().find(|product| product.version == version)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_what_the_sources_say() {
+        let row = |product: &Product| {
+            let Product { build, version, name, channel, available, mainstream_end, .. } = product;
+            let (end, tags) = (product.end_of_support(), product.image_tags);
+            format!("{build} {version:<4} {name:<28} {channel:?} {available} {mainstream_end} {end} {tags:?}")
+        };
+        insta::assert_snapshot!(PRODUCTS.iter().map(row).collect::<Vec<_>>().join("\n"), @r#"
+        10.0.14393 2016 Windows Server 2016          Ltsc 2016-10-15 2022-01-11 2027-01-11 ["ltsc2016", "sac2016", "1607"]
+        10.0.16299 1709 Windows Server, version 1709 Sac 2017-10-17 2019-04-09 2019-04-09 ["1709"]
+        10.0.17134 1803 Windows Server, version 1803 Sac 2018-04-30 2019-11-12 2019-11-12 ["1803"]
+        10.0.17763 2019 Windows Server 2019          Ltsc 2018-11-13 2024-01-09 2029-01-09 ["ltsc2019", "1809"]
+        10.0.18362 1903 Windows Server, version 1903 Sac 2019-05-21 2020-12-08 2020-12-08 ["1903"]
+        10.0.18363 1909 Windows Server, version 1909 Sac 2019-11-12 2021-05-11 2021-05-11 ["1909"]
+        10.0.19041 2004 Windows Server, version 2004 Sac 2020-05-27 2021-12-14 2021-12-14 ["2004"]
+        10.0.19042 20h2 Windows Server, version 20H2 Sac 2020-10-20 2022-08-09 2022-08-09 ["20H2"]
+        10.0.20348 2022 Windows Server 2022          Ltsc 2021-08-18 2026-10-13 2031-10-14 ["ltsc2022"]
+        10.0.25398 23h2 Windows Server, version 23H2 AnnualChannel 2023-10-24 2025-04-24 2025-10-24 []
+        10.0.26100 2025 Windows Server 2025          Ltsc 2024-11-01 2029-10-09 2034-10-10 ["ltsc2025"]
+        "#);
+    }
+
+    #[test]
+    fn the_table_is_in_order_and_names_nothing_twice() {
+        assert!(PRODUCTS.is_sorted_by(|one, next| one.build < next.build));
+        let versions: BTreeSet<_> = PRODUCTS.iter().map(|product| product.version).collect();
+        assert_eq!(versions.len(), PRODUCTS.len());
+        let tags: Vec<_> = PRODUCTS.iter().flat_map(|product| product.image_tags).collect();
+        assert_eq!(tags.iter().collect::<BTreeSet<_>>().len(), tags.len());
+    }
+
+    #[test]
+    fn versions_can_be_part_of_a_runtime_class_name() {
+        for product in PRODUCTS {
+            assert!(product.version.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
+        }
+    }
+
+    #[test]
+    fn support_ends_after_it_began() {
+        for product in PRODUCTS {
+            assert!(product.available < product.mainstream_end, "{}", product.name);
+            assert!(product.mainstream_end <= product.end_of_support(), "{}", product.name);
+        }
+    }
+
+    #[test]
+    fn every_release_is_found_by_build_and_by_version() {
+        for product in PRODUCTS {
+            assert_eq!(by_build(product.build), Some(product));
+            assert_eq!(by_version(product.version), Some(product));
+        }
+        for client_or_unknown in [15063, 19043, 19044, 19045, 22000, 22621, 29000] {
+            assert_eq!(by_build(Build::new(client_or_unknown)), None);
+        }
+        for other in ["", "20H2", "1809", "ltsc2019", "windows-2019", "22h2", "24h2"] {
+            assert_eq!(by_version(other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_release_is_found_only_under_its_own_key(number: u32, version: String) {
+            let build = Build::new(number);
+            prop_assert!(by_build(build).is_none_or(|product| product.build == build));
+            prop_assert!(by_version(&version).is_none_or(|product| product.version == version));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The taints by which clusters already keep Linux pods off Windows nodes. There is no standard.
+
+/// A taint's key and value that mean "this is a Windows node".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spelling {
+    /// The taint's key.
+    pub key: &'static str,
+    /// The taint's value.
+    pub value: &'static str,
+    /// Who writes it so, or tells people to.
+    pub used_by: &'static str,
+}
+
+const fn spelling(key: &'static str, value: &'static str, used_by: &'static str) -> Spelling {
+    Spelling { key, value, used_by }
+}
+
+/// Every known spelling; the first is that of the Kubernetes documentation and what winpool writes by default.
+///
+/// AKS, EKS and kubeadm taint nothing by themselves.
+pub const SPELLINGS: &[Spelling] = &[
+    spelling("os", "windows", "Kubernetes documentation, 1.17 and later"),
+    // The value is capitalised: openshift/windows-machine-config-operator pkg/nodeconfig/nodeconfig.go.
+    spelling("os", "Windows", "OpenShift Windows Machine Config Operator"),
+    spelling("os", "Win1809", "Kubernetes documentation, 1.14 to 1.16"),
+    spelling("node.kubernetes.io/os", "windows", "GKE, Google Distributed Cloud, Datadog, Azure Machine Learning"),
+    spelling("node.kubernetes.io/os", "Windows", "AKS on Azure Stack HCI"),
+    // Seen in one report about an AKS cluster, set by its users: AKS itself says that it does not taint.
+    spelling("kubernetes.io/os", "windows", "users of AKS"),
+    spelling("windows", "true", "Kubernetes enhancement proposal 1301"),
+    spelling("OS", "Windows", "users of EKS (terraform-aws-eks-node-group)"),
+    spelling("sku", "windows", "users of AKS (azure-docs)"),
+];
+
+/// Whether a taint of this key and value is one of the [`SPELLINGS`], in the same letter case.
+#[must_use]
+pub fn is_known_spelling(key: &str, value: &str) -> bool {
+    SPELLINGS.iter().any(|spelling| spelling.key == key && spelling.value == value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_first_spelling_is_that_of_the_kubernetes_documentation() {
+        assert_eq!((SPELLINGS[0].key, SPELLINGS[0].value), ("os", "windows"));
+    }
+
+    #[test]
+    fn no_spelling_stands_twice() {
+        let distinct: BTreeSet<_> = SPELLINGS.iter().map(|spelling| (spelling.key, spelling.value)).collect();
+        assert_eq!(distinct.len(), SPELLINGS.len());
+    }
+
+    #[test]
+    fn taints_seen_on_windows_nodes_are_known() {
+        let seen = [
+            ("os", "windows"),
+            ("os", "Win1809"),
+            ("os", "Windows"),
+            ("node.kubernetes.io/os", "windows"),
+            ("node.kubernetes.io/os", "Windows"),
+            ("kubernetes.io/os", "windows"),
+            ("windows", "true"),
+            ("OS", "Windows"),
+            ("sku", "windows"),
+        ];
+        assert_eq!(seen.len(), SPELLINGS.len());
+        for (key, value) in seen {
+            assert!(is_known_spelling(key, value), "{key}={value}");
+        }
+    }
+
+    #[test]
+    fn other_taints_are_not_taken_for_windows() {
+        let others = [
+            ("", ""),
+            ("os", ""),
+            ("os", "linux"),
+            ("os", "WINDOWS"),
+            ("OS", "windows"),
+            ("windows", "false"),
+            ("windows", ""),
+            ("sku", "gpu"),
+            ("node.kubernetes.io/not-ready", ""),
+            ("kubernetes.azure.com/scalesetpriority", "spot"),
+        ];
+        for (key, value) in others {
+            assert!(!is_known_spelling(key, value), "{key}={value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn another_letter_case_or_a_space_is_another_taint(index in 0..SPELLINGS.len()) {
+            let Spelling { key, value, .. } = SPELLINGS[index];
+            let others = [
+                (key.to_uppercase(), value.to_uppercase()),
+                (format!(" {key}"), value.to_owned()),
+                (key.to_owned(), format!("{value} ")),
+            ];
+            for (key, value) in others {
+                prop_assert!(!is_known_spelling(&key, &value));
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The only file that writes to a cluster.
+//!
+//! Every write is guarded by what it was computed from and ends within [`WRITE_TIMEOUT`]. Nodes and RuntimeClasses are
+//! written by JSON Patch: server-side apply and merge patches would replace other writers' taints.
+
+use std::{sync::Arc, time::Duration};
+
+use json_patch::Patch as JsonPatch;
+use k8s_openapi::{
+    api::{core::v1::ObjectReference, node::v1::RuntimeClass},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+    core::Status,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use thiserror::Error;
+use winpool_core::{
+    api::{WindowsPool, WindowsPoolStatus, names},
+    plan::status_patch,
+};
+
+use crate::{
+    metrics::{Metrics, Operation},
+    node::CachedNode,
+};
+
+/// How long the API server may take to answer a write.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a write was not accepted.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// A `test` of the patch failed: the object is not what it was computed from. Read it again, plan again.
+    #[error("the object is not what the change was computed from")]
+    Stale,
+    /// Another write came in between, or an object of that name exists already. Read it again, plan again.
+    #[error("another write came in between")]
+    Conflict,
+    /// The object is gone.
+    #[error("the object is gone")]
+    Gone,
+    /// The API server, or a policy in it, refuses this write, and will refuse it again.
+    #[error("the API server refuses: {0}")]
+    Denied(String),
+    /// The API server cannot be reached, is busy, or failed.
+    #[error("the API server did not answer as it should: {0}")]
+    Failed(#[source] Box<kube::Error>),
+    /// No answer within [`WRITE_TIMEOUT`].
+    #[error("the API server did not answer within {} s", WRITE_TIMEOUT.as_secs())]
+    TimedOut,
+}
+
+impl WriteError {
+    /// One word for metrics.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Stale => "stale",
+            Self::Conflict => "conflict",
+            Self::Gone => "gone",
+            Self::Denied(_) => "denied",
+            Self::Failed(_) => "failed",
+            Self::TimedOut => "timed_out",
+        }
+    }
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => refusal(status),
+            other => Self::Failed(Box::new(other)),
+        }
+    }
+}
+
+/// Tells refusals apart. A failed JSON Patch `test` is 422 without causes; an invalid value, and a denial by a
+/// ValidatingAdmissionPolicy without a reason, is 422 with causes. A policy may also choose 401, 403 or 413.
+fn refusal(status: Box<Status>) -> WriteError {
+    let has_causes = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
+    match status.code {
+        404 => WriteError::Gone,
+        409 => WriteError::Conflict,
+        422 if !has_causes => WriteError::Stale,
+        400 | 403 | 413 | 422 => WriteError::Denied(status.message),
+        401 if has_causes => WriteError::Denied(status.message),
+        _ => WriteError::Failed(Box::new(kube::Error::Api(status))),
+    }
+}
+
+/// Writes to the cluster, and reads what a refused write has to be computed from again.
+#[derive(Clone)]
+pub struct Applier {
+    nodes: Api<CachedNode>,
+    classes: Api<RuntimeClass>,
+    pools: Api<WindowsPool>,
+    recorder: Recorder,
+    metrics: Arc<Metrics>,
+}
+
+impl Applier {
+    /// Writes through `client`.
+    #[must_use]
+    pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
+        let reporter = Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: None };
+        Self {
+            nodes: Api::all(client.clone()),
+            classes: Api::all(client.clone()),
+            pools: Api::all(client.clone()),
+            recorder: Recorder::new(client, reporter),
+            metrics,
+        }
+    }
+
+    /// Sends a guarded patch to a node.
+    ///
+    /// # Errors
+    /// When it is not accepted.
+    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<CachedNode, WriteError> {
+        let patch: Patch<()> = Patch::Json(patch);
+        let result = in_time(self.nodes.patch(name, &patch_parameters(), &patch)).await;
+        self.metrics.node_write(&result);
+        result
+    }
+
+    /// Reads a node from the API server, not from the cache.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read_node(&self, name: &str) -> Result<CachedNode, WriteError> {
+        in_time(self.nodes.get(name)).await
+    }
+
+    /// Creates a RuntimeClass; [`WriteError::Conflict`] when there is one of that name.
+    ///
+    /// # Errors
+    /// When it is not accepted.
+    pub async fn create_class(&self, class: &RuntimeClass) -> Result<RuntimeClass, WriteError> {
+        let parameters = PostParams { field_manager: manager(), ..PostParams::default() };
+        let result = in_time(self.classes.create(&parameters, class)).await;
+        self.metrics.class_write(Operation::Create, &result);
+        result
+    }
+
+    /// Sends a guarded patch to a RuntimeClass.
+    ///
+    /// # Errors
+    /// When it is not accepted.
+    pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, WriteError> {
+        let patch: Patch<()> = Patch::Json(patch);
+        let result = in_time(self.classes.patch(name, &patch_parameters(), &patch)).await;
+        self.metrics.class_write(Operation::Patch, &result);
+        result
+    }
+
+    /// Reads a RuntimeClass from the API server; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read_class(&self, name: &str) -> Result<Option<RuntimeClass>, WriteError> {
+        in_time(self.classes.get_opt(name)).await
+    }
+
+    /// Writes a pool's status, whole: winpool is its only writer.
+    ///
+    /// # Errors
+    /// When it is not accepted.
+    pub async fn write_status(&self, pool: &ObjectMeta, status: &WindowsPoolStatus) -> Result<(), WriteError> {
+        let (name, uid) = (pool.name.as_deref().unwrap_or_default(), pool.uid.as_deref().unwrap_or_default());
+        let patch: Patch<()> = Patch::Json(status_patch(uid, status));
+        in_time(self.pools.patch_status(name, &patch_parameters(), &patch)).await.map(|_| ())
+    }
+
+    /// Tells people about something at an object. An Event that cannot be written is dropped: it is news, not state.
+    pub async fn event(&self, object: &ObjectReference, type_: EventType, reason: &str, action: &str, note: String) {
+        let note = Some(note.chars().take(1000).collect());
+        let event = Event { type_, reason: reason.to_owned(), action: action.to_owned(), note, secondary: None };
+        match tokio::time::timeout(WRITE_TIMEOUT, self.recorder.publish(&event, object)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "event not written"),
+            Err(_) => tracing::debug!("event not written in time"),
+        }
+    }
+}
+
+fn manager() -> Option<String> {
+    Some(names::FIELD_MANAGER.to_owned())
+}
+
+fn patch_parameters() -> PatchParams {
+    PatchParams { field_manager: manager(), ..PatchParams::default() }
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteError> {
+    match tokio::time::timeout(WRITE_TIMEOUT, answer).await {
+        Ok(answer) => answer.map_err(WriteError::from),
+        Err(_) => Err(WriteError::TimedOut),
+    }
+}

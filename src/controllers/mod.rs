@@ -1,0 +1,103 @@
+//! The node and the pool controller: watch, call the plan, apply.
+
+pub mod node;
+pub mod pool;
+mod retry;
+
+use std::sync::Arc;
+
+use futures::{Stream, stream};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{core::DeserializeGuard, runtime::reflector::Store};
+use tokio::sync::watch;
+use winpool_core::api::WindowsPool;
+
+use crate::{apply::Applier, index::Index, metrics::Metrics, node::CachedNode, policy::Publisher};
+
+/// A pool that may not decode: one that does not must not blind the operator to the others.
+pub type GuardedPool = DeserializeGuard<WindowsPool>;
+
+/// What both controllers share.
+pub struct Context {
+    /// Writes.
+    pub applier: Applier,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    /// What the nodes add up to.
+    pub index: Arc<Index>,
+    /// What the nodes are judged by.
+    pub policy: Publisher,
+    /// The cached nodes.
+    pub nodes: Store<CachedNode>,
+    /// The cached pools.
+    pub pools: Store<GuardedPool>,
+    /// The cached RuntimeClasses, all of the cluster's.
+    pub classes: Store<RuntimeClass>,
+    /// Which caches are filled.
+    pub synced: Synced,
+    /// Tells the pool controller that something changed which pools are made from.
+    pub changed: watch::Sender<()>,
+}
+
+/// Which caches have seen their first list whole. A cache's own `wait_until_ready` wakes one waiter only.
+pub struct Synced {
+    nodes: watch::Sender<bool>,
+    pools: watch::Sender<bool>,
+    classes: watch::Sender<bool>,
+    all: watch::Sender<bool>,
+}
+
+/// A watched kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// Nodes.
+    Nodes,
+    /// WindowsPools.
+    Pools,
+    /// RuntimeClasses.
+    Classes,
+}
+
+impl Synced {
+    /// Nothing is filled yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let flag = || watch::Sender::new(false);
+        Self { nodes: flag(), pools: flag(), classes: flag(), all: flag() }
+    }
+
+    /// A cache has its first list.
+    pub fn filled(&self, cache: Cache) {
+        let flag = match cache {
+            Cache::Nodes => &self.nodes,
+            Cache::Pools => &self.pools,
+            Cache::Classes => &self.classes,
+        };
+        flag.send_replace(true);
+        let all = [&self.nodes, &self.pools, &self.classes].iter().all(|flag| *flag.borrow());
+        self.all.send_if_modified(|known| std::mem::replace(known, all) != all);
+    }
+
+    /// Whether all caches are filled.
+    #[must_use]
+    pub fn all(&self) -> bool {
+        *self.all.borrow()
+    }
+
+    /// The same, to be waited for.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<bool> {
+        self.all.subscribe()
+    }
+}
+
+impl Default for Synced {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One item for each change; changes that come while nobody looks become one.
+fn changes<T: Send + Sync + 'static>(receiver: watch::Receiver<T>) -> impl Stream<Item = ()> + Send + 'static {
+    stream::unfold(receiver, |mut receiver| async move { receiver.changed().await.ok().map(|()| ((), receiver)) })
+}

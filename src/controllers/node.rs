@@ -1,0 +1,228 @@
+//! Nodes: label, taint, mark.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{Stream, StreamExt, future};
+use kube::{
+    Api, Client, Resource,
+    runtime::{
+        Controller, WatchStreamExt,
+        controller::{Action, Config as ControllerConfig},
+        events::EventType,
+        reflector::store::Writer,
+        watcher::{self, Event, watcher},
+    },
+};
+use tokio_util::sync::CancellationToken;
+use winpool_core::{
+    api::names::{self, reason},
+    plan::{NodePlan, Policy, assess, node_patch},
+};
+
+use crate::{apply::WriteError, index::Refusal, node::CachedNode};
+
+use super::{Cache, Context, changes, retry::Retries};
+
+const CONTROLLER: &str = "node";
+/// How long a refused change is not sent again.
+const REFUSED: Duration = Duration::from_secs(600);
+/// How often a node may change between reading and writing before it has to queue again.
+const ATTEMPTS: usize = 4;
+
+/// A node could not be made right; it is tried again.
+#[derive(Debug, thiserror::Error)]
+#[error("Node {name}: {error}")]
+pub struct Error {
+    name: String,
+    #[source]
+    error: WriteError,
+}
+
+struct State {
+    shared: Arc<Context>,
+    retries: Retries,
+}
+
+/// Runs until `stop` is cancelled and the requests in flight have ended.
+pub async fn run(
+    client: Client,
+    store: Writer<CachedNode>,
+    context: Arc<Context>,
+    concurrency: u16,
+    stop: CancellationToken,
+) {
+    let windows = watcher::Config::default().labels(&format!("{}={}", names::OS, names::WINDOWS));
+    let events = watcher(Api::<CachedNode>::all(client), windows).default_backoff().reflect(store);
+    let state = Arc::new(State { shared: Arc::clone(&context), retries: Retries::default() });
+    Controller::for_stream(needing_work(events, Arc::clone(&context)), context.nodes.clone())
+        .with_config(ControllerConfig::default().concurrency(concurrency))
+        .reconcile_all_on(changes(context.policy.subscribe()))
+        .graceful_shutdown_on(stop.cancelled_owned())
+        .run(reconcile, on_error, state)
+        .for_each(|_| future::ready(()))
+        .await;
+}
+
+/// Keeps the index as events pass, and lets only those nodes through that have to be written.
+fn needing_work(
+    events: impl Stream<Item = watcher::Result<Event<CachedNode>>> + Send + 'static,
+    context: Arc<Context>,
+) -> impl Stream<Item = watcher::Result<CachedNode>> + Send + 'static {
+    let mut listed = BTreeSet::new();
+    events.filter_map(move |event| {
+        future::ready(match event {
+            Ok(event) => observe(event, &mut listed, &context).map(Ok),
+            Err(error) => Some(Err(error)),
+        })
+    })
+}
+
+fn observe(event: Event<CachedNode>, listed: &mut BTreeSet<String>, context: &Context) -> Option<CachedNode> {
+    let (changed, node) = match event {
+        Event::Init => {
+            listed.clear();
+            (false, None)
+        }
+        Event::InitApply(node) => {
+            listed.insert(node.name().to_owned());
+            (context.index.observe(&node), Some(node))
+        }
+        Event::InitDone => {
+            context.index.retain(listed);
+            context.synced.filled(Cache::Nodes);
+            (true, None)
+        }
+        Event::Apply(node) => (context.index.observe(&node), Some(node)),
+        Event::Delete(node) => (context.index.remove(node.name()), None),
+    };
+    if changed {
+        context.changed.send_replace(());
+    }
+    let node = node?;
+    let policy = context.policy.current()?;
+    let plan = assess(&node.seen, &policy).plan;
+    (!plan.is_empty() && context.index.refusal(node.name(), &plan).is_none()).then_some(node)
+}
+
+async fn reconcile(node: Arc<CachedNode>, state: Arc<State>) -> Result<Action, Error> {
+    let (context, name) = (&state.shared, node.name());
+    let Some(policy) = context.policy.current() else { return Ok(Action::await_change()) };
+    if let Some(wait) = state.retries.remaining(name) {
+        return Ok(Action::requeue(wait));
+    }
+    let started = Instant::now();
+    let result = bring_up_to_date(&node, &policy, context).await;
+    context.metrics.reconciled(CONTROLLER, started.elapsed(), result.as_ref().err().map(WriteError::as_str));
+    match result {
+        Ok(action) => {
+            state.retries.forget(name);
+            Ok(action)
+        }
+        Err(error) => Err(Error { name: name.to_owned(), error }),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
+fn on_error(node: Arc<CachedNode>, error: &Error, state: Arc<State>) -> Action {
+    let wait = state.retries.after_failure(node.name());
+    tracing::warn!(node = node.name(), error = %error.error, wait_ms = wait.as_millis(), "node not written; trying again");
+    Action::requeue(wait)
+}
+
+/// Sends what the plan says, from fresh reads where the cached node turns out to be old.
+async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Context) -> Result<Action, WriteError> {
+    let name = cached.name();
+    let mut node = cached.clone();
+    let mut failed = None;
+    for _ in 0..ATTEMPTS {
+        let standing = assess(&node.seen, policy);
+        let plan = standing.plan;
+        if plan.is_empty() {
+            return Ok(Action::await_change());
+        }
+        if let Some(refusal) = context.index.refusal(name, &plan) {
+            return Ok(Action::requeue(refusal.until.saturating_duration_since(Instant::now())));
+        }
+        let patch = node_patch(node.uid(), &node.seen, &plan, policy);
+        if failed.as_ref() == Some(&patch) {
+            let message = "the patch's tests fail although the node is as it was read";
+            return Ok(give_up(&node, plan, message.to_owned(), context).await);
+        }
+        match context.applier.patch_node(name, patch.clone()).await {
+            Ok(_) => {
+                report(name, standing.pool.as_deref(), &plan, context);
+                return Ok(Action::await_change());
+            }
+            Err(error @ (WriteError::Stale | WriteError::Conflict)) => {
+                failed = matches!(error, WriteError::Stale).then_some(patch);
+                node = match context.applier.read_node(name).await {
+                    Ok(fresh) if fresh.uid() == node.uid() => fresh,
+                    // Another node of that name: its own event brings it here.
+                    Ok(_) | Err(WriteError::Gone) => return Ok(Action::await_change()),
+                    Err(error) => return Err(error),
+                };
+            }
+            Err(WriteError::Gone) => return Ok(Action::await_change()),
+            Err(WriteError::Denied(message)) => return send_parts(&node, &plan, message, policy, context).await,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(WriteError::Conflict)
+}
+
+/// The whole was refused: sends the label and the rest apart, so that a refused taint does not hold up the label.
+async fn send_parts(
+    node: &CachedNode,
+    plan: &NodePlan,
+    message: String,
+    policy: &Policy,
+    context: &Context,
+) -> Result<Action, WriteError> {
+    let parts = plan.parts();
+    if parts.iter().any(NodePlan::is_empty) {
+        return Ok(give_up(node, plan.clone(), message, context).await);
+    }
+    let mut current = node.clone();
+    let mut denied = None;
+    for part in parts {
+        let patch = node_patch(current.uid(), &current.seen, &part, policy);
+        match context.applier.patch_node(node.name(), patch).await {
+            Ok(written) => current = written,
+            Err(WriteError::Denied(message)) => denied = Some((part, message)),
+            Err(error) => return Err(error),
+        }
+    }
+    match denied {
+        Some((_, message)) => {
+            let rest = assess(&current.seen, policy).plan;
+            Ok(give_up(&current, rest, message, context).await)
+        }
+        None => Ok(Action::await_change()),
+    }
+}
+
+async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &Context) -> Action {
+    tracing::warn!(node = node.name(), %message, "the API server refuses to change the node; next try in 10 minutes");
+    let until = Instant::now() + REFUSED;
+    context.index.refused(node, Refusal { plan, message: message.as_str().into(), until });
+    context.changed.send_replace(());
+    let object = node.object_ref(&());
+    context.applier.event(&object, EventType::Warning, reason::ADMISSION_DENIED, "Patch", message).await;
+    Action::requeue(REFUSED)
+}
+
+fn report(name: &str, pool: Option<&str>, plan: &NodePlan, context: &Context) {
+    if let Some(since) = context.index.take_pending_since(name) {
+        context.metrics.converged(since.elapsed());
+    }
+    let label = plan.windows_build.as_ref().and_then(|change| change.to.as_deref());
+    let names =
+        |taints: &[winpool_core::api::Taint]| -> Vec<String> { taints.iter().map(ToString::to_string).collect() };
+    let (added, removed) =
+        plan.taints.as_ref().map(|change| (names(&change.added), names(&change.removed))).unwrap_or_default();
+    tracing::info!(node = name, pool, windows_build = label, taints_added = ?added, taints_removed = ?removed, "node written");
+}

@@ -1,0 +1,59 @@
+//! Back-off of objects whose reconcile failed: the runtime has none per object.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+
+const FIRST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// One exponential back-off, with jitter, for each object that fails.
+#[derive(Default)]
+pub(super) struct Retries(Mutex<HashMap<String, (ExponentialBackoff, Instant)>>);
+
+impl Retries {
+    /// How long to wait after this failure of `name`.
+    pub fn after_failure(&self, name: &str) -> Duration {
+        let mut failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (backoff, until) = failing.entry(name.to_owned()).or_insert_with(|| {
+            let builder = ExponentialBuilder::new().with_min_delay(FIRST).with_max_delay(LONGEST);
+            (builder.with_jitter().without_max_times().build(), Instant::now())
+        });
+        let wait = backoff.next().unwrap_or(LONGEST);
+        *until = Instant::now() + wait;
+        wait
+    }
+
+    /// How long `name` still has to wait: an event about it is no reason to try earlier.
+    pub fn remaining(&self, name: &str) -> Option<Duration> {
+        let failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = failing.get(name)?.1.saturating_duration_since(Instant::now());
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    /// `name` succeeded, or is gone.
+    pub fn forget(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_up_to_a_limit_and_start_anew_after_success() {
+        let retries = Retries::default();
+        let first = retries.after_failure("a");
+        assert!(first >= FIRST && first <= FIRST * 2, "{first:?}");
+        let last = (0..12).map(|_| retries.after_failure("a")).last().unwrap();
+        assert!(last >= LONGEST, "{last:?}");
+        assert!(retries.after_failure("b") <= FIRST * 2);
+        retries.forget("a");
+        assert!(retries.after_failure("a") <= FIRST * 2);
+    }
+}

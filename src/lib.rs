@@ -1,0 +1,17 @@
+//! winpool: a Kubernetes operator that makes Windows nodes safe to run beside Linux ones.
+//!
+//! This crate is the thin shell: it watches, calls [`winpool_core::plan`], and applies. What a node or a RuntimeClass
+//! should be is decided in `winpool-core`, which knows no client.
+
+pub mod apply;
+pub mod controllers;
+pub mod index;
+pub mod metrics;
+pub mod node;
+pub mod policy;
+pub mod server;
+pub mod telemetry;
+
+mod operator;
+
+pub use operator::{Error, Options, crd_yaml, run};

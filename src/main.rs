@@ -1,0 +1,82 @@
+//! The command `winpool`.
+
+use std::{net::SocketAddr, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use kube::Config;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use winpool::{
+    Options,
+    telemetry::{self, LogFormat},
+};
+
+/// Makes Windows nodes safe to run beside Linux ones.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the operator.
+    Run(Run),
+    /// Print the CustomResourceDefinition.
+    Crd,
+    /// Print the version.
+    Version,
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// Address of /metrics, /healthz and /readyz.
+    #[arg(long, env = "WINPOOL_LISTEN", default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+    /// Nodes written at the same time; each takes one connection.
+    #[arg(long, env = "WINPOOL_CONCURRENCY", default_value_t = Options::DEFAULT_CONCURRENCY,
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    concurrency: u16,
+    /// How log lines are written. The level is read from RUST_LOG.
+    #[arg(long, env = "WINPOOL_LOG_FORMAT", value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(arguments) => run(arguments).await,
+        Command::Crd => winpool::crd_yaml().map(|yaml| print!("{yaml}")).map_err(Into::into),
+        Command::Version => {
+            println!("winpool {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("winpool: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
+    telemetry::start(arguments.log_format)?;
+    let config = Config::infer().await?;
+    let stop = CancellationToken::new();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            stop.cancel();
+        }
+    });
+    let options = Options { listen: Some(arguments.listen), concurrency: arguments.concurrency };
+    Ok(winpool::run(config, options, stop).await?)
+}
