@@ -139,7 +139,7 @@ impl Applier {
     /// # Errors
     /// When it is not accepted.
     pub async fn create_class(&self, class: &RuntimeClass) -> Result<RuntimeClass, WriteError> {
-        let parameters = PostParams { field_manager: manager(), ..PostParams::default() };
+        let parameters = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let result = in_time(self.classes.create(&parameters, class)).await;
         self.metrics.class_write(Operation::Create, &result);
         result
@@ -186,12 +186,8 @@ impl Applier {
     }
 }
 
-fn manager() -> Option<String> {
-    Some(names::FIELD_MANAGER.to_owned())
-}
-
 fn patch_parameters() -> PatchParams {
-    PatchParams { field_manager: manager(), ..PatchParams::default() }
+    PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteError> {

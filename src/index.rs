@@ -102,16 +102,18 @@ impl Index {
         let mut inner = self.lock();
         let Some(entry) = inner.nodes.remove(name) else { return false };
         let name = Arc::from(name);
-        entry.contributions.iter().for_each(|contribution| inner.subtract(&name, contribution));
+        for contribution in &entry.contributions {
+            inner.subtract(&name, contribution);
+        }
         !entry.contributions.is_empty()
     }
 
     /// Drops every node that is not among `names`: what a fresh list no longer has.
     pub fn retain(&self, names: &BTreeSet<String>) {
         let gone: Vec<_> = self.lock().nodes.keys().filter(|name| !names.contains(name.as_ref())).cloned().collect();
-        gone.iter().for_each(|name| {
-            self.remove(name);
-        });
+        for name in gone {
+            self.remove(&name);
+        }
     }
 
     /// The API server refuses a part of a node's plan.
@@ -176,8 +178,12 @@ impl Inner {
         let contributions: Vec<_> = contribution(owned, entry.refusal.as_ref()).into_iter().chain(previews).collect();
         let changed = contributions != entry.contributions;
         if changed {
-            entry.contributions.iter().for_each(|contribution| self.subtract(&name, contribution));
-            contributions.iter().for_each(|contribution| self.add(&name, contribution));
+            for contribution in &entry.contributions {
+                self.subtract(&name, contribution);
+            }
+            for contribution in &contributions {
+                self.add(&name, contribution);
+            }
             entry.contributions = contributions;
         }
         self.nodes.insert(name, entry);

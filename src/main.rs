@@ -38,7 +38,7 @@ struct Run {
     #[arg(long, env = "WINPOOL_CONCURRENCY", default_value_t = Options::DEFAULT_CONCURRENCY,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
-    /// How log lines are written. The level is read from RUST_LOG.
+    /// How log lines are written; `RUST_LOG` sets the level.
     #[arg(long, env = "WINPOOL_LOG_FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
 }

@@ -121,7 +121,7 @@ impl Metrics {
         registry.register_collector(Box::new(Nodes(index)));
     }
 
-    /// OpenMetrics text.
+    /// All metrics as `OpenMetrics` text.
     ///
     /// # Errors
     /// Never in practice: writing to a string does not fail.

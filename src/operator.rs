@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use axum::http::{HeaderValue, header::USER_AGENT};
 use kube::{Client, Config, runtime::reflector};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -61,6 +62,7 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
     // The operator retries by itself, with a limit and per object; the client's own 15 tries would block a slot for
     // minutes.
     config.default_retry = false;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
     let client = Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))?;
     let index = Arc::new(Index::default());
     let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
@@ -98,10 +100,11 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
         );
     };
     let serving = async {
-        match listener {
-            Some(listener) => server::serve(listener, endpoints, stop.child_token()).await.map_err(Error::Serve),
-            None => Ok(stop.cancelled().await),
+        if let Some(listener) = listener {
+            return server::serve(listener, endpoints, stop.child_token()).await.map_err(Error::Serve);
         }
+        stop.cancelled().await;
+        Ok(())
     };
     let ended = async { tokio::join!(controllers, serving).1 };
     let overdue = async {

@@ -29,17 +29,16 @@ use super::{Cache, Context, changes, retry::Retries};
 
 const CONTROLLER: &str = "node";
 /// How long a refused change is not sent again.
-const REFUSED: Duration = Duration::from_secs(600);
+const REFUSED: Duration = Duration::from_mins(10);
 /// How often a node may change between reading and writing before it has to queue again.
 const ATTEMPTS: usize = 4;
 
 /// A node could not be made right; it is tried again.
 #[derive(Debug, thiserror::Error)]
-#[error("Node {name}: {error}")]
+#[error("Node {name}: {source}")]
 pub struct Error {
     name: String,
-    #[source]
-    error: WriteError,
+    source: WriteError,
 }
 
 struct State {
@@ -122,14 +121,14 @@ async fn reconcile(node: Arc<CachedNode>, state: Arc<State>) -> Result<Action, E
             state.retries.forget(name);
             Ok(action)
         }
-        Err(error) => Err(Error { name: name.to_owned(), error }),
+        Err(source) => Err(Error { name: name.to_owned(), source }),
     }
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
 fn on_error(node: Arc<CachedNode>, error: &Error, state: Arc<State>) -> Action {
     let wait = state.retries.after_failure(node.name());
-    tracing::warn!(node = node.name(), error = %error.error, wait_ms = wait.as_millis(), "node not written; trying again");
+    tracing::warn!(node = node.name(), error = %error.source, wait_ms = wait.as_millis(), "node not written; trying again");
     Action::requeue(wait)
 }
 

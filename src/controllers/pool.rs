@@ -41,16 +41,15 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a class may change between reading and writing before the pool has to queue again.
 const ATTEMPTS: usize = 4;
 /// How long a refused RuntimeClass is not sent again.
-const REFUSED: Duration = Duration::from_secs(600);
+const REFUSED: Duration = Duration::from_mins(10);
 
 /// A pool could not be brought up to date; it is tried again.
 #[derive(Debug, thiserror::Error)]
-#[error("WindowsPool {pool}, {object}: {error}")]
+#[error("WindowsPool {pool}, {object}: {source}")]
 pub struct Error {
     pool: String,
     object: String,
-    #[source]
-    error: WriteError,
+    source: WriteError,
 }
 
 struct State {
@@ -197,7 +196,7 @@ fn read(guarded: &GuardedPool) -> Result<Pool, InvalidPool> {
 async fn reconcile(guarded: Arc<GuardedPool>, state: Arc<State>) -> Result<Action, Error> {
     let started = Instant::now();
     let result = bring_up_to_date(&guarded, &state).await;
-    let error = result.as_ref().err().map(|error| error.error.as_str());
+    let error = result.as_ref().err().map(|error| error.source.as_str());
     state.shared.metrics.reconciled(CONTROLLER, started.elapsed(), error);
     if result.is_ok() {
         state.retries.forget(&guarded.name_any());
@@ -321,7 +320,7 @@ impl State {
             Ok(()) => {}
             // Gone, or another object of that name: its own event follows.
             Err(WriteError::Gone | WriteError::Stale) => return Ok(Action::await_change()),
-            Err(error) => return Err(Error { pool: name, object: "status".to_owned(), error }),
+            Err(error) => return Err(Error { pool: name, object: "status".to_owned(), source: error }),
         }
         self.announce(pool, previous.as_ref(), &status).await;
         self.progress(&name, |progress| {

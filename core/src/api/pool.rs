@@ -224,7 +224,7 @@ pub struct RuntimeClassSpec {
 }
 
 /// Process isolation, the handler that containerd defines by default on Windows
-/// (containerd internal/cri/config/config_windows.go).
+/// (containerd, `internal/cri/config/config_windows.go`).
 pub(crate) const PROCESS_ISOLATION_HANDLER: &str = "runhcs-wcow-process";
 /// The architecture of every Windows container host that Kubernetes supports.
 pub(crate) const DEFAULT_ARCHITECTURE: &str = "amd64";

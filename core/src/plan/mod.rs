@@ -10,7 +10,7 @@ mod status;
 mod taints;
 
 pub use labels::{LabelPair, Labels};
-pub use node::{LabelChange, Node, NodePlan, Standing, State, assess, assess_as};
+pub use node::{AnnotationChange, LabelChange, Node, NodePlan, Standing, State, assess, assess_as};
 pub use patch::{FieldChange, node_patch, runtime_class_patch, status_patch};
 pub use pools::{Entry, InvalidPool, Policy, Pool, WantedTaints};
 pub use runtime_class::{

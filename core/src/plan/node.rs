@@ -63,6 +63,15 @@ pub struct LabelChange {
     pub to: Option<String>,
 }
 
+/// What happens to an annotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnnotationChange {
+    /// It gets this value.
+    Write(String),
+    /// It goes.
+    Remove,
+}
+
 /// The changes that make a node right; they travel in one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePlan {
@@ -72,8 +81,8 @@ pub struct NodePlan {
     pub taints: Option<TaintChange>,
     /// The label `winpool.dev/pool`.
     pub pool: Option<LabelChange>,
-    /// The annotation `winpool.dev/applied`: the value to write, or `Some(None)` to remove it.
-    pub applied: Option<Option<String>>,
+    /// The annotation `winpool.dev/applied`.
+    pub applied: Option<AnnotationChange>,
 }
 
 impl NodePlan {
@@ -262,10 +271,11 @@ impl<'n> Marks<'n> {
         })
     }
 
-    fn annotation_change(&self, wanted: Option<&Applied>) -> Option<Option<String>> {
-        if self.applied.as_ref() == wanted && (wanted.is_some() || self.annotation.is_none()) {
-            return None;
+    fn annotation_change(&self, wanted: Option<&Applied>) -> Option<AnnotationChange> {
+        match wanted {
+            Some(wanted) if self.applied.as_ref() == Some(wanted) => None,
+            Some(wanted) => Some(AnnotationChange::Write(wanted.to_annotation())),
+            None => self.annotation.map(|_| AnnotationChange::Remove),
         }
-        Some(wanted.map(Applied::to_annotation))
     }
 }

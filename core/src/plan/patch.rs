@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::api::{WindowsPoolStatus, names};
 
-use super::{LabelChange, Node, NodePlan, Policy};
+use super::{AnnotationChange, LabelChange, Node, NodePlan, Policy};
 
 /// The request that carries `plan` to the node with this uid.
 #[must_use]
@@ -44,13 +44,13 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
         patch.add(&["spec", "taints"], Value::Array(change.to.clone()));
     }
     match &plan.applied {
-        Some(Some(value)) => {
+        Some(AnnotationChange::Write(value)) => {
             if !node.has_annotations {
                 patch.add(&["metadata", "annotations"], json!({}));
             }
             patch.add(&["metadata", "annotations", names::APPLIED], json!(value));
         }
-        Some(None) => patch.remove(&["metadata", "annotations", names::APPLIED]),
+        Some(AnnotationChange::Remove) => patch.remove(&["metadata", "annotations", names::APPLIED]),
         None => {}
     }
     Patch(patch.0)

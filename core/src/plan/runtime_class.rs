@@ -138,13 +138,22 @@ fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Bui
     let known = || product::PRODUCTS.iter().map(|product| product.build).chain(pool.named_builds.keys().copied());
     let build = |class: &RuntimeClass| {
         let selected = || class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok();
-        known().find(|build| pool.class_name(*build) == class.name_any()).or_else(selected)
+        let name = class.name_any();
+        known().chain(numbers_in(&name)).find(|build| pool.class_name(*build) == name).or_else(selected)
     };
     existing
         .iter()
         .filter(|class| owner(class) == Some(&pool.name))
         .filter_map(|class| Some((build(class)?, class.as_ref())))
         .collect()
+}
+
+/// The builds that `build-<number>` may stand for in a class's name.
+fn numbers_in(name: &str) -> impl Iterator<Item = Build> {
+    name.split("build-").skip(1).filter_map(|rest| {
+        let number = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        format!("10.0.{number}").parse().ok()
+    })
 }
 
 fn owner(class: &RuntimeClass) -> Option<&str> {

@@ -74,7 +74,7 @@ pub fn status(
             .builds
             .iter()
             .take(BUILDS)
-            .map(|(build, revisions)| build_status(pool, *build, revisions))
+            .map(|(build, revisions)| build_status(pool, *build, revisions, &observation.classes))
             .collect(),
         runtime_classes: observation.classes.iter().take(CLASSES).cloned().collect(),
         problems: problems(&observation.problems),
@@ -204,13 +204,19 @@ fn conflicts(observation: &Observation) -> String {
     texts.join("; ")
 }
 
-fn build_status(pool: &Pool, build: Build, revisions: &BTreeMap<Option<u32>, usize>) -> BuildStatus {
+fn build_status(
+    pool: &Pool,
+    build: Build,
+    revisions: &BTreeMap<Option<u32>, usize>,
+    classes: &[RuntimeClassStatus],
+) -> BuildStatus {
+    let discovered = pool.discover.then(|| pool.class_name(build));
     let known: Vec<i64> = revisions.keys().flatten().map(|revision| i64::from(*revision)).collect();
     BuildStatus {
         build: build.to_string(),
         product: product::by_build(build).map(|product| product.name.to_owned()),
         nodes: number(revisions.values().sum()),
-        runtime_class: pool.discover.then(|| pool.class_name(build)),
+        runtime_class: discovered.filter(|name| classes.iter().any(|class| class.name == *name)),
         revisions: known.first().zip(known.last()).map(|(oldest, newest)| Revisions {
             oldest: *oldest,
             newest: *newest,
@@ -245,14 +251,14 @@ struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
-    fn push(&mut self, name: &str, verdict: Verdict) {
+    fn push(&mut self, name: &str, Verdict { status, reason, message }: Verdict) {
         let mut previous = self.previous.iter().flat_map(|status| &status.conditions);
-        let same = previous.find(|c| c.type_ == name && c.status == verdict.status);
+        let same = previous.find(|c| c.type_ == name && c.status == status);
         self.done.push(Condition {
             type_: name.to_owned(),
-            status: verdict.status.to_owned(),
-            reason: verdict.reason.to_owned(),
-            message: bounded(&verdict.message),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: bounded(&message),
             observed_generation: self.generation,
             last_transition_time: same.map_or(Time(self.now), |c| c.last_transition_time.clone()),
         });

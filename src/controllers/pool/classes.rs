@@ -77,10 +77,10 @@ pub(super) async fn apply(
         let current = existing.iter().find(|class| class.name_any() == planned.desired.name);
         let current = current.map(|class| class.as_ref().clone());
         let name = planned.desired.name.clone();
-        apply_one(pool, planned, current, policy, state, &mut outcome).await.map_err(|error| Error {
+        apply_one(pool, planned, current, policy, state, &mut outcome).await.map_err(|source| Error {
             pool: pool.name_any(),
             object: format!("RuntimeClass/{name}"),
-            error,
+            source,
         })?;
     }
     Ok(outcome)

@@ -1,0 +1,219 @@
+//! A real kube-apiserver with a state of its own.
+
+use crate::Result;
+use crate::assets::Component;
+use crate::certificates::{Authority, Identity};
+use crate::error::text;
+use crate::etcd::{ENDPOINT, Etcd};
+use crate::guard::{Folder, Guard};
+use crate::kubeconfig::{Endpoint, answers};
+use crate::process::{Launch, Process, start_on_free_port};
+use kube::{Client, Config};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Without a controller manager no namespace ever gets its default service account, and every pod would be
+/// refused for that.
+pub(crate) const PODS_WITHOUT_SERVICE_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
+
+/// A running API server: RBAC and Node authorization, `NodeRestriction`, the admission policies of its release.
+pub struct ApiServer {
+    process: Process,
+    endpoint: Endpoint,
+    admin: Identity,
+    kubeconfig: PathBuf,
+    authority: Authority,
+    service_account_key: PathBuf,
+    serving: Identity,
+    folder: Folder,
+    etcd: Arc<Etcd>,
+}
+
+impl ApiServer {
+    /// Starts an API server that keeps its state in `etcd` under `prefix`, and waits until it is ready.
+    ///
+    /// No controller manager watches over it: namespaces have no service accounts (pods do without), a deleted
+    /// namespace stays, nothing is garbage-collected, and new nodes keep their not-ready taint.
+    ///
+    /// # Errors
+    /// When the program cannot be had, does not start, or ends instead of becoming ready.
+    pub async fn start(etcd: &Arc<Etcd>, prefix: &str) -> Result<Self> {
+        Self::start_with(etcd, prefix, &[PODS_WITHOUT_SERVICE_ACCOUNTS]).await
+    }
+
+    /// Starts an API server with more flags; a flag given here stands after, and so wins over, the usual one.
+    ///
+    /// # Errors
+    /// When the program cannot be had, does not start, or ends instead of becoming ready.
+    pub async fn start_with(etcd: &Arc<Etcd>, prefix: &str, flags: &[&str]) -> Result<Self> {
+        let program = Component::KubeApiserver.path().await?;
+        let folder = Guard::get()?.folder("api-server")?;
+        let authority = Authority::new(folder.path())?;
+        let serving = authority.serving()?;
+        let admin = authority.client("admin", Some("system:masters"))?;
+        let (service_account_key, service_account_public_key) = authority.service_account_keys()?;
+
+        let mut arguments = vec![
+            format!("--etcd-servers={ENDPOINT}"),
+            format!("--etcd-prefix=/{prefix}"),
+            format!("--tls-cert-file={}", text(&serving.certificate)?),
+            format!("--tls-private-key-file={}", text(&serving.key)?),
+            format!("--client-ca-file={}", text(&authority.certificate())?),
+            format!("--service-account-key-file={}", text(&service_account_public_key)?),
+            format!("--service-account-signing-key-file={}", text(&service_account_key)?),
+            format!("--cert-dir={}", text(folder.path())?),
+        ];
+        arguments.extend(CONSTANT_FLAGS.iter().chain(flags).map(ToString::to_string));
+
+        let endpoint = |port| Endpoint {
+            url: format!("https://127.0.0.1:{port}"),
+            authority: authority.certificate(),
+            root: authority.root(),
+        };
+        let launch = |port| {
+            let port = format!("--secure-port={port}");
+            Process::start(Launch {
+                name: "kube-apiserver",
+                program: &program,
+                arguments: arguments.iter().cloned().chain([port]).collect(),
+                folder: etcd.folder(),
+                logs: folder.path(),
+            })
+        };
+        let ready = async |port| match connect(&endpoint(port), &admin) {
+            Ok(client) => answers(&client, "/readyz").await,
+            Err(_) => false,
+        };
+        let (process, port) = start_on_free_port(launch, ready).await?;
+
+        let endpoint = endpoint(port);
+        let kubeconfig = folder.path().join("kubeconfig");
+        endpoint.write_kubeconfig(&admin, &kubeconfig)?;
+        Ok(Self {
+            process,
+            endpoint,
+            admin,
+            kubeconfig,
+            authority,
+            service_account_key,
+            serving,
+            folder,
+            etcd: Arc::clone(etcd),
+        })
+    }
+
+    /// A new client that may do everything. It lives as long as the async runtime that it was made in.
+    ///
+    /// # Errors
+    /// When the certificates cannot be read.
+    pub fn connect(&self) -> Result<Client> {
+        connect(&self.endpoint, &self.admin)
+    }
+
+    /// A new client that is `user` in `groups` (and in `system:authenticated`), by impersonation.
+    ///
+    /// A node's kubelet is `system:node:NAME` in `system:nodes`.
+    ///
+    /// # Errors
+    /// When the certificates cannot be read.
+    pub fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {
+        let mut config = self.config()?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
+        Ok(Client::try_from(config)?)
+    }
+
+    /// The configuration of a client that may do everything, to change before use.
+    ///
+    /// # Errors
+    /// When a path is not UTF-8.
+    pub fn config(&self) -> Result<Config> {
+        self.endpoint.config(&self.admin)
+    }
+
+    /// A kubeconfig of a user who may do everything.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// `https://127.0.0.1:port`.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.endpoint.url
+    }
+
+    /// Where its logs, certificates and kubeconfig are.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The process, to look at.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The etcd with its state.
+    #[must_use]
+    pub fn etcd(&self) -> &Etcd {
+        &self.etcd
+    }
+
+    /// Fails with the end of a log if the server or its etcd has ended.
+    ///
+    /// # Errors
+    /// [`crate::Error::Died`].
+    pub fn check(&self) -> Result<()> {
+        self.etcd.process().check()?;
+        self.process.check()
+    }
+
+    /// A kubeconfig file for a component that is `user`.
+    pub(crate) fn kubeconfig_for(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
+        let identity = self.authority.client(user, group)?;
+        let file = identity.certificate.with_extension("kubeconfig");
+        self.endpoint.write_kubeconfig(&identity, &file)?;
+        Ok(file)
+    }
+
+    /// A client of another server of this control plane on `port`.
+    pub(crate) fn connect_to_neighbour(&self, port: u16) -> Result<Client> {
+        let endpoint = Endpoint {
+            url: format!("https://127.0.0.1:{port}"),
+            authority: self.authority.certificate(),
+            root: self.authority.root(),
+        };
+        connect(&endpoint, &self.admin)
+    }
+
+    pub(crate) fn authority_file(&self) -> PathBuf {
+        self.authority.certificate()
+    }
+
+    pub(crate) fn serving(&self) -> &Identity {
+        &self.serving
+    }
+
+    pub(crate) fn service_account_key(&self) -> &Path {
+        &self.service_account_key
+    }
+}
+
+fn connect(endpoint: &Endpoint, identity: &Identity) -> Result<Client> {
+    Ok(Client::try_from(endpoint.config(identity)?)?)
+}
+
+const CONSTANT_FLAGS: &[&str] = &[
+    "--bind-address=127.0.0.1",
+    "--advertise-address=127.0.0.1",
+    // A loopback address may not stand in an Endpoints object.
+    "--endpoint-reconciler-type=none",
+    "--authorization-mode=Node,RBAC",
+    "--enable-admission-plugins=NodeRestriction",
+    "--allow-privileged=true",
+    "--service-cluster-ip-range=10.0.0.0/24",
+    "--service-account-issuer=https://kubernetes.default.svc",
+    "--profiling=false",
+];

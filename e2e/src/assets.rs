@@ -1,0 +1,213 @@
+//! The programs of the control plane: found, or built once from pinned Go modules and kept in the user's cache.
+
+use crate::error::FileContext;
+use crate::go::{self, Module};
+use crate::{Error, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A program that the control plane is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Component {
+    /// etcd.
+    Etcd,
+    /// kube-apiserver.
+    KubeApiserver,
+    /// kube-scheduler.
+    KubeScheduler,
+    /// kube-controller-manager.
+    KubeControllerManager,
+    /// kwok, which plays the kubelet of simulated nodes.
+    Kwok,
+}
+
+/// Kubernetes and etcd.
+const CONTROL_PLANE: Module = Module {
+    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/control-plane"),
+    go_mod: include_str!("../control-plane/go.mod"),
+    go_sum: include_str!("../control-plane/go.sum"),
+    duration: "all of it takes about 4 minutes",
+};
+
+/// kwok needs other versions of the same libraries, so it is a module of its own.
+const KWOK: Module = Module {
+    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/kwok"),
+    go_mod: include_str!("../kwok/go.mod"),
+    go_sum: include_str!("../kwok/go.sum"),
+    duration: "about a minute",
+};
+
+/// How a simulated node gets ready.
+const NODE_READY: &str = include_str!("../kwok/node-ready.yaml");
+
+/// What else it and its pods go through, in kwok's own words: files of the kwok module.
+const STAGES: [&str; 3] =
+    ["node/heartbeat-with-lease/node-heartbeat-with-lease.yaml", "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml"];
+
+/// The version of Kubernetes that is built: the one that go.mod pins.
+///
+/// # Errors
+/// When go.mod does not pin it.
+pub fn kubernetes_version() -> Result<&'static str> {
+    CONTROL_PLANE.version_of("k8s.io/kubernetes")
+}
+
+impl Component {
+    /// The name of the program.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeScheduler => "kube-scheduler",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::Kwok => "kwok",
+        }
+    }
+
+    /// The program: from the folder `KUBEBUILDER_ASSETS`, else from the cache, else built now.
+    ///
+    /// `KUBEBUILDER_ASSETS` must have etcd and kube-apiserver; it seldom has the others, which are then built.
+    ///
+    /// # Errors
+    /// When it is neither there nor can be built.
+    pub async fn path(self) -> Result<PathBuf> {
+        off_the_runtime(move || self.find()).await
+    }
+
+    fn find(self) -> Result<PathBuf> {
+        if let Some(folder) = std::env::var_os("KUBEBUILDER_ASSETS") {
+            let path = Path::new(&folder).join(self.name());
+            if path.is_file() {
+                return Ok(path);
+            }
+            if matches!(self, Self::Etcd | Self::KubeApiserver) {
+                return Err(Error::AssetMissing { path });
+            }
+        }
+        self.cached()
+    }
+
+    fn cached(self) -> Result<PathBuf> {
+        let module = self.module();
+        let version = module.version_of(self.pinned_module())?;
+        let flags = self.linker_flags(version);
+        let fingerprint = fingerprint(&[module.go_mod, module.go_sum, &flags]);
+        let target = cache_folder()?.join(format!("{}-{version}-{fingerprint}", self.name()));
+        make_once(&target, self.name(), |path| go::build(module, self.package(), &flags, self.name(), path))?;
+        Ok(target)
+    }
+
+    fn module(self) -> &'static Module {
+        match self {
+            Self::Kwok => &KWOK,
+            _ => &CONTROL_PLANE,
+        }
+    }
+
+    /// The module whose version is the program's version.
+    fn pinned_module(self) -> &'static str {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::Kwok => "sigs.k8s.io/kwok",
+            _ => "k8s.io/kubernetes",
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::KubeApiserver => "k8s.io/kubernetes/cmd/kube-apiserver",
+            Self::KubeScheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
+            Self::KubeControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
+            Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok",
+        }
+    }
+
+    /// Kubernetes learns its version from the linker only; without it the server says v0.0.0.
+    fn linker_flags(self, version: &str) -> String {
+        let small = "-s -w";
+        if self.pinned_module() != "k8s.io/kubernetes" {
+            return small.to_owned();
+        }
+        let mut numbers = version.trim_start_matches('v').split('.');
+        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+        let variable = "-X k8s.io/component-base/version.git";
+        format!("{small} {variable}Version={version} {variable}Major={major} {variable}Minor={minor}")
+    }
+}
+
+/// One file with the stages that kwok is to play.
+pub(crate) async fn kwok_stages() -> Result<PathBuf> {
+    off_the_runtime(|| {
+        let version = KWOK.version_of("sigs.k8s.io/kwok")?;
+        let fingerprint = fingerprint(&[&[NODE_READY], &STAGES[..]].concat());
+        let target = cache_folder()?.join(format!("kwok-stages-{version}-{fingerprint}.yaml"));
+        make_once(&target, "kwok's stages", |path| {
+            let folder = go::source_folder(&KWOK, "sigs.k8s.io/kwok")?.join("kustomize/stage");
+            let mut stages = NODE_READY.to_owned();
+            for stage in STAGES {
+                let file = folder.join(stage);
+                stages.push_str("---\n");
+                stages.push_str(&fs::read_to_string(&file).when("read", &file)?);
+            }
+            fs::write(path, stages).when("write", path)
+        })?;
+        Ok(target)
+    })
+    .await
+}
+
+/// Makes `target` unless it is there. Two processes do not make it twice, and one that is interrupted leaves
+/// nothing that looks like it: it is made under another name and renamed.
+fn make_once(target: &Path, what: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    if target.exists() {
+        return Ok(());
+    }
+    // One lock for all: builds share most of their packages, and side by side each would compile them.
+    let lock_path = target.with_file_name("lock");
+    let lock = fs::File::create(&lock_path).when("write", &lock_path)?;
+    if lock.try_lock().is_err() {
+        go::progress(&format!("{what} waits for another build"));
+        lock.lock().when("lock", &lock_path)?;
+    }
+    if target.exists() {
+        return Ok(());
+    }
+    let unfinished = target.with_added_extension("unfinished");
+    make(&unfinished)?;
+    fs::rename(&unfinished, target).when("rename", &unfinished)
+}
+
+/// `$XDG_CACHE_HOME/winpool` or `~/.cache/winpool`.
+fn cache_folder() -> Result<PathBuf> {
+    let from = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
+    let folder = from("XDG_CACHE_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(from("HOME")?.join(".cache")))
+        .ok_or(Error::NoCacheFolder)?
+        .join("winpool");
+    fs::create_dir_all(&folder).when("make the folder", &folder)?;
+    Ok(folder)
+}
+
+/// FNV-1a: short, and the same in every release of Rust, unlike the standard hasher.
+fn fingerprint(parts: &[&str]) -> String {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("{hash:016x}")[..8].to_owned()
+}
+
+/// Building takes minutes, and a test's runtime may have other things to do.
+async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(failed) => match failed.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is going down; nobody will look at the result.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}

@@ -1,0 +1,99 @@
+//! The certificates of one control plane: everyone trusts one authority, and it says who a client is.
+
+use crate::Result;
+use crate::error::FileContext;
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Signs every certificate of one control plane and keeps them in its folder.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: PathBuf,
+}
+
+/// A certificate and its key, as files.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl Authority {
+    pub(crate) fn new(folder: &Path) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.distinguished_name.push(DnType::CommonName, "winpool-e2e");
+        let authority =
+            Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)?, folder: folder.to_owned() };
+        write(&authority.certificate(), &authority.issuer.pem())?;
+        Ok(authority)
+    }
+
+    /// The file with the authority's own certificate.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.folder.join("ca.crt")
+    }
+
+    /// The authority's own certificate as a client needs it.
+    pub(crate) fn root(&self) -> Vec<Vec<u8>> {
+        vec![self.issuer.der().to_vec()]
+    }
+
+    /// For whatever serves TLS on 127.0.0.1, by every name under which pods know the API server.
+    pub(crate) fn serving(&self) -> Result<Identity> {
+        let names = [
+            "127.0.0.1",
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ];
+        let mut params = CertificateParams::new(names.map(String::from))?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.issue("serving", &params)
+    }
+
+    /// For a component that is `user`, a member of `group` if there is one.
+    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
+        let mut params = CertificateParams::default();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, user);
+        if let Some(group) = group {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
+        self.issue(&user.replace(':', "-"), &params)
+    }
+
+    /// The key pair that signs service account tokens, as (private, public).
+    pub(crate) fn service_account_keys(&self) -> Result<(PathBuf, PathBuf)> {
+        let (private, public) = (self.folder.join("sa.key"), self.folder.join("sa.pub"));
+        let key = KeyPair::generate()?;
+        write(&private, &key.serialize_pem())?;
+        write(&public, &key.public_key_pem())?;
+        Ok((private, public))
+    }
+
+    fn issue(&self, name: &str, params: &CertificateParams) -> Result<Identity> {
+        let key = KeyPair::generate()?;
+        let certificate: Certificate = params.signed_by(&key, &self.issuer)?;
+        let identity = Identity {
+            certificate: self.folder.join(format!("{name}.crt")),
+            key: self.folder.join(format!("{name}.key")),
+        };
+        write(&identity.certificate, &certificate.pem())?;
+        write(&identity.key, &key.serialize_pem())?;
+        Ok(identity)
+    }
+}
+
+/// The folder is readable by its owner only, so the files need no mode of their own.
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).when("write", path)
+}

@@ -1,0 +1,237 @@
+//! A whole control plane: what a cluster needs for pods to be scheduled and simulated nodes to run them.
+
+use crate::api_server::ApiServer;
+use crate::assets::{Component, kwok_stages};
+use crate::error::text;
+use crate::etcd::Etcd;
+use crate::process::{Launch, Process, start_on_free_port};
+use crate::{Error, LIMIT, Result, wait_for};
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use kube::{Api, Client};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The annotation by which kwok knows the nodes that it is to keep ready, as (key, value).
+pub(crate) const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
+
+/// A running cluster without machines: API server, scheduler, controller manager and kwok.
+///
+/// Nodes join it with [`crate::SimulatedNode::join`]. It is gone when this is dropped.
+pub struct Cluster {
+    client: Client,
+    // Dropped in this order: nobody is left to complain about a missing API server.
+    kwok: Process,
+    controller_manager: Process,
+    scheduler: Process,
+    api_server: ApiServer,
+}
+
+impl Cluster {
+    /// Starts a cluster with an etcd of its own.
+    ///
+    /// # Errors
+    /// When a program cannot be had, does not start, or ends instead of becoming ready.
+    pub async fn start() -> Result<Self> {
+        let etcd = Arc::new(Etcd::start().await?);
+        Self::start_on(&etcd, "registry").await
+    }
+
+    /// Starts a cluster that keeps its state in `etcd` under `prefix`.
+    ///
+    /// # Errors
+    /// When a program cannot be had, does not start, or ends instead of becoming ready.
+    pub async fn start_on(etcd: &Arc<Etcd>, prefix: &str) -> Result<Self> {
+        let api_server = ApiServer::start_with(etcd, prefix, &[]).await?;
+        let client = api_server.connect()?;
+        let (scheduler, controller_manager, kwok) = tokio::try_join!(
+            start_scheduler(&api_server),
+            start_controller_manager(&api_server),
+            start_kwok(&api_server),
+        )?;
+        let cluster = Self { client, kwok, controller_manager, scheduler, api_server };
+        cluster.until_pods_are_admitted().await?;
+        Ok(cluster)
+    }
+
+    /// A client that may do everything.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A new client that is `user` in `groups`; see [`ApiServer::client_as`].
+    ///
+    /// # Errors
+    /// When the certificates cannot be read.
+    pub fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {
+        self.api_server.client_as(user, groups)
+    }
+
+    /// A kubeconfig of a user who may do everything.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        self.api_server.kubeconfig()
+    }
+
+    /// The API server.
+    #[must_use]
+    pub fn api_server(&self) -> &ApiServer {
+        &self.api_server
+    }
+
+    /// Every process of the cluster, etcd included.
+    #[must_use]
+    pub fn processes(&self) -> [&Process; 5] {
+        [
+            self.api_server.etcd().process(),
+            self.api_server.process(),
+            &self.scheduler,
+            &self.controller_manager,
+            &self.kwok,
+        ]
+    }
+
+    /// Fails with the end of a log if a process has ended.
+    ///
+    /// # Errors
+    /// [`Error::Died`].
+    pub fn check(&self) -> Result<()> {
+        self.processes().into_iter().try_for_each(Process::check)
+    }
+
+    /// Waits until the node is Ready and rid of the taint that every new node has until then.
+    ///
+    /// # Errors
+    /// When it does not get there in time, or a process has died.
+    pub async fn node_ready(&self, name: &str) -> Result<Node> {
+        let nodes: Api<Node> = Api::all(self.client());
+        self.wait_for(&format!("node {name} is ready"), async || Ok(nodes.get_opt(name).await?.filter(is_ready))).await
+    }
+
+    /// Waits until the pod runs.
+    ///
+    /// # Errors
+    /// When it does not get there in time, or a process has died.
+    pub async fn pod_running(&self, namespace: &str, name: &str) -> Result<Pod> {
+        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
+        self.wait_for(&format!("pod {namespace}/{name} runs"), async || {
+            Ok(pods.get_opt(name).await?.filter(is_running))
+        })
+        .await
+    }
+
+    /// Like [`wait_for`], but if a process has died in the meantime, says that instead.
+    ///
+    /// # Errors
+    /// The probe's own error, a timeout that names the condition, or a process that died.
+    pub async fn wait_for<T>(&self, what: &str, probe: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+        match wait_for(what, LIMIT, probe).await {
+            Err(error @ (Error::Timeout { .. } | Error::Kube(_))) => {
+                self.check()?;
+                Err(error)
+            }
+            result => result,
+        }
+    }
+
+    /// The API server admits pods once the controller manager has made the namespace's service account.
+    async fn until_pods_are_admitted(&self) -> Result<()> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), "default");
+        self.wait_for("namespace default has its service account", async || Ok(accounts.get_opt("default").await?))
+            .await?;
+        Ok(())
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let ready = node
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let tainted = node
+        .spec
+        .iter()
+        .flat_map(|spec| spec.taints.iter().flatten())
+        .any(|taint| taint.key == "node.kubernetes.io/not-ready");
+    ready && !tainted
+}
+
+fn is_running(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase == Some("Running")
+}
+
+async fn start_scheduler(api_server: &ApiServer) -> Result<Process> {
+    let kubeconfig = api_server.kubeconfig_for("system:kube-scheduler", None)?;
+    let flags = [format!("--kubeconfig={}", text(&kubeconfig)?)];
+    start_component(api_server, Component::KubeScheduler, &flags, "/readyz").await
+}
+
+async fn start_controller_manager(api_server: &ApiServer) -> Result<Process> {
+    let kubeconfig = api_server.kubeconfig_for("system:kube-controller-manager", None)?;
+    let key = api_server.service_account_key();
+    let flags = [
+        format!("--kubeconfig={}", text(&kubeconfig)?),
+        format!("--service-account-private-key-file={}", text(key)?),
+        format!("--root-ca-file={}", text(&api_server.authority_file())?),
+        "--use-service-account-credentials=true".to_owned(),
+    ];
+    start_component(api_server, Component::KubeControllerManager, &flags, "/healthz").await
+}
+
+/// Starts a component that serves its health, alone and without the usual restraint towards the API server.
+async fn start_component(
+    api_server: &ApiServer,
+    component: Component,
+    flags: &[String],
+    health: &str,
+) -> Result<Process> {
+    let program = component.path().await?;
+    let serving = api_server.serving();
+    let mut arguments = vec![
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--tls-cert-file={}", text(&serving.certificate)?),
+        format!("--tls-private-key-file={}", text(&serving.key)?),
+        "--leader-elect=false".to_owned(),
+        "--profiling=false".to_owned(),
+        "--kube-api-qps=1000".to_owned(),
+        "--kube-api-burst=2000".to_owned(),
+    ];
+    arguments.extend_from_slice(flags);
+    let launch = |port| {
+        let port = format!("--secure-port={port}");
+        Process::start(Launch {
+            name: component.name(),
+            program: &program,
+            arguments: arguments.iter().cloned().chain([port]).collect(),
+            folder: api_server.folder(),
+            logs: api_server.folder(),
+        })
+    };
+    let ready = async |port| match api_server.connect_to_neighbour(port) {
+        Ok(client) => crate::kubeconfig::answers(&client, health).await,
+        Err(_) => false,
+    };
+    Ok(start_on_free_port(launch, ready).await?.0)
+}
+
+/// kwok serves nothing here; that it works shows in nodes that get ready.
+async fn start_kwok(api_server: &ApiServer) -> Result<Process> {
+    let program = Component::Kwok.path().await?;
+    let stages = kwok_stages().await?;
+    let kubeconfig = api_server.kubeconfig_for("kwok", Some("system:masters"))?;
+    let (annotation, value) = KWOK_NODE;
+    let arguments = [
+        format!("--kubeconfig={}", text(&kubeconfig)?),
+        format!("--config={}", text(&stages)?),
+        format!("--manage-nodes-with-annotation-selector={annotation}={value}"),
+    ];
+    Process::start(Launch {
+        name: Component::Kwok.name(),
+        program: &program,
+        arguments: arguments.into(),
+        folder: api_server.folder(),
+        logs: api_server.folder(),
+    })
+}

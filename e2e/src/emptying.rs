@@ -1,0 +1,244 @@
+//! Takes an API server back to what it was born with.
+//!
+//! What is there is not guessed: every kind that the server lists is compared with what was there at first. Where emptying
+//! cannot be complete, it fails and the server is thrown away.
+
+use crate::{Error, Result, wait_for};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{PartialObjectMeta, Status};
+use kube::discovery::{ApiCapabilities, ApiResource, Discovery, Scope, verbs};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Far more than it takes to delete the nodes of a large test.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The API server looks at admission policies once a second: one that is deleted still acts for a while.
+const SLOW_TO_GO: &str = "admissionregistration.k8s.io";
+
+/// The API server renews its own all the time.
+const VOLATILE: &str = "leases";
+
+/// The API server itself keeps these in step with services and kinds, at a time of its choosing.
+const DERIVED: [&str; 3] = ["ipaddresses", "servicecidrs", "apiservices"];
+
+/// The API server makes these in the background, some of them after it says that it is ready.
+const LATECOMERS: [(&str, &str); 7] = [
+    ("namespaces", "default"),
+    ("namespaces", "kube-node-lease"),
+    ("namespaces", "kube-public"),
+    ("namespaces", "kube-system"),
+    ("services", "kubernetes"),
+    ("configmaps", "extension-apiserver-authentication"),
+    ("configmaps", "kube-apiserver-legacy-service-account-token-tracking"),
+];
+
+const NAMESPACES: &str = "namespaces";
+
+/// What contains other objects goes last: in a namespace that is gone, nothing can be rid of its finalizers any more,
+/// and objects that outlive their CustomResourceDefinition come back with the next one.
+const LAST: [&str; 2] = [NAMESPACES, "customresourcedefinitions"];
+
+/// What an API server is born with.
+pub(crate) struct Baseline {
+    kinds: BTreeSet<String>,
+    /// Every object with its version.
+    objects: BTreeMap<Id, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Id {
+    kind: String,
+    namespace: Option<String>,
+    name: String,
+}
+
+/// A kind that can be listed, and its objects.
+struct Listing {
+    resource: ApiResource,
+    capabilities: ApiCapabilities,
+    objects: Vec<PartialObjectMeta<DynamicObject>>,
+}
+
+impl Baseline {
+    /// Looks at a new server, once it has made all that it makes by itself.
+    pub(crate) async fn of(client: &Client) -> Result<Self> {
+        wait_for("the API server has made all that it makes by itself", LIMIT, async || {
+            let listings = list_everything(client).await?;
+            let baseline = Self { kinds: kinds(&listings), objects: versions(&listings).collect() };
+            Ok(Some(baseline).filter(Self::is_complete))
+        })
+        .await
+    }
+
+    fn is_complete(&self) -> bool {
+        let has = |(kind, name)| self.objects.keys().any(|id| id.kind == kind && id.name == name);
+        LATECOMERS.into_iter().all(has)
+    }
+
+    /// Deletes what was not there at first, finalizers or not, until nothing of it is left.
+    pub(crate) async fn restore(&self, client: &Client) -> Result<()> {
+        wait_for("the API server is empty", LIMIT, async || {
+            let listings = list_everything(client).await?;
+            self.expect_unchanged(&listings)?;
+            let mut empty = kinds(&listings) == self.kinds;
+            let (last, first): (Vec<_>, Vec<_>) =
+                listings.iter().partition(|listing| LAST.contains(&listing.resource.plural.as_str()));
+            let mut rest_is_gone = true;
+            for listing in first {
+                rest_is_gone &= self.delete_leftovers(client, listing).await?;
+            }
+            empty &= rest_is_gone;
+            for listing in last.into_iter().filter(|_| rest_is_gone) {
+                empty &= self.delete_leftovers(client, listing).await?;
+            }
+            Ok(empty.then_some(()))
+        })
+        .await
+    }
+
+    /// What the server was born with is not repaired.
+    fn expect_unchanged(&self, listings: &[Listing]) -> Result<()> {
+        let now: BTreeMap<Id, String> = versions(listings).collect();
+        let changed = self.objects.iter().find(|(id, version)| id.kind != VOLATILE && now.get(*id) != Some(*version));
+        match changed {
+            Some((id, _)) => Err(not_to_be_emptied(&format!("{} {} was changed", id.kind, id.name))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there were none.
+    async fn delete_leftovers(&self, client: &Client, listing: &Listing) -> Result<bool> {
+        let mut leftovers: BTreeMap<Option<String>, Vec<&PartialObjectMeta<DynamicObject>>> = BTreeMap::new();
+        for object in &listing.objects {
+            if !self.objects.contains_key(&listing.id(object)) {
+                leftovers.entry(object.namespace()).or_default().push(object);
+            }
+        }
+        if !leftovers.is_empty() && listing.resource.group == SLOW_TO_GO {
+            return Err(not_to_be_emptied("it has admission policies"));
+        }
+        for (namespace, objects) in &leftovers {
+            self.delete(client, listing, namespace.as_deref(), objects).await?;
+        }
+        Ok(leftovers.is_empty())
+    }
+
+    async fn delete(
+        &self,
+        client: &Client,
+        listing: &Listing,
+        namespace: Option<&str>,
+        objects: &[&PartialObjectMeta<DynamicObject>],
+    ) -> Result<()> {
+        let api = listing.api(client, namespace);
+        for object in objects.iter().filter(|object| !object.finalizers().is_empty()) {
+            let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            gone_is_fine(api.patch(&object.name_any(), &PatchParams::default(), &none).await)?;
+        }
+        let at_once = DeleteParams::default().grace_period(0);
+        if self.had_none(listing, namespace) && listing.capabilities.supports_operation(verbs::DELETE_COLLECTION) {
+            gone_is_fine(api.delete_collection(&at_once, &ListParams::default()).await)?;
+        } else {
+            for object in objects {
+                gone_is_fine(api.delete(&object.name_any(), &at_once).await)?;
+            }
+        }
+        if listing.resource.plural == NAMESPACES {
+            finalize(client, objects).await?;
+        }
+        Ok(())
+    }
+
+    fn had_none(&self, listing: &Listing, namespace: Option<&str>) -> bool {
+        !self.objects.keys().any(|id| id.kind == listing.resource.plural && id.namespace.as_deref() == namespace)
+    }
+}
+
+impl Listing {
+    fn id(&self, object: &PartialObjectMeta<DynamicObject>) -> Id {
+        Id { kind: self.resource.plural.clone(), namespace: object.namespace(), name: object.name_any() }
+    }
+
+    fn api(&self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
+        match (&self.capabilities.scope, namespace) {
+            (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), namespace, &self.resource),
+            _ => Api::all_with(client.clone(), &self.resource),
+        }
+    }
+}
+
+/// Every object of every kind that can be listed and deleted.
+async fn list_everything(client: &Client) -> Result<Vec<Listing>> {
+    let discovery = Discovery::new(client.clone()).run_aggregated().await?;
+    let kinds =
+        discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources).filter(|(_, capabilities)| {
+            capabilities.supports_operation(verbs::LIST) && capabilities.supports_operation(verbs::DELETE)
+        });
+    let kinds = kinds.filter(|(resource, _)| !DERIVED.contains(&resource.plural.as_str()));
+    let mut listings = Vec::new();
+    for (resource, capabilities) in kinds {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let objects = match api.list_metadata(&ListParams::default()).await {
+            Ok(list) => list.items,
+            // A kind that is on its way out is still discovered.
+            Err(kube::Error::Api(status)) if is_gone(&status) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        listings.push(Listing { resource, capabilities, objects });
+    }
+    Ok(listings)
+}
+
+/// Without a controller manager nobody takes the `kubernetes` finalizer off a namespace.
+async fn finalize(client: &Client, namespaces: &[&PartialObjectMeta<DynamicObject>]) -> Result<()> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    for namespace in namespaces {
+        let name = namespace.name_any();
+        let mut bare = Namespace::default();
+        bare.metadata.name = Some(name.clone());
+        let params = PostParams::default();
+        gone_is_fine(api.replace_subresource("finalize", &name, &params, &bare).await)?;
+    }
+    Ok(())
+}
+
+fn kinds(listings: &[Listing]) -> BTreeSet<String> {
+    let name = |listing: &Listing| format!("{}/{}", listing.resource.api_version, listing.resource.plural);
+    listings.iter().map(name).collect()
+}
+
+fn versions(listings: &[Listing]) -> impl Iterator<Item = (Id, String)> {
+    listings.iter().flat_map(|listing| listing.objects.iter().map(|object| (listing.id(object), version(object))))
+}
+
+/// Where there is a generation, changes of the status do not count: the API server writes some itself.
+fn version(object: &PartialObjectMeta<DynamicObject>) -> String {
+    match object.metadata.generation {
+        Some(generation) => format!("generation {generation}"),
+        None => object.resource_version().unwrap_or_default(),
+    }
+}
+
+fn gone_is_fine<T>(result: kube::Result<T>) -> Result<()> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if is_gone(&status) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// By its code: an unknown kind is a plain text 404 without a reason.
+fn is_gone(status: &Status) -> bool {
+    status.code == 404
+}
+
+fn not_to_be_emptied(why: &str) -> Error {
+    Error::NotEmptied(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

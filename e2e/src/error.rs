@@ -1,0 +1,150 @@
+//! What can go wrong, told so that the reader knows what to do next.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why the control plane could not be built, started, reached or used.
+#[derive(thiserror::Error)]
+pub enum Error {
+    /// Go is not there to build what is missing.
+    #[error(
+        "building {component} needs Go, and `go` could not be started ({source}). \
+         Install Go 1.26 or later (https://go.dev/dl)"
+    )]
+    GoMissing {
+        /// What was to be built.
+        component: String,
+        /// Why `go` did not start.
+        source: io::Error,
+    },
+
+    /// A Go command ran and failed.
+    #[error(
+        "`{command}` failed ({status}). It needs a Go module proxy or a filled module cache. Its last words:\n{tail}"
+    )]
+    GoFailed {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// The end of its output.
+        tail: String,
+    },
+
+    /// `KUBEBUILDER_ASSETS` names a folder without the program.
+    #[error(
+        "KUBEBUILDER_ASSETS is set, but {} is not there. Fill the folder (`setup-envtest use`) \
+         or unset the variable to have it built", .path.display()
+    )]
+    AssetMissing {
+        /// Where the program was looked for.
+        path: PathBuf,
+    },
+
+    /// A go.mod of this crate does not name the module it must pin.
+    #[error("{module} is not required in its go.mod: restore e2e/*/go.mod from version control")]
+    NotPinned {
+        /// The module that was looked for.
+        module: String,
+    },
+
+    /// No folder for the cache can be named.
+    #[error("no cache folder: set XDG_CACHE_HOME or HOME")]
+    NoCacheFolder,
+
+    /// A file or folder could not be read, written or made.
+    #[error("could not {action} {}: {source}", .path.display())]
+    File {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+
+    /// No port could be had on 127.0.0.1.
+    #[error("no free port on 127.0.0.1: {0}")]
+    Port(io::Error),
+
+    /// A program could not be started at all.
+    #[error("{program} could not be started: {source}")]
+    NotStarted {
+        /// Which one.
+        program: String,
+        /// Why not.
+        source: io::Error,
+    },
+
+    /// A process of the control plane ended by itself.
+    #[error("{program} ended by itself ({status}). The end of its log:\n{tail}")]
+    Died {
+        /// Which one.
+        program: String,
+        /// How it ended.
+        status: String,
+        /// The end of its log.
+        tail: String,
+    },
+
+    /// A condition did not come true in time.
+    #[error("{what}: not so after {} s. {seen}", .limit.as_secs_f32())]
+    Timeout {
+        /// What was waited for, as a statement.
+        what: String,
+        /// For how long.
+        limit: Duration,
+        /// What was seen instead, or the end of a log.
+        seen: String,
+    },
+
+    /// A certificate could not be made.
+    #[error("a certificate could not be made: {0}")]
+    Certificate(#[from] rcgen::Error),
+
+    /// The API server refused a request or could not be reached.
+    #[error("the API server: {0}")]
+    Kube(Box<kube::Error>),
+
+    /// An API server cannot be taken back to what it was born with.
+    #[error("it cannot be emptied: {0}")]
+    NotEmptied(String),
+
+    /// A path that must go into a flag or a kubeconfig is not UTF-8.
+    #[error("{} is not UTF-8: set TMPDIR or XDG_CACHE_HOME to another folder", .0.display())]
+    NotUtf8(PathBuf),
+}
+
+/// Shows the message: this is what a failed test prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        Self::Kube(Box::new(error))
+    }
+}
+
+/// Says what was tried with which file when an I/O call fails.
+pub(crate) trait FileContext<T> {
+    fn when(self, action: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> FileContext<T> for io::Result<T> {
+    fn when(self, action: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::File { action, path: path.to_owned(), source })
+    }
+}
+
+/// The path as text, for a flag.
+pub(crate) fn text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| Error::NotUtf8(path.to_owned()))
+}

@@ -1,0 +1,78 @@
+//! The store under the API servers. One serves many of them, each with a key prefix of its own.
+
+use crate::Result;
+use crate::assets::Component;
+use crate::error::text;
+use crate::guard::{Folder, Guard};
+use crate::process::{Launch, Process};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where etcd listens: a socket in its folder, which is also the working folder of its clients. So there is no
+/// port to fight over and nobody else on the machine can reach it. etcd wants a port in the name and ignores it.
+pub(crate) const ENDPOINT: &str = "unix://etcd.sock:0";
+const SOCKET: &str = "etcd.sock:0";
+
+/// A running etcd with empty data, gone when this is dropped.
+pub struct Etcd {
+    process: Process,
+    folder: Folder,
+}
+
+impl Etcd {
+    /// Starts etcd and waits until it is healthy.
+    ///
+    /// # Errors
+    /// When the program cannot be had, does not start, or ends instead of answering.
+    pub async fn start() -> Result<Self> {
+        let program = Component::Etcd.path().await?;
+        let folder = Guard::get()?.folder("etcd")?;
+        let nowhere = "http://127.0.0.1:0";
+        let data = folder.path().join("data");
+        let arguments = [
+            format!("--data-dir={}", text(&data)?),
+            // A test's data need not survive a power cut.
+            "--unsafe-no-fsync".to_owned(),
+            format!("--listen-client-urls={ENDPOINT}"),
+            format!("--advertise-client-urls={nowhere}"),
+            "--listen-peer-urls=unix://peer.sock:0".to_owned(),
+            format!("--initial-advertise-peer-urls={nowhere}"),
+            "--name=winpool-e2e".to_owned(),
+            format!("--initial-cluster=winpool-e2e={nowhere}"),
+            "--log-level=warn".to_owned(),
+        ];
+        let process = Process::start(Launch {
+            name: "etcd",
+            program: &program,
+            arguments: arguments.into(),
+            folder: folder.path(),
+            logs: folder.path(),
+        })?;
+        let socket = folder.path().join(SOCKET);
+        process.until(async || is_healthy(&socket).unwrap_or(false)).await?;
+        Ok(Self { process, folder })
+    }
+
+    /// The process, to look at.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Where its socket and its data are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// One plain HTTP request; a client library for this would be most of the crate.
+fn is_healthy(socket: &PathBuf) -> std::io::Result<bool> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.write_all(b"GET /health HTTP/1.0\r\nHost: etcd\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.contains(r#""health":"true""#))
+}

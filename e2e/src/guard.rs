@@ -1,0 +1,114 @@
+//! Nothing outlives this process: not a child, not a file.
+//!
+//! Drop handlers are not enough. Statics are never dropped, and a test binary that is killed drops nothing. So
+//! one shell per process, the guard, reads a pipe that only we hold open. When we end, however we end, the
+//! pipe closes; the guard then ends its process group, in which every child was started, and removes the folder
+//! in which they all live. `PR_SET_PDEATHSIG` would do the first half only, needs a program of its own
+//! without unsafe code, and fires when the *thread* that started the child ends, which for a test is too early.
+
+use crate::error::FileContext;
+use crate::{Error, Result};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// TERM first and deaf to it: the guard is a member of the group that it ends, and still has a folder to remove.
+/// A process may write while the folder is being removed, hence more than one try. `-s`, because dash takes no
+/// process group after `kill -TERM`.
+const SCRIPT: &str = r#"
+cat >/dev/null
+trap '' TERM
+kill -s TERM -- -$$
+for try in 1 2 3 4 5; do rm -rf -- "$1" 2>/dev/null && break; sleep 0.1; done
+kill -s KILL -- -$$
+"#;
+
+pub(crate) struct Guard {
+    /// Its standard input is the pipe; it is never waited for.
+    shell: Child,
+    root: PathBuf,
+}
+
+static GUARD: OnceLock<std::result::Result<Guard, (PathBuf, std::io::ErrorKind)>> = OnceLock::new();
+
+impl Guard {
+    /// The guard of this process, started at first use.
+    pub(crate) fn get() -> Result<&'static Self> {
+        let guard = GUARD.get_or_init(|| Self::start().map_err(|error| (std::env::temp_dir(), error.kind())));
+        guard.as_ref().map_err(|(path, kind)| Error::File {
+            action: "set up a temporary folder and its guard in",
+            path: path.clone(),
+            source: (*kind).into(),
+        })
+    }
+
+    fn start() -> std::io::Result<Self> {
+        let root = tempfile::Builder::new().prefix("winpool-e2e-").tempdir()?;
+        let shell = Command::new("/bin/sh")
+            .args(["-c", SCRIPT, "winpool-e2e-guard"])
+            .arg(root.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { shell, root: root.keep() })
+    }
+
+    /// The process group that children have to be started in.
+    pub(crate) fn process_group(&self) -> i32 {
+        self.shell.id().cast_signed()
+    }
+
+    /// A new, empty folder that is removed when it is dropped, or at the latest when this process ends.
+    pub(crate) fn folder(&self, purpose: &str) -> Result<Folder> {
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("{purpose}-"))
+            .tempdir_in(&self.root)
+            .when("make a folder in", &self.root)?;
+        Ok(Folder(folder))
+    }
+}
+
+/// A temporary folder with the logs in it. Dropped by a panicking test it shows the ends of the logs and keeps
+/// them.
+pub(crate) struct Folder(TempDir);
+
+impl Folder {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn show_logs(&self) {
+        let Ok(entries) = std::fs::read_dir(self.path()) else {
+            return;
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if path.extension().is_some_and(|extension| extension == "log") {
+                eprintln!("--- {}\n{}", path.display(), crate::process::tail(&path, 15));
+            }
+        }
+    }
+
+    /// Out of the guard's reach.
+    fn keep(&self) -> std::io::Result<PathBuf> {
+        let kept = tempfile::Builder::new().prefix("winpool-e2e-failed-").tempdir()?.keep();
+        std::fs::rename(self.path(), &kept)?;
+        Ok(kept)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        self.show_logs();
+        match self.keep() {
+            Ok(kept) => eprintln!("--- the logs are kept in {}", kept.display()),
+            Err(error) => eprintln!("--- the logs could not be kept: {error}"),
+        }
+    }
+}

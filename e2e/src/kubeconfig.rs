@@ -1,0 +1,64 @@
+//! How to reach an API server, as a file for programs and as a configuration for clients here.
+
+use crate::certificates::Identity;
+use crate::error::{FileContext, text};
+use crate::{Error, Result};
+use kube::config::AuthInfo;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// An API server's address and whom it is trusted by.
+pub(crate) struct Endpoint {
+    pub url: String,
+    /// The authority's certificate, as a file and as DER.
+    pub authority: PathBuf,
+    pub root: Vec<Vec<u8>>,
+}
+
+impl Endpoint {
+    /// Writes a kubeconfig for `identity` to `file`. It is JSON, which every reader of YAML can read.
+    pub(crate) fn write_kubeconfig(&self, identity: &Identity, file: &Path) -> Result<()> {
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "winpool-e2e",
+            "contexts": [{"name": "winpool-e2e", "context": {"cluster": "winpool-e2e", "user": "winpool-e2e"}}],
+            "clusters": [{"name": "winpool-e2e", "cluster": {
+                "server": self.url,
+                "certificate-authority": text(&self.authority)?,
+            }}],
+            "users": [{"name": "winpool-e2e", "user": {
+                "client-certificate": text(&identity.certificate)?,
+                "client-key": text(&identity.key)?,
+            }}],
+        });
+        std::fs::write(file, format!("{kubeconfig:#}\n")).when("write", file)
+    }
+
+    /// A client configuration for `identity`.
+    ///
+    /// Refused requests come back at once: a test wants to see a 429 or 503, not to wait for fifteen tries.
+    pub(crate) fn config(&self, identity: &Identity) -> Result<kube::Config> {
+        let url = self
+            .url
+            .parse()
+            .map_err(|error: http::uri::InvalidUri| Error::from(kube::Error::HttpError(error.into())))?;
+        let mut config = kube::Config::new(url);
+        config.root_cert = Some(self.root.clone());
+        config.default_retry = false;
+        config.auth_info = AuthInfo {
+            client_certificate: Some(text(&identity.certificate)?.to_owned()),
+            client_key: Some(text(&identity.key)?.to_owned()),
+            ..AuthInfo::default()
+        };
+        Ok(config)
+    }
+}
+
+/// Whether `path` of the server answers 200.
+pub(crate) async fn answers(client: &kube::Client, path: &str) -> bool {
+    let Ok(request) = http::Request::get(path).body(Vec::new()) else {
+        return false;
+    };
+    client.request_text(request).await.is_ok()
+}

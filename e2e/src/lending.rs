@@ -1,0 +1,130 @@
+//! API servers and clusters for the tests of one binary, all on one etcd.
+
+use crate::Result;
+use crate::api_server::{ApiServer, PODS_WITHOUT_SERVICE_ACCOUNTS};
+use crate::cluster::Cluster;
+use crate::emptying::Baseline;
+use crate::etcd::Etcd;
+use crate::go::progress;
+use kube::Client;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How many API servers are kept while nobody uses them. `cargo test` runs as many tests at a time as there are
+/// cores; each server takes 265 MB.
+const IDLE: usize = 2;
+
+/// An API server that nobody uses, and what belongs to it from birth.
+struct Idle {
+    server: ApiServer,
+    baseline: Baseline,
+}
+
+static IDLE_SERVERS: Mutex<Vec<Arc<Idle>>> = Mutex::new(Vec::new());
+
+/// An API server for one test: nobody else uses it, and nothing is in it but what every cluster is born with.
+///
+/// End whatever writes to it before this is dropped.
+pub struct Lent {
+    client: Client,
+    idle: Arc<Idle>,
+}
+
+/// Lends an API server with an empty state: one that another test has used and that was emptied, or else a new
+/// one. See [`ApiServer::start`] for what it does without a controller manager.
+///
+/// # Errors
+/// When a server is neither to be had nor to be started.
+pub async fn lend() -> Result<Lent> {
+    while let Some(idle) = take_idle() {
+        match emptied(&idle).await {
+            Ok(client) => return Ok(Lent { client, idle }),
+            // Not hidden: a server that is often thrown away costs two seconds each time.
+            Err(error) => progress(&format!("an API server is thrown away: {error}")),
+        }
+    }
+    let server = ApiServer::start(&shared_etcd().await?, &fresh_prefix()).await?;
+    let client = server.connect()?;
+    let baseline = Baseline::of(&client).await?;
+    let idle = Arc::new(Idle { server, baseline });
+    Ok(Lent { client, idle })
+}
+
+/// Starts an API server with more flags, on the same etcd as the lent ones but for one test only: it is thrown
+/// away afterwards.
+///
+/// # Errors
+/// When it does not start.
+pub async fn lend_with(flags: &[&str]) -> Result<ApiServer> {
+    let mut all = vec![PODS_WITHOUT_SERVICE_ACCOUNTS];
+    all.extend_from_slice(flags);
+    ApiServer::start_with(&shared_etcd().await?, &fresh_prefix(), &all).await
+}
+
+/// Starts a whole cluster for one test, on the same etcd as the lent API servers. It is thrown away afterwards:
+/// its controllers remember things.
+///
+/// # Errors
+/// When it does not start.
+pub async fn lend_cluster() -> Result<Cluster> {
+    Cluster::start_on(&shared_etcd().await?, &fresh_prefix()).await
+}
+
+impl Lent {
+    /// A client that may do everything.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+}
+
+impl Deref for Lent {
+    type Target = ApiServer;
+
+    fn deref(&self) -> &ApiServer {
+        &self.idle.server
+    }
+}
+
+/// After a failed test the server goes, and its logs are shown.
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut idle_servers = idle_servers();
+        if !std::thread::panicking() && idle_servers.len() < IDLE {
+            idle_servers.push(Arc::clone(&self.idle));
+        }
+    }
+}
+
+async fn emptied(idle: &Idle) -> Result<Client> {
+    idle.server.check()?;
+    let client = idle.server.connect()?;
+    idle.baseline.restore(&client).await?;
+    Ok(client)
+}
+
+/// The one etcd of this process. It is never given back: the guard ends it.
+async fn shared_etcd() -> Result<Arc<Etcd>> {
+    static ETCD: tokio::sync::Mutex<Option<Arc<Etcd>>> = tokio::sync::Mutex::const_new(None);
+    let mut etcd = ETCD.lock().await;
+    if let Some(etcd) = &*etcd {
+        return Ok(Arc::clone(etcd));
+    }
+    let started = Arc::new(Etcd::start().await?);
+    *etcd = Some(Arc::clone(&started));
+    Ok(started)
+}
+
+fn fresh_prefix() -> String {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    format!("server-{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+fn take_idle() -> Option<Arc<Idle>> {
+    idle_servers().pop()
+}
+
+fn idle_servers() -> std::sync::MutexGuard<'static, Vec<Arc<Idle>>> {
+    IDLE_SERVERS.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,47 @@
+//! A real Kubernetes control plane on this machine, with simulated nodes: for tests, the demo and use by hand.
+//!
+//! A test borrows what it needs, and nothing of it outlives the test binary:
+//!
+//! ```no_run
+//! # async fn test() -> winpool_e2e::Result<()> {
+//! use winpool_e2e::{SimulatedNode, lend, lend_cluster};
+//!
+//! // An API server alone: enough for whatever watches and writes.
+//! let api = lend().await?;
+//! SimulatedNode::windows("10.0.20348.2655").name("win-a").join(&api.client()).await?;
+//! let as_kubelet = api.client_as("system:node:win-a", &["system:nodes"])?;
+//!
+//! // With scheduler, controller manager and kwok: nodes get ready and pods run.
+//! let cluster = lend_cluster().await?;
+//! SimulatedNode::linux().name("linux-a").join(&cluster.client()).await?;
+//! cluster.node_ready("linux-a").await?;
+//! # Ok(()) }
+//! ```
+//!
+//! `cargo run -p winpool-e2e --bin cluster` starts a cluster to play with.
+#![forbid(unsafe_code)]
+
+mod api_server;
+mod assets;
+mod certificates;
+mod cluster;
+mod emptying;
+mod error;
+mod etcd;
+mod go;
+mod guard;
+mod kubeconfig;
+mod lending;
+mod nodes;
+mod process;
+mod wait;
+
+pub use api_server::ApiServer;
+pub use assets::{Component, kubernetes_version};
+pub use cluster::Cluster;
+pub use error::{Error, Result};
+pub use etcd::Etcd;
+pub use lending::{Lent, lend, lend_cluster, lend_with};
+pub use nodes::{Kubelet, Sample, SimulatedNode, WINDOWS_BUILD};
+pub use process::Process;
+pub use wait::{LIMIT, wait_for};

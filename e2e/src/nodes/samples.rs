@@ -1,0 +1,314 @@
+//! Windows nodes that people have shown in issues and documentation, from Kubernetes 1.7 to 1.33.
+
+use super::SimulatedNode;
+
+/// A real Windows node, by what its origin shows. What the origin does not show is made up in the manner of its
+/// time; [`Sample::synthetic`] names those fields.
+///
+/// Kubelets before 1.14 set only `beta.kubernetes.io/os`, so a selector on `kubernetes.io/os` does not find S5
+/// and S10 to S13 until someone labels them; [`SimulatedNode::label`] does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Sample {
+    /// AKS, Windows Server 2022, spot.
+    S1,
+    /// AKS, Windows Server 2019 with a GPU.
+    S2,
+    /// AKS, Windows Server 2025; AKS documentation, "upgrade-windows-os".
+    S3,
+    /// AKS, Windows Server 2022; AKS documentation, "upgrade-windows-os".
+    S4,
+    /// AKS, Windows Server 2019; AKS documentation, "rdp".
+    S5,
+    /// AKS, Windows Server 2019.
+    S6,
+    /// EKS by eksctl, Windows Server 2019; aws/amazon-vpc-resource-controller-k8s#86.
+    S7,
+    /// EKS managed node group with a GPU, Windows Server 2022; TensorWorks/DirectX-Device-Plugins#2.
+    S8,
+    /// aks-engine, version 2004; Azure/aks-engine#4176.
+    S9,
+    /// acs-engine, version 1803; Azure/acs-engine#3614.
+    S10,
+    /// A kubelet under development, Windows Server 2016; kubernetes/kubernetes#50396.
+    S11,
+    /// ACS, Windows Server 2016; Microsoft's container documentation, "version-compatibility".
+    S12,
+    /// ACS, version 1709; Microsoft's container documentation, "version-compatibility".
+    S13,
+    /// kubeadm, Windows Server 2019; kubernetes-sigs/sig-windows-tools#112.
+    S14,
+}
+
+/// What an origin shows.
+struct Facts {
+    name: &'static str,
+    kubelet: &'static str,
+    os_image: &'static str,
+    kernel_version: &'static str,
+    container_runtime: &'static str,
+    labels: &'static [(&'static str, &'static str)],
+    synthetic: &'static [&'static str],
+}
+
+const KUBELET: &str = "kubeletVersion";
+const OS_IMAGE: &str = "osImage";
+/// The fourth number only, where the origin shows the build label.
+const REVISION: &str = "kernelVersion revision";
+const RUNTIME: &str = "containerRuntimeVersion";
+const LABELS: &str = "labels";
+const TAINTS: &str = "taints";
+
+impl Sample {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::S1,
+        Self::S2,
+        Self::S3,
+        Self::S4,
+        Self::S5,
+        Self::S6,
+        Self::S7,
+        Self::S8,
+        Self::S9,
+        Self::S10,
+        Self::S11,
+        Self::S12,
+        Self::S13,
+        Self::S14,
+    ];
+
+    /// The node's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// The fields that the origin does not show and that are made up here. Of the labels, those that the kubelet of that
+    /// version sets by itself do not count as made up; taints that are not shown are left out.
+    #[must_use]
+    pub fn synthetic(self) -> &'static [&'static str] {
+        self.facts().synthetic
+    }
+
+    pub(super) fn node(self) -> SimulatedNode {
+        let facts = self.facts();
+        let mut node = SimulatedNode::windows(facts.kernel_version)
+            .name(facts.name)
+            .kubelet(facts.kubelet)
+            .os_image(facts.os_image)
+            .container_runtime(facts.container_runtime);
+        for (key, value) in facts.labels {
+            node = node.label(key, value);
+        }
+        self.with_peculiarities(node)
+    }
+
+    fn with_peculiarities(self, mut node: SimulatedNode) -> SimulatedNode {
+        match self {
+            Self::S1 => {
+                "E10DA59B-9E4D-4DBD-8249-2F515222A6B1".clone_into(&mut node.info.system_uuid);
+                node.taint("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule")
+            }
+            Self::S2 => node.resource("microsoft.com/directx", "1"),
+            Self::S11 => {
+                node.info.system_uuid.clear();
+                node.info.boot_id.clear();
+                node
+            }
+            _ => node,
+        }
+    }
+
+    fn facts(self) -> Facts {
+        match self {
+            Self::S1 => S1,
+            Self::S2 => S2,
+            Self::S3 => S3,
+            Self::S4 => S4,
+            Self::S5 => S5,
+            Self::S6 => S6,
+            Self::S7 => S7,
+            Self::S8 => S8,
+            Self::S9 => S9,
+            Self::S10 => S10,
+            Self::S11 => S11,
+            Self::S12 => S12,
+            Self::S13 => S13,
+            Self::S14 => S14,
+        }
+    }
+}
+
+const S1: Facts = Facts {
+    name: "aksnpw22000000",
+    kubelet: "v1.28.12",
+    os_image: "Windows Server 2022 Datacenter",
+    kernel_version: "10.0.20348.2655",
+    container_runtime: "containerd://1.7.17+azure",
+    labels: &[
+        ("agentpool", "npw22"),
+        ("kubernetes.azure.com/agentpool", "npw22"),
+        ("kubernetes.azure.com/cluster", "MC_rg-aks-japaneast"),
+        ("kubernetes.azure.com/mode", "user"),
+        ("kubernetes.azure.com/node-image-version", "AKSWindows-2022-containerd-20348.2655.240814"),
+        ("kubernetes.azure.com/nodepool-type", "VirtualMachineScaleSets"),
+        ("kubernetes.azure.com/os-sku", "Windows2022"),
+        ("kubernetes.azure.com/role", "agent"),
+        ("kubernetes.azure.com/scalesetpriority", "spot"),
+        ("kubernetes.io/role", "agent"),
+        ("node-role.kubernetes.io/agent", ""),
+        ("node.kubernetes.io/instance-type", "Standard_D32ads_v5"),
+        ("topology.disk.csi.azure.com/zone", ""),
+        ("topology.kubernetes.io/region", "japaneast"),
+        ("topology.kubernetes.io/zone", "0"),
+    ],
+    synthetic: &[],
+};
+
+const S2: Facts = Facts {
+    name: "akswin19000005",
+    kubelet: "v1.25.4",
+    os_image: "Windows Server 2019 Datacenter",
+    kernel_version: "10.0.17763.3887",
+    container_runtime: "containerd://1.6.14+azure",
+    labels: &[
+        ("kubernetes.azure.com/accelerator", "nvidia"),
+        ("kubernetes.azure.com/agentpool", "win19"),
+        ("kubernetes.azure.com/node-image-version", "AKSWindows-2019-containerd-17763.3887.230111"),
+        ("kubernetes.azure.com/os-sku", "Windows2019"),
+        ("node.kubernetes.io/instance-type", "Standard_NC4as_T4_v3"),
+        ("topology.kubernetes.io/region", "westeurope"),
+        ("topology.kubernetes.io/zone", "0"),
+    ],
+    synthetic: &[],
+};
+
+const S3: Facts = Facts {
+    name: "akswspool000000",
+    kubelet: "v1.33.12",
+    os_image: "Windows Server 2025 Datacenter",
+    kernel_version: "10.0.26100.32995",
+    container_runtime: "containerd://2.0.4+azure",
+    labels: &[],
+    synthetic: &[LABELS, TAINTS],
+};
+
+const S4: Facts = Facts {
+    name: "akspoolws000000",
+    kubelet: "v1.33.12",
+    os_image: "Windows Server 2022 Datacenter",
+    kernel_version: "10.0.20348.825",
+    container_runtime: "containerd://1.6.6+azure",
+    labels: &[],
+    synthetic: &[LABELS, TAINTS],
+};
+
+const S5: Facts = Facts {
+    name: "aksnpwin000000",
+    kubelet: "v1.12.7",
+    os_image: "Windows Server Datacenter",
+    kernel_version: "10.0.17763.437",
+    container_runtime: "docker://18.9.2",
+    labels: &[],
+    synthetic: &[RUNTIME, LABELS, TAINTS],
+};
+
+const S6: Facts = Facts {
+    name: "akswinbld000000",
+    kubelet: "v1.14.8",
+    os_image: "Windows Server 2019 Datacenter",
+    kernel_version: "10.0.17763.737",
+    container_runtime: "docker://19.3.2",
+    labels: &[],
+    synthetic: &[RUNTIME, LABELS, TAINTS],
+};
+
+const S7: Facts = Facts {
+    name: "ip-10-22-2-234.eu-west-2.compute.internal",
+    kubelet: "v1.22.6",
+    os_image: "Windows Server 2019 Datacenter",
+    kernel_version: "10.0.17763.2686",
+    container_runtime: "docker://20.10.9",
+    labels: &[("node.kubernetes.io/windows-build", "10.0.17763")],
+    synthetic: &[KUBELET, OS_IMAGE, REVISION, RUNTIME, LABELS],
+};
+
+const S8: Facts = Facts {
+    name: "ip-192-168-62-122.ap-southeast-2.compute.internal",
+    kubelet: "v1.26.4",
+    os_image: "Windows Server 2022 Datacenter",
+    kernel_version: "10.0.20348.1726",
+    container_runtime: "containerd://1.6.6",
+    labels: &[
+        ("alpha.service-controller.kubernetes.io/exclude-balancer", "true"),
+        ("beta.kubernetes.io/instance-type", "g4dn.2xlarge"),
+        ("eks.amazonaws.com/capacityType", "ON_DEMAND"),
+        ("eks.amazonaws.com/nodegroup", "gpu-win"),
+        ("eks.amazonaws.com/nodegroup-image", "ami-08588c41a0509f0b5"),
+        ("eks.amazonaws.com/sourceLaunchTemplateVersion", "1"),
+        ("node.kubernetes.io/instance-type", "g4dn.2xlarge"),
+        ("node.kubernetes.io/windows-build", "10.0.20348"),
+    ],
+    // Of the kubelet's version, 1.26 is shown.
+    synthetic: &[KUBELET, OS_IMAGE, REVISION, RUNTIME, TAINTS],
+};
+
+const S9: Facts = Facts {
+    name: "6837k8s00000000",
+    kubelet: "v1.19.7",
+    os_image: "Windows Server Datacenter",
+    kernel_version: "10.0.19041.804",
+    container_runtime: "docker://19.3.14",
+    labels: &[],
+    synthetic: &[LABELS, TAINTS],
+};
+
+const S10: Facts = Facts {
+    name: "40336k8s9000",
+    kubelet: "v1.9.10",
+    os_image: "Windows Server Datacenter",
+    kernel_version: "10.0.17134.112",
+    container_runtime: "docker://17.6.2",
+    labels: &[],
+    synthetic: &[LABELS, TAINTS],
+};
+
+const S11: Facts = Facts {
+    name: "19076acs9000",
+    kubelet: "v1.9.0-alpha.0.478+e5facc9bfcc1e1-dirty",
+    os_image: "Microsoft Windows [Version 10.0.14393]",
+    kernel_version: "10.0.14393",
+    container_runtime: "docker://Unknown",
+    labels: &[],
+    synthetic: &[LABELS, TAINTS],
+};
+
+const S12: Facts = Facts {
+    name: "38519acs9010",
+    kubelet: "v1.7.7-7+e79c96c8ff2d8e",
+    os_image: "",
+    kernel_version: "10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)",
+    container_runtime: "docker://Unknown",
+    labels: &[],
+    synthetic: &[RUNTIME, LABELS],
+};
+
+const S13: Facts = Facts {
+    name: "38519acs9011",
+    kubelet: "v1.7.7-25+bc3094f1d650a2",
+    os_image: "",
+    kernel_version: "10.0 16299 (16299.0.amd64fre.rs3_release.170922-1354)",
+    container_runtime: "docker://Unknown",
+    labels: &[],
+    synthetic: &[RUNTIME, LABELS],
+};
+
+const S14: Facts = Facts {
+    name: "worker-win-2",
+    kubelet: "v1.19.3",
+    os_image: "Windows Server 2019 Datacenter",
+    kernel_version: "10.0.17763.1397",
+    container_runtime: "containerd://1.4.1",
+    labels: &[],
+    synthetic: &[LABELS, TAINTS],
+};

@@ -1,0 +1,154 @@
+//! One process of the control plane: its log, its life, its end.
+
+use crate::error::FileContext;
+use crate::guard::Guard;
+use crate::{Error, Result};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// How long a process may take until it answers. Starting takes seconds, but a busy machine may have more to do.
+const START_LIMIT: Duration = Duration::from_mins(1);
+
+/// How many ports are tried before the fault must lie elsewhere.
+const PORTS_TO_TRY: usize = 5;
+
+/// A running program, ended when this is dropped.
+///
+/// It belongs to no async runtime, so a server may outlive the test that started it.
+#[derive(Debug)]
+pub struct Process {
+    name: &'static str,
+    child: Mutex<Child>,
+    log: PathBuf,
+}
+
+/// What to start and where.
+pub(crate) struct Launch<'a> {
+    pub name: &'static str,
+    pub program: &'a Path,
+    pub arguments: Vec<String>,
+    /// The working folder.
+    pub folder: &'a Path,
+    /// Where `<name>.log` is written.
+    pub logs: &'a Path,
+}
+
+impl Process {
+    /// Starts the program; whether it works is for the caller to find out.
+    pub(crate) fn start(launch: Launch<'_>) -> Result<Self> {
+        let log = launch.logs.join(format!("{}.log", launch.name));
+        let output = File::create(&log).when("write", &log)?;
+        let errors = output.try_clone().when("write", &log)?;
+        let child = Command::new(launch.program)
+            .args(launch.arguments)
+            .current_dir(launch.folder)
+            // Proxies, feature gates and home folders of the user are none of the control plane's business.
+            .env_clear()
+            .env("HOME", launch.folder)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(Guard::get()?.process_group())
+            .spawn()
+            .map_err(|source| Error::NotStarted { program: launch.program.display().to_string(), source })?;
+        Ok(Self { name: launch.name, child: Mutex::new(child), log })
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child().id()
+    }
+
+    /// Fails with the end of the log if the process has ended.
+    ///
+    /// # Errors
+    /// [`Error::Died`].
+    pub fn check(&self) -> Result<()> {
+        let status = match self.child().try_wait() {
+            Ok(None) => return Ok(()),
+            Ok(Some(status)) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Err(Error::Died { program: self.name.to_owned(), status, tail: tail(&self.log, 20) })
+    }
+
+    /// Waits until `ready` says yes; fails at once if the process ends instead.
+    pub(crate) async fn until(&self, mut ready: impl AsyncFnMut() -> bool) -> Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        while !ready().await {
+            self.check()?;
+            if Instant::now() >= deadline {
+                return Err(Error::Timeout {
+                    what: format!("{} answers", self.name),
+                    limit: START_LIMIT,
+                    seen: format!("The end of its log:\n{}", tail(&self.log, 20)),
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Somebody else may have answered on the port that this process could not get.
+        self.check()
+    }
+
+    fn child(&self) -> std::sync::MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let mut child = self.child();
+        // An error means that it has ended already.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Starts a server on a free port of 127.0.0.1 and waits until it is ready.
+///
+/// Between finding a free port and using it someone else can take it; only that is worth another try.
+pub(crate) async fn start_on_free_port(
+    launch: impl Fn(u16) -> Result<Process>,
+    ready: impl AsyncFn(u16) -> bool,
+) -> Result<(Process, u16)> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let port = free_port().map_err(Error::Port)?;
+        let process = launch(port)?;
+        match process.until(async || ready(port).await).await {
+            Ok(()) => return Ok((process, port)),
+            Err(Error::Died { tail, .. }) if tries < PORTS_TO_TRY && tail.contains("address already in use") => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A port that is free now and was not given out before by this process, so that two servers that start at the
+/// same time never get the same one.
+fn free_port() -> std::io::Result<u16> {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let mut given = GIVEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if given.insert(port) {
+            return Ok(port);
+        }
+    }
+}
+
+/// The last lines of a log.
+pub(crate) fn tail(log: &Path, lines: usize) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}

@@ -1,0 +1,36 @@
+//! Waiting for a condition, never for a time.
+
+use crate::{Error, Result};
+use std::time::{Duration, Instant};
+
+/// Between two looks. Short, because most conditions come true within a few milliseconds.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long anything in a simulated cluster may take before it counts as broken.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Asks again and again until `probe` returns a value; after `limit` it gives up and says what was waited for.
+///
+/// An error of the probe ends the wait at once.
+///
+/// ```no_run
+/// # use winpool_e2e::{wait_for, LIMIT, Result};
+/// # async fn example(nodes: kube::Api<k8s_openapi::api::core::v1::Node>) -> Result<()> {
+/// let node = wait_for("node a is there", LIMIT, async || Ok(nodes.get_opt("a").await?)).await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// The probe's own error, or a timeout that names the condition.
+pub async fn wait_for<T>(what: &str, limit: Duration, mut probe: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(value) = probe().await? {
+            return Ok(value);
+        }
+        if Instant::now() >= deadline {
+            return Err(Error::Timeout { what: what.to_owned(), limit, seen: String::new() });
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}

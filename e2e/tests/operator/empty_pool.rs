@@ -1,0 +1,130 @@
+//! `spec: {}` on clusters of many kinds.
+
+use serde_json::json;
+use winpool_e2e::{Sample, SimulatedNode};
+
+use crate::support::{APPLIED, BUILD, Harness, POOL, condition, label, scheduling, taints};
+use kube::ResourceExt;
+
+#[tokio::test]
+async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouched() {
+    let harness = Harness::new().await;
+    let client = &harness.client;
+    SimulatedNode::linux().name("linux-a").join(client).await.unwrap();
+    SimulatedNode::windows("10.0.17763.6659").name("win-2019").without_label(BUILD).join(client).await.unwrap();
+    SimulatedNode::windows("10.0.20348.2655").name("win-2022").join(client).await.unwrap();
+    SimulatedNode::windows("10.0.26100.4061").name("win-2025").join(client).await.unwrap();
+    let linux = harness.node("linux-a").await;
+
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.ready("default").await;
+
+    for (name, build) in [("win-2019", "10.0.17763"), ("win-2022", "10.0.20348"), ("win-2025", "10.0.26100")] {
+        let node = harness.node(name).await;
+        assert_eq!(label(&node, BUILD), Some(build));
+        assert_eq!(label(&node, POOL), Some("default"));
+        assert_eq!(taints(&node), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"]);
+        assert_eq!(node.annotations()[APPLIED], r#"{"pool":"default","taints":["os=windows:NoSchedule"]}"#);
+    }
+    assert_eq!(harness.node("linux-a").await.resource_version(), linux.resource_version());
+
+    let status = pool.status.as_ref().unwrap();
+    assert_eq!((status.nodes.selected, status.nodes.converged, status.nodes.pending), (3, 3, 0));
+    assert_eq!(status.taints, ["os=windows:NoSchedule"]);
+    let builds: Vec<_> = status.builds.iter().map(|b| (b.build.as_str(), b.nodes, b.product.as_deref())).collect();
+    assert_eq!(
+        builds,
+        [
+            ("10.0.17763", 1, Some("Windows Server 2019")),
+            ("10.0.20348", 1, Some("Windows Server 2022")),
+            ("10.0.26100", 1, Some("Windows Server 2025")),
+        ]
+    );
+    for name in ["NodesLabeled", "TaintsApplied", "RuntimeClassesApplied"] {
+        assert_eq!(condition(&pool, name), Some("True"), "{name}");
+    }
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn the_class_of_2019_is_exactly_that_of_the_kubernetes_documentation() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.17763.6659").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+
+    let class = harness.classes().get("windows-2019").await.unwrap();
+    assert_eq!(class.handler, "runhcs-wcow-process");
+    assert_eq!(
+        scheduling(&class),
+        json!({
+            "nodeSelector": {
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "windows",
+                "node.kubernetes.io/windows-build": "10.0.17763",
+            },
+            "tolerations": [{"effect": "NoSchedule", "key": "os", "operator": "Equal", "value": "windows"}],
+        })
+    );
+    assert_eq!(class.labels()["app.kubernetes.io/managed-by"], "winpool");
+    assert_eq!(class.labels()[POOL], "default");
+    assert_eq!(class.owner_references(), []);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_that_people_have_shown_are_all_made_right() {
+    let harness = Harness::new().await;
+    let samples = [
+        (Sample::S1, "10.0.20348"),
+        (Sample::S2, "10.0.17763"),
+        (Sample::S3, "10.0.26100"),
+        (Sample::S4, "10.0.20348"),
+        (Sample::S5, "10.0.17763"),
+        (Sample::S6, "10.0.17763"),
+        (Sample::S7, "10.0.17763"),
+        (Sample::S8, "10.0.20348"),
+        (Sample::S9, "10.0.19041"),
+        (Sample::S10, "10.0.17134"),
+        (Sample::S11, "10.0.14393"),
+        (Sample::S12, "10.0.14393"),
+        (Sample::S13, "10.0.16299"),
+        (Sample::S14, "10.0.17763"),
+    ];
+    let mut joined = Vec::new();
+    for (sample, build) in samples {
+        // Kubelets before 1.14 did not set this label: administrators did.
+        let node = SimulatedNode::sample(sample).label("kubernetes.io/os", "windows");
+        let kubelet = node.join(&harness.client).await.unwrap();
+        joined.push((kubelet.name().to_owned(), build));
+    }
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.ready("default").await;
+
+    for (name, build) in &joined {
+        let node = harness.node(name).await;
+        assert_eq!(label(&node, BUILD), Some(*build), "{name}");
+        assert!(taints(&node).contains(&"os=windows:NoSchedule".to_owned()), "{name}: {:?}", taints(&node));
+    }
+    let spot = harness.node(&joined[0].0).await;
+    assert!(taints(&spot).contains(&"kubernetes.azure.com/scalesetpriority=spot:NoSchedule".to_owned()));
+    let status = pool.status.unwrap();
+    assert_eq!(status.nodes.converged, 14);
+    let classes: Vec<_> = status.runtime_classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!(
+        classes,
+        [
+            "windows-1709",
+            "windows-1803",
+            "windows-2004",
+            "windows-2016",
+            "windows-2019",
+            "windows-2022",
+            "windows-2025"
+        ]
+    );
+    operator.stop().await;
+}

@@ -1,0 +1,302 @@
+//! A running operator and what tests ask of it.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Taint},
+        node::v1::RuntimeClass,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+    runtime::{conditions, wait::await_condition},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use winpool::Options;
+use winpool_core::api::{WindowsPool, crd};
+use winpool_e2e::{ApiServer, LIMIT, Lent, wait_for};
+
+pub const BUILD: &str = "node.kubernetes.io/windows-build";
+pub const POOL: &str = "winpool.dev/pool";
+pub const APPLIED: &str = "winpool.dev/applied";
+
+/// A cluster with the CustomResourceDefinition, for one test.
+pub struct Harness<S = Lent> {
+    pub server: S,
+    pub client: Client,
+}
+
+impl Harness {
+    /// With an API server that was lent.
+    pub async fn new() -> Self {
+        let server = winpool_e2e::lend().await.unwrap();
+        let client = server.client();
+        install_crd(&client).await;
+        Self { server, client }
+    }
+}
+
+impl Harness<ApiServer> {
+    /// With an API server that writes an audit log.
+    pub async fn audited() -> (Self, AuditLog) {
+        let folder = tempfile::tempdir().unwrap().keep();
+        let policy = folder.join("policy.yaml");
+        std::fs::write(
+            &policy,
+            "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted]\nrules:\n- level: Request\n",
+        )
+        .unwrap();
+        let log = folder.join("audit.log");
+        let flags = [
+            format!("--audit-policy-file={}", policy.display()),
+            format!("--audit-log-path={}", log.display()),
+            "--audit-log-mode=blocking".to_owned(),
+        ];
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let server = winpool_e2e::lend_with(&flags).await.unwrap();
+        let client = server.connect().unwrap();
+        install_crd(&client).await;
+        (Self { server, client }, AuditLog(log))
+    }
+}
+
+impl<S: std::ops::Deref<Target = ApiServer>> Harness<S> {
+    pub async fn operator(&self) -> Operator {
+        Operator::start(self.server.config().unwrap()).await
+    }
+}
+
+impl<S> Harness<S> {
+    pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub fn classes(&self) -> Api<RuntimeClass> {
+        Api::all(self.client.clone())
+    }
+
+    pub fn pools(&self) -> Api<WindowsPool> {
+        Api::all(self.client.clone())
+    }
+
+    /// Applies a pool named `default` with this spec.
+    pub async fn apply_pool(&self, spec: Value) {
+        self.apply_pool_named("default", spec).await;
+    }
+
+    pub async fn apply_pool_named(&self, name: &str, spec: Value) {
+        let pool = json!({
+            "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": name}, "spec": spec,
+        });
+        let parameters = PatchParams {
+            field_validation: Some(kube::api::ValidationDirective::Strict),
+            ..PatchParams::apply("test")
+        };
+        self.pools().patch(name, &parameters, &Patch::Apply(pool)).await.unwrap();
+    }
+
+    /// Waits until the pool's status was computed from its newest spec and says Ready.
+    pub async fn ready(&self, pool: &str) -> WindowsPool {
+        self.pool_until(pool, "is Ready", |pool| condition(pool, "Ready") == Some("True")).await
+    }
+
+    pub async fn pool_until(&self, name: &str, what: &str, holds: impl Fn(&WindowsPool) -> bool) -> WindowsPool {
+        let pools = self.pools();
+        let mut seen = None;
+        let result = wait_for(&format!("pool {name} {what}"), LIMIT, async || {
+            let pool = pools.get(name).await?;
+            let current = pool.status.as_ref().and_then(|s| s.observed_generation) == pool.metadata.generation;
+            let done = current && holds(&pool);
+            seen = Some(pool.clone());
+            Ok(done.then_some(pool))
+        })
+        .await;
+        result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen.and_then(|p| p.status))))
+    }
+
+    pub async fn node(&self, name: &str) -> Node {
+        self.nodes().get(name).await.unwrap()
+    }
+
+    pub async fn node_until(&self, name: &str, what: &str, holds: impl Fn(&Node) -> bool) -> Node {
+        let nodes = self.nodes();
+        let mut seen = None;
+        let result = wait_for(&format!("node {name} {what}"), LIMIT, async || {
+            let node = nodes.get(name).await?;
+            let done = holds(&node);
+            seen = Some(node.clone());
+            Ok(done.then_some(node))
+        })
+        .await;
+        result.unwrap_or_else(|error| {
+            panic!(
+                "{error}; last seen: {:#}",
+                json!(seen.map(|node| json!({"metadata": node.metadata, "spec": node.spec})))
+            )
+        })
+    }
+
+    pub async fn class_until(&self, name: &str, what: &str, holds: impl Fn(&RuntimeClass) -> bool) -> RuntimeClass {
+        let classes = self.classes();
+        let mut seen = None;
+        let result = wait_for(&format!("RuntimeClass {name} {what}"), LIMIT, async || {
+            let class = classes.get_opt(name).await?;
+            let done = class.as_ref().is_some_and(&holds);
+            seen.clone_from(&class);
+            Ok(class.filter(|_| done))
+        })
+        .await;
+        result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)))
+    }
+
+    /// Merges this into a node, as an administrator with kubectl would.
+    pub async fn edit_node(&self, name: &str, patch: Value) -> Node {
+        self.nodes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+    }
+
+    pub async fn create<K>(&self, object: Value) -> K
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+    {
+        let object: K = serde_json::from_value(object).unwrap();
+        Api::<K>::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap()
+    }
+}
+
+pub async fn install_crd(client: &Client) {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crd = crd();
+    let name = crd.name_any();
+    crds.create(&PostParams::default(), &crd).await.unwrap();
+    let established = await_condition(crds, &name, conditions::is_crd_established());
+    tokio::time::timeout(LIMIT, established).await.unwrap().unwrap();
+    // Established comes before the API server can list: for a moment it answers 404, then 429.
+    let pools: Api<WindowsPool> = Api::all(client.clone());
+    let served =
+        wait_for("WindowsPools can be listed", LIMIT, async || Ok(pools.list(&ListParams::default()).await.ok()));
+    assert_eq!(served.await.unwrap().items, []);
+}
+
+/// The status of a condition of a pool.
+pub fn condition<'a>(pool: &'a WindowsPool, name: &str) -> Option<&'a str> {
+    let conditions = &pool.status.as_ref()?.conditions;
+    conditions.iter().find(|condition| condition.type_ == name).map(|condition| condition.status.as_str())
+}
+
+/// `key=value:effect` of each taint, in order.
+pub fn taints(node: &Node) -> Vec<String> {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.map(taint).collect()
+}
+
+fn taint(taint: &Taint) -> String {
+    let Taint { key, value, effect, .. } = taint;
+    value
+        .as_deref()
+        .filter(|value| !value.is_empty())
+        .map_or_else(|| format!("{key}:{effect}"), |value| format!("{key}={value}:{effect}"))
+}
+
+pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.labels().get(key).map(String::as_str)
+}
+
+/// `scheduling` of a class as JSON.
+pub fn scheduling(class: &RuntimeClass) -> Value {
+    json!(class.scheduling)
+}
+
+/// The operator, running in this process as the user `winpool`.
+pub struct Operator {
+    stop: CancellationToken,
+    task: Option<JoinHandle<Result<(), winpool::Error>>>,
+}
+
+impl Operator {
+    pub async fn start(config: Config) -> Self {
+        Self::start_as(config, &["system:masters"])
+    }
+
+    /// With the rights of these groups and of the user `winpool`.
+    pub fn start_as(mut config: Config, groups: &[&str]) -> Self {
+        logs();
+        config.auth_info.impersonate = Some("winpool".to_owned());
+        config.auth_info.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
+        let stop = CancellationToken::new();
+        let options = Options { listen: None, concurrency: Options::DEFAULT_CONCURRENCY };
+        let task = tokio::spawn(winpool::run(config, options, stop.clone()));
+        Self { stop, task: Some(task) }
+    }
+
+    /// Ends it and waits until it has ended.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        let task = self.task.take().unwrap();
+        tokio::time::timeout(Duration::from_secs(10), task).await.expect("the operator ends in time").unwrap().unwrap();
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// The operator's log lines, shown when a test fails. `RUST_LOG` sets the level.
+fn logs() {
+    static STARTED: std::sync::Once = std::sync::Once::new();
+    STARTED.call_once(|| {
+        let filter =
+            std::env::var("RUST_LOG").unwrap_or_else(|_| "info,kube_runtime=error,kube_client=error".to_owned());
+        tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().init();
+    });
+}
+
+/// What the API server was asked.
+pub struct AuditLog(PathBuf);
+
+impl AuditLog {
+    /// The requests of the operator so far, as `verb resource/name` with the request's body; watches and lists apart.
+    pub fn requests(&self) -> Vec<Request> {
+        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines
+            .filter(|event| event["impersonatedUser"]["username"] == "winpool")
+            .filter_map(|event| Request::of(&event))
+            .collect()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    pub verb: String,
+    pub resource: String,
+    pub name: String,
+    pub code: u64,
+    pub body: Value,
+}
+
+impl Request {
+    fn of(event: &Value) -> Option<Self> {
+        let (verb, object) = (event["verb"].as_str()?, &event["objectRef"]);
+        let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+        let subresource = object["subresource"].as_str().map(|s| format!("/{s}")).unwrap_or_default();
+        (!matches!(verb, "watch" | "list")).then(|| Self {
+            verb: verb.to_owned(),
+            resource: text("resource") + &subresource,
+            name: text("name"),
+            code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
+            body: event["requestObject"].clone(),
+        })
+    }
+}
+
+/// A map from literals.
+pub fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
