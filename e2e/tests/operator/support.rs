@@ -25,9 +25,26 @@ pub const BUILD: &str = "node.kubernetes.io/windows-build";
 pub const POOL: &str = "winpool.dev/pool";
 pub const APPLIED: &str = "winpool.dev/applied";
 
-/// A cluster with the CustomResourceDefinition, for one test.
-pub struct Harness<S = Lent> {
-    pub server: S,
+/// The API server of one test.
+pub enum Server {
+    Lent(Lent),
+    Own(ApiServer),
+}
+
+impl std::ops::Deref for Server {
+    type Target = ApiServer;
+
+    fn deref(&self) -> &ApiServer {
+        match self {
+            Self::Lent(server) => server,
+            Self::Own(server) => server,
+        }
+    }
+}
+
+/// An API server with the CustomResourceDefinition, for one test.
+pub struct Harness {
+    pub server: Server,
     pub client: Client,
 }
 
@@ -37,11 +54,9 @@ impl Harness {
         let server = winpool_e2e::lend().await.unwrap();
         let client = server.client();
         install_crd(&client).await;
-        Self { server, client }
+        Self { server: Server::Lent(server), client }
     }
-}
 
-impl Harness<ApiServer> {
     /// With an API server that writes an audit log.
     pub async fn audited() -> (Self, AuditLog) {
         let folder = tempfile::tempdir().unwrap().keep();
@@ -61,17 +76,13 @@ impl Harness<ApiServer> {
         let server = winpool_e2e::lend_with(&flags).await.unwrap();
         let client = server.connect().unwrap();
         install_crd(&client).await;
-        (Self { server, client }, AuditLog(log))
+        (Self { server: Server::Own(server), client }, AuditLog(log))
     }
-}
 
-impl<S: std::ops::Deref<Target = ApiServer>> Harness<S> {
     pub async fn operator(&self) -> Operator {
         Operator::start(self.server.config().unwrap()).await
     }
-}
 
-impl<S> Harness<S> {
     pub fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }

@@ -1,0 +1,178 @@
+//! Nodes that change under the operator, and the taints of others on them.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::SimulatedNode;
+
+use crate::support::{BUILD, Harness, label, taints};
+
+const GUARD: &str = "os=windows:NoSchedule";
+
+/// Taints of others, one with every field that a taint can have.
+fn foreign() -> Value {
+    json!([
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+        {"key": "kubernetes.azure.com/scalesetpriority", "value": "spot", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z"},
+        {"key": "ToBeDeletedByClusterAutoscaler", "value": "1767225600", "effect": "NoSchedule"},
+        {"key": "nvidia.com/gpu", "value": "", "effect": "PreferNoSchedule"},
+    ])
+}
+
+/// The taints of `foreign` as the server keeps them, without winpool's own.
+fn foreign_of(node: &Node) -> Value {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    json!(taints.iter().filter(|taint| taint.key != "os").collect::<Vec<_>>())
+}
+
+fn is_right(node: &Node, build: &str) -> bool {
+    label(node, BUILD) == Some(build) && taints(node).contains(&GUARD.to_owned())
+}
+
+#[tokio::test]
+async fn a_node_that_joins_or_loses_its_marks_is_right_again_and_keeps_the_taints_of_others() {
+    let harness = Harness::new().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+
+    let kubelet = SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    let set = json!({"spec": {"taints": foreign()}});
+    let others = foreign_of(&harness.edit_node("win", set).await);
+    let node = harness.node_until("win", "is right after it joined", |node| is_right(node, "10.0.17763")).await;
+    assert_eq!(foreign_of(&node), others);
+    harness.class_until("windows-2019", "is there", |_| true).await;
+
+    for (what, edit) in [
+        ("lost its label", json!({"metadata": {"labels": {BUILD: null}}})),
+        ("lost its taint", json!({"spec": {"taints": others.clone()}})),
+        ("got a wrong label", json!({"metadata": {"labels": {BUILD: "10.0.20348"}}})),
+        ("got a label that is no build", json!({"metadata": {"labels": {BUILD: "2019"}}})),
+        (
+            "lost winpool's marks",
+            json!({"metadata": {"annotations": {"winpool.dev/applied": null}, "labels": {"winpool.dev/pool": null}}, "spec": {"taints": others.clone()}}),
+        ),
+        (
+            "lost everything",
+            json!({"metadata": {"annotations": null, "labels": {BUILD: null}}, "spec": {"taints": others.clone()}}),
+        ),
+    ] {
+        let edited = harness.edit_node("win", edit).await;
+        let node = harness
+            .node_until("win", &format!("is right after it {what}"), |node| {
+                node.resource_version() != edited.resource_version() && is_right(node, "10.0.17763")
+            })
+            .await;
+        assert_eq!(foreign_of(&node), others, "after it {what}");
+    }
+
+    // An upgrade in place: the kubelet reports the new version, and an old kubelet leaves the label as it was.
+    kubelet.upgrade_in_place_without_label("10.0.20348.2655").await.unwrap();
+    let node = harness.node_until("win", "has the label of 2022", |node| is_right(node, "10.0.20348")).await;
+    assert_eq!(foreign_of(&node), others);
+    harness.class_until("windows-2022", "is there", |_| true).await;
+    let classes = |pool: &WindowsPool| -> Vec<(String, i64)> {
+        let classes = pool.status.iter().flat_map(|status| &status.runtime_classes);
+        classes.map(|class| (class.name.clone(), class.nodes)).collect()
+    };
+    let expected = [("windows-2019".to_owned(), 0), ("windows-2022".to_owned(), 1)];
+    harness.pool_until("default", "keeps the class of 2019", |pool| classes(pool) == expected).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn no_taint_of_others_is_lost_when_many_write_at_the_same_moment() {
+    const WRITERS: usize = 4;
+    const ROUNDS: usize = 25;
+    let harness = Harness::new().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    SimulatedNode::windows("10.0.20348.2655").name("busy").join(&harness.client).await.unwrap();
+
+    // Each writer adds taints of its own, one a round, and takes winpool's off, as careful clients do: by PUT with
+    // the resourceVersion that it read.
+    let writers = (0..WRITERS).map(|writer| {
+        let client = harness.client.clone();
+        tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                write_taint(&client, "busy", &format!("writer-{writer}/round-{round}")).await;
+            }
+        })
+    });
+    for writer in futures::future::join_all(writers).await {
+        writer.unwrap();
+    }
+    let node = harness.node_until("busy", "has its guard again", |node| is_right(node, "10.0.20348")).await;
+    let found = taints(&node);
+    for (writer, round) in (0..WRITERS).flat_map(|writer| (0..ROUNDS).map(move |round| (writer, round))) {
+        let taint = format!("writer-{writer}/round-{round}:PreferNoSchedule");
+        assert!(found.contains(&taint), "{taint} was lost");
+    }
+    assert_eq!(found.len(), WRITERS * ROUNDS + 2, "those, not-ready and the guard: {found:?}");
+    operator.stop().await;
+}
+
+async fn write_taint(client: &Client, name: &str, key: &str) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    loop {
+        let mut node = nodes.get(name).await.unwrap();
+        let spec = node.spec.as_mut().unwrap();
+        let taints = spec.taints.get_or_insert_default();
+        taints.retain(|taint| taint.key != "os");
+        taints.push(serde_json::from_value(json!({"key": key, "effect": "PreferNoSchedule"})).unwrap());
+        match nodes.replace(name, &PostParams::default(), &node).await {
+            Ok(_) => return,
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
+    let harness = Harness::new().await;
+    let node = SimulatedNode::windows("mystery").name("mystery").without_label(BUILD);
+    node.join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.ready("default").await;
+    assert!(taints(&harness.node("mystery").await).contains(&GUARD.to_owned()));
+    let status = pool.status.unwrap();
+    assert_eq!((status.nodes.blocked, status.nodes.converged), (1, 0));
+    assert_eq!(status.problems[0].reason, "BuildUnknown");
+    assert_eq!(status.problems[0].object, "Node/mystery");
+
+    // A well-formed label is trusted where the kubelet reports nothing that can be read.
+    harness.edit_node("mystery", json!({"metadata": {"labels": {BUILD: "10.0.20348"}}})).await;
+    let pool = harness
+        .pool_until("default", "has no blocked node", |pool| {
+            pool.status.as_ref().is_some_and(|s| s.nodes.converged == 1)
+        })
+        .await;
+    assert_eq!(pool.status.unwrap().problems, []);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn an_ignored_node_is_left_alone_until_it_no_longer_is() {
+    let harness = Harness::new().await;
+    let node = SimulatedNode::windows("10.0.20348.2655").name("mine").annotation("winpool.dev/ignore", "true");
+    node.without_label(BUILD).join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.ready("default").await;
+    assert_eq!(pool.status.unwrap().nodes.ignored, 1);
+    let node = harness.node("mine").await;
+    assert_eq!((label(&node, BUILD), taints(&node).contains(&GUARD.to_owned())), (None, false));
+
+    let unset = json!({"metadata": {"annotations": {"winpool.dev/ignore": null}}});
+    harness.nodes().patch("mine", &PatchParams::default(), &Patch::Merge(unset)).await.unwrap();
+    harness.node_until("mine", "is right", |node| is_right(node, "10.0.20348")).await;
+    operator.stop().await;
+}

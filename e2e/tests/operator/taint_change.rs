@@ -1,0 +1,125 @@
+//! A pool's taints change: the class comes first, then one request a node.
+
+use serde_json::{Value, json};
+use winpool_e2e::SimulatedNode;
+
+use crate::support::{AuditLog, Harness, Request, scheduling, taints};
+
+const NODES: [&str; 2] = ["win-a", "win-b"];
+
+fn guards(node: &k8s_openapi::api::core::v1::Node) -> Vec<String> {
+    let mut taints = taints(node);
+    taints.retain(|taint| !taint.starts_with("node.kubernetes.io/not-ready"));
+    taints
+}
+
+fn node_writes(requests: &[Request]) -> Vec<&str> {
+    let patches = requests.iter().filter(|request| request.resource == "nodes" && request.verb == "patch");
+    patches.map(|request| request.name.as_str()).collect()
+}
+
+fn tolerates(scheduling: &Value, value: &str) -> bool {
+    scheduling["tolerations"].as_array().is_some_and(|all| all.iter().any(|toleration| toleration["value"] == value))
+}
+
+/// The class was patched to tolerate `value` before any node was written, and each node was written once.
+fn assert_class_came_first(audit: &AuditLog, before: usize, value: &str) {
+    let requests = audit.requests().split_off(before);
+    let mut names = node_writes(&requests);
+    names.sort_unstable();
+    assert_eq!(names, NODES, "one request a node: {requests:#?}");
+    let class = requests.iter().position(|request| {
+        request.resource == "runtimeclasses" && request.verb == "patch" && request.body.to_string().contains(value)
+    });
+    let node = requests.iter().position(|request| request.resource == "nodes");
+    assert!(class.unwrap() < node.unwrap(), "{requests:#?}");
+}
+
+async fn with_two_nodes(taint: Option<(&str, &str)>) -> (Harness, AuditLog) {
+    let (harness, audit) = Harness::audited().await;
+    for name in NODES {
+        let node = SimulatedNode::windows("10.0.17763.6659").name(name);
+        let node = taint.map_or_else(|| node.clone(), |(key, value)| node.clone().taint(key, value, "NoSchedule"));
+        node.join(&harness.client).await.unwrap();
+    }
+    (harness, audit)
+}
+
+#[tokio::test]
+async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
+    let (harness, audit) = with_two_nodes(None).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+
+    for (taint, text) in [
+        (
+            json!({"key": "node.kubernetes.io/os", "value": "by-key", "effect": "NoSchedule"}),
+            "node.kubernetes.io/os=by-key:NoSchedule",
+        ),
+        (
+            json!({"key": "node.kubernetes.io/os", "value": "by-value", "effect": "NoSchedule"}),
+            "node.kubernetes.io/os=by-value:NoSchedule",
+        ),
+    ] {
+        let before = audit.requests().len();
+        harness.apply_pool(json!({"taints": [taint]})).await;
+        harness.ready("default").await;
+        for name in NODES {
+            assert_eq!(guards(&harness.node(name).await), [text]);
+        }
+        assert_class_came_first(&audit, before, taint["value"].as_str().unwrap());
+    }
+    let class = harness.class_until("windows-2019", "tolerates the new taint only", |class| {
+        !tolerates(&scheduling(class), "windows") && !tolerates(&scheduling(class), "by-key")
+    });
+    assert!(tolerates(&scheduling(&class.await), "by-value"));
+    let pool = harness.ready("default").await;
+    assert_eq!(
+        pool.status.unwrap().taints,
+        [
+            "node.kubernetes.io/os=by-key:NoSchedule",
+            "node.kubernetes.io/os=by-value:NoSchedule",
+            "os=windows:NoSchedule"
+        ],
+        "every taint that the pool ever put on"
+    );
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_retired_taint_is_replaced_in_one_request_a_node_and_the_class_comes_first() {
+    let (harness, audit) = with_two_nodes(Some(("os", "Win1809"))).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    for name in NODES {
+        assert_eq!(guards(&harness.node(name).await), ["os=Win1809:NoSchedule"], "a known spelling is kept");
+    }
+
+    // A class that exists gets a new toleration, so this migration goes through a new key.
+    let before = audit.requests().len();
+    harness
+        .apply_pool(json!({
+            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "dedicated", "value": "windows-only", "effect": "NoSchedule"}],
+            "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
+        }))
+        .await;
+    harness.ready("default").await;
+    for name in NODES {
+        assert_eq!(guards(&harness.node(name).await), ["os=windows:NoSchedule", "dedicated=windows-only:NoSchedule"]);
+    }
+    assert_class_came_first(&audit, before, "windows-only");
+    let class = harness.classes().get("windows-2019").await.unwrap();
+    assert!(tolerates(&scheduling(&class), "Win1809"), "as long as it is listed");
+
+    harness
+        .apply_pool(json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "dedicated", "value": "windows-only", "effect": "NoSchedule"}]}))
+        .await;
+    harness
+        .class_until("windows-2019", "no longer tolerates the retired taint", |class| {
+            !tolerates(&scheduling(class), "Win1809")
+        })
+        .await;
+    operator.stop().await;
+}
