@@ -11,3 +11,6 @@ pub(crate) use pool::{DEFAULT_ARCHITECTURE, PROCESS_ISOLATION_HANDLER};
 pub use pool::{Mode, NamedBuild, Overhead, RuntimeClassSpec, WindowsPool, WindowsPoolSpec, crd};
 pub use status::{BuildStatus, ClassState, NodeCounts, Problem, Revisions, RuntimeClassStatus, WindowsPoolStatus};
 pub use taint::{ParseTaintError, Taint};
+
+#[cfg(test)]
+mod tests;

@@ -34,7 +34,7 @@ pub struct Taint {
 }
 
 /// Keys that are never winpool's to write or to remove.
-const FOREIGN_KEYS: [&str; 10] = [
+pub(super) const FOREIGN_KEYS: [&str; 10] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
     "node.kubernetes.io/unschedulable",
@@ -46,7 +46,7 @@ const FOREIGN_KEYS: [&str; 10] = [
     "ToBeDeletedByClusterAutoscaler",
     "DeletionCandidateOfClusterAutoscaler",
 ];
-const FOREIGN_PREFIXES: [&str; 2] = ["node.cloudprovider.kubernetes.io/", "karpenter.sh/"];
+pub(super) const FOREIGN_PREFIXES: [&str; 2] = ["node.cloudprovider.kubernetes.io/", "karpenter.sh/"];
 
 impl Taint {
     /// `os=windows:NoSchedule`, the spelling of the Kubernetes documentation.

@@ -1,0 +1,439 @@
+//! Pools that are valid and pools that are not, each judged by the CRD's CEL rules and by the operator.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{SCHEMA, WindowsPool, pool, refused_by_operator, refused_by_rules};
+use crate::{
+    api::taint::{FOREIGN_KEYS, FOREIGN_PREFIXES},
+    windows::product::PRODUCTS,
+};
+
+#[test]
+fn valid_pools_pass_both() {
+    let valid = [
+        "{}",
+        "spec: {mode: DryRun, discoverRuntimeClasses: false}",
+        "metadata: {name: 'a123456789a123456789a123456789a123456789a123456789a123456789abc'}",
+        // Taints.
+        "spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}",
+        "spec: {taints: [{key: os, effect: NoSchedule}, {key: os, value: '', effect: PreferNoSchedule}]}",
+        "spec: {taints: [{key: node.kubernetes.io/os, value: Win_1.0-x, effect: PreferNoSchedule}]}",
+        "spec: {taints: [{key: OS, effect: NoSchedule}, {key: example.com/A_b.c-d, effect: NoSchedule}]}",
+        "spec: {taints: [{key: karpenter.sh.example.com/x, effect: NoSchedule}]}",
+        "spec: {retiredTaints: []}",
+        "spec: {retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}, {key: os, value: Windows, effect: NoSchedule}]}",
+        "spec: {retiredTaints: [{key: os, value: windows, effect: PreferNoSchedule}]}",
+        "spec: {taints: [{key: os, value: windows, effect: NoSchedule}], retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}",
+        "spec: {taints: [{key: a, effect: NoSchedule}], retiredTaints: [{key: os, value: windows, effect: NoSchedule}]}",
+        // Selectors.
+        "spec: {nodeSelector: {kubernetes.io/os: windows, team: a, empty: '', example.com/Zone_1: b}}",
+        "spec: {nodeSelector: {winpool.dev.example.com/a: b}}",
+        // Class names.
+        "spec: {classNameFormat: 'win.{version}-{pool}'}",
+        "spec: {classNameFormat: '{version}'}",
+        "spec: {classNameFormat: '{pool}{version}{version}'}",
+        // Builds.
+        "spec: {builds: [{build: 10.0.29000, version: '2028'}, {build: 10.0.1, version: a-b-2}]}",
+        "spec: {builds: [{build: 10.0.20348, version: azure-hci}]}",
+        // Classes.
+        "spec: {runtimeClasses: [{name: windows-2019, version: '2019'}, {name: b.c, build: 10.0.17763}]}",
+        "spec: {runtimeClasses: [{name: a, version: 20h2}]}",
+        "spec: {builds: [{build: 10.0.29000, version: '2028'}], runtimeClasses: [{name: a, version: '2028'}]}",
+        "spec:
+          runtimeClasses:
+          - name: a
+            build: 10.0.26100
+            handler: runhcs-wcow-hypervisor
+            architecture: arm64
+            overhead: {podFixed: {memory: 512Mi, cpu: 100m}}
+            nodeSelector: {team: a}
+            tolerations: [{key: gpu, operator: Exists}]",
+    ];
+    for text in valid {
+        let pool = pool(text);
+        assert_eq!(refused_by_rules(&pool), Vec::<String>::new(), "{text}");
+        assert_eq!(refused_by_operator(&pool), Vec::<String>::new(), "{text}");
+        let typed: WindowsPool = serde_json::from_value(pool).unwrap();
+        assert!(typed.validate_cel().is_ok(), "{text}");
+    }
+    for product in PRODUCTS {
+        let pool = pool(&format!("spec: {{runtimeClasses: [{{name: a, version: '{}'}}]}}", product.version));
+        assert_eq!((refused_by_rules(&pool), refused_by_operator(&pool)), (vec![], vec![]), "{}", product.version);
+    }
+}
+
+/// A spec, the beginning of the rule's message, the field that the operator names, and what both say to write instead.
+type Refusal = (&'static str, &'static str, &'static str, &'static str);
+
+const REFUSALS: &[Refusal] = &[
+    (
+        "metadata: {name: 'a123456789a123456789a123456789a123456789a123456789a123456789abcd'}",
+        "metadata.name must be at most 63",
+        "metadata.name",
+        "at most 63 characters",
+    ),
+    // Taints.
+    ("spec: {taints: []}", "taints: [] is the same as", "spec.taints", "os=windows:NoSchedule"),
+    (
+        "spec: {taints: [{key: os, value: a, effect: NoSchedule}, {key: os, value: b, effect: NoSchedule}]}",
+        "taints must be unique by key and effect",
+        "spec.taints",
+        "remove one of the two",
+    ),
+    (
+        "spec: {taints: [{key: -a, effect: NoSchedule}]}",
+        "key must be a qualified name",
+        "spec.taints[0].key",
+        "such as os",
+    ),
+    ("spec: {taints: [{key: a/b/c, effect: NoSchedule}]}", "key must be a", "spec.taints[0].key", "such as os"),
+    ("spec: {taints: [{key: A.com/b, effect: NoSchedule}]}", "key must be a", "spec.taints[0].key", "such as os"),
+    ("spec: {taints: [{key: /b, effect: NoSchedule}]}", "key must be a", "spec.taints[0].key", "such as os"),
+    ("spec: {taints: [{key: a/, effect: NoSchedule}]}", "key must be a", "spec.taints[0].key", "such as os"),
+    ("spec: {taints: [{key: \"a\\n\", effect: NoSchedule}]}", "key must be a", "spec.taints[0].key", "such as os"),
+    (
+        "spec: {retiredTaints: [{key: a b, effect: NoSchedule}]}",
+        "key must be a",
+        "spec.retiredTaints[0].key",
+        "such as os",
+    ),
+    (
+        "spec: {taints: [{key: a, value: b c, effect: NoSchedule}]}",
+        "value must be a label value",
+        "spec.taints[0].value",
+        "such as windows",
+    ),
+    (
+        "spec: {taints: [{key: a, value: -b, effect: NoSchedule}]}",
+        "value must be a",
+        "spec.taints[0].value",
+        "such as windows",
+    ),
+    (
+        "spec: {taints: [{key: a, effect: NoExecute}]}",
+        "effect must be NoSchedule",
+        "spec.taints[0].effect",
+        "NoSchedule or PreferNoSchedule",
+    ),
+    (
+        "spec: {taints: [{key: a, effect: noschedule}]}",
+        "effect must be",
+        "spec.taints[0].effect",
+        "NoSchedule or PreferNoSchedule",
+    ),
+    (
+        "spec: {retiredTaints: [{key: a, effect: ''}]}",
+        "effect must be",
+        "spec.retiredTaints[0].effect",
+        "NoSchedule or PreferNoSchedule",
+    ),
+    (
+        "spec: {taints: [{key: a, effect: NoSchedule}, {key: karpenter.sh/disrupted, effect: NoSchedule}]}",
+        "key belongs to Kubernetes or to an autoscaler",
+        "spec.taints[1].key",
+        "choose a key of your own",
+    ),
+    (
+        "spec: {taints: [{key: a, value: b, effect: NoSchedule}], retiredTaints: [{key: a, value: b, effect: NoSchedule}]}",
+        "a taint is both in taints and in retiredTaints",
+        "spec.retiredTaints",
+        "remove it from one of",
+    ),
+    (
+        "spec: {taints: [{key: a, effect: NoSchedule}], retiredTaints: [{key: a, value: '', effect: NoSchedule}]}",
+        "a taint is both in taints and in retiredTaints",
+        "spec.retiredTaints",
+        "remove it from one of",
+    ),
+    (
+        "spec: {retiredTaints: [{key: os, value: windows, effect: NoSchedule}]}",
+        "retiredTaints has os=windows:NoSchedule",
+        "spec.retiredTaints",
+        "os=windows:NoSchedule",
+    ),
+    // Selectors.
+    (
+        "spec: {nodeSelector: {kubernetes.io/os: linux}}",
+        "nodeSelector: kubernetes.io/os can only be",
+        "spec.nodeSelector[kubernetes.io/os]",
+        "leave it out",
+    ),
+    (
+        "spec: {nodeSelector: {winpool.dev/pool: a}}",
+        "nodeSelector: labels under winpool.dev",
+        "spec.nodeSelector[winpool.dev/pool]",
+        "use a label of your own",
+    ),
+    (
+        "spec: {nodeSelector: {runtimeclass.winpool.dev/a: b}}",
+        "nodeSelector: labels under",
+        "spec.nodeSelector[runtimeclass.winpool.dev/a]",
+        "use a label of your own",
+    ),
+    (
+        "spec: {nodeSelector: {a b: c}}",
+        "nodeSelector: keys must be label names",
+        "spec.nodeSelector[a b]",
+        "as in a pod's nodeSelector",
+    ),
+    (
+        "spec: {nodeSelector: {a: b c}}",
+        "nodeSelector: keys must be",
+        "spec.nodeSelector[a]",
+        "as in a pod's nodeSelector",
+    ),
+    (
+        "spec: {nodeSelector: {'': c}}",
+        "nodeSelector: keys must be",
+        "spec.nodeSelector[]",
+        "as in a pod's nodeSelector",
+    ),
+    // Class names.
+    (
+        "spec: {classNameFormat: windows-2019}",
+        "classNameFormat must contain {version}",
+        "spec.classNameFormat",
+        "such as windows-{version}",
+    ),
+    (
+        "spec: {classNameFormat: 'windows-{version}-{build}'}",
+        "classNameFormat must",
+        "spec.classNameFormat",
+        "such as windows-{version}",
+    ),
+    (
+        "spec: {classNameFormat: 'Windows-{version}'}",
+        "classNameFormat must",
+        "spec.classNameFormat",
+        "such as windows-{version}",
+    ),
+    (
+        "spec: {classNameFormat: '{version}-'}",
+        "classNameFormat must",
+        "spec.classNameFormat",
+        "such as windows-{version}",
+    ),
+    (
+        "spec: {classNameFormat: '{version}..{pool}'}",
+        "classNameFormat must",
+        "spec.classNameFormat",
+        "such as windows-{version}",
+    ),
+    // Builds.
+    (
+        "spec: {builds: [{build: '29000', version: x}]}",
+        "build must be 10.0.<number>",
+        "spec.builds[0].build",
+        "such as 10.0.20348",
+    ),
+    (
+        "spec: {builds: [{build: 10.0.29000.1, version: x}]}",
+        "build must be",
+        "spec.builds[0].build",
+        "such as 10.0.20348",
+    ),
+    (
+        "spec: {builds: [{build: 10.0.029000, version: x}]}",
+        "build must be",
+        "spec.builds[0].build",
+        "such as 10.0.20348",
+    ),
+    (
+        "spec: {builds: [{build: 10.0.29000, version: X}]}",
+        "version must be lower-case",
+        "spec.builds[0].version",
+        "such as 2028",
+    ),
+    (
+        "spec: {builds: [{build: 10.0.29000, version: a.b}]}",
+        "version must be lower-case",
+        "spec.builds[0].version",
+        "such as 2028",
+    ),
+    (
+        "spec: {builds: [{build: 10.0.29000, version: '2019'}]}",
+        "version is the name of another",
+        "spec.builds[0].version",
+        "choose another name",
+    ),
+    (
+        "spec: {builds: [{build: 10.0.29000, version: build-1}]}",
+        "version is the name of another",
+        "spec.builds[0].version",
+        "choose another name",
+    ),
+    (
+        "spec: {builds: [{build: 10.0.1, version: a}, {build: 10.0.1, version: b}]}",
+        "builds: each build and each version may be named once",
+        "spec.builds",
+        "remove one of the two",
+    ),
+    (
+        "spec: {builds: [{build: 10.0.1, version: a}, {build: 10.0.2, version: a}]}",
+        "builds: each build",
+        "spec.builds",
+        "remove one of the two",
+    ),
+    // Classes.
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019'}, {name: a, version: '2022'}]}",
+        "runtimeClasses: names must be unique",
+        "spec.runtimeClasses",
+        "one of the two",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a}]}",
+        "write exactly one of version",
+        "spec.runtimeClasses[0]",
+        "exactly one of version (such as 2019) and build",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', build: 10.0.17763}]}",
+        "write exactly one of",
+        "spec.runtimeClasses[0]",
+        "exactly one of version (such as 2019) and build",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '1809'}]}",
+        "runtimeClasses: version is not known",
+        "spec.runtimeClasses[0].version",
+        "spec.builds",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: 20H2}]}",
+        "runtimeClasses: version is not known",
+        "spec.runtimeClasses[0].version",
+        "write build instead",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, build: 10.0.0}]}",
+        "build must be 10.0.<number>",
+        "spec.runtimeClasses[0].build",
+        "such as 10.0.20348",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: A, version: '2019'}]}",
+        "name must be a DNS subdomain",
+        "spec.runtimeClasses[0].name",
+        "such as windows-2022",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a-, version: '2019'}]}",
+        "name must be a DNS subdomain",
+        "spec.runtimeClasses[0].name",
+        "such as windows-2022",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', handler: a.b}]}",
+        "handler must be a DNS label",
+        "spec.runtimeClasses[0].handler",
+        "such as runhcs-wcow-process",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', architecture: x86_64}]}",
+        "architecture must be a value",
+        "spec.runtimeClasses[0].architecture",
+        "such as amd64",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', nodeSelector: {kubernetes.io/os: windows}}]}",
+        "nodeSelector may not set",
+        "spec.runtimeClasses[0].nodeSelector",
+        "follow",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', nodeSelector: {kubernetes.io/arch: amd64}}]}",
+        "nodeSelector may not set",
+        "spec.runtimeClasses[0].nodeSelector",
+        "may not set",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', nodeSelector: {node.kubernetes.io/windows-build: 10.0.1}}]}",
+        "nodeSelector may not set",
+        "spec.runtimeClasses[0].nodeSelector",
+        "may not set",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', nodeSelector: {a: 'b/c'}}]}",
+        "nodeSelector: keys must be label names",
+        "spec.runtimeClasses[0].nodeSelector[a]",
+        "as in a pod's nodeSelector",
+    ),
+];
+
+#[test]
+fn invalid_pools_are_refused_by_both_and_told_what_to_write() {
+    for (text, rule, field, remedy) in REFUSALS {
+        let pool = pool(text);
+        let says = |message: &str| message.contains(remedy);
+        let rules = refused_by_rules(&pool);
+        assert!(rules.iter().any(|message| message.starts_with(rule) && says(message)), "{text}: {rules:#?}");
+        let operator = refused_by_operator(&pool);
+        let field = format!("{field}: ");
+        assert!(operator.iter().any(|message| message.starts_with(&field) && says(message)), "{text}: {operator:#?}");
+    }
+}
+
+#[test]
+fn every_rule_refuses_a_pool_above() {
+    let refused: BTreeSet<String> = REFUSALS.iter().flat_map(|(text, ..)| refused_by_rules(&pool(text))).collect();
+    let all: BTreeSet<String> = rules(&SCHEMA).into_iter().map(|(_, message)| message).collect();
+    assert_eq!(all.difference(&refused).collect::<Vec<_>>(), Vec::<&String>::new());
+    assert_eq!(refused.difference(&all).collect::<Vec<_>>(), Vec::<&String>::new(), "other errors than rules");
+}
+
+#[test]
+fn keys_of_others_are_refused_by_both() {
+    let keys = FOREIGN_KEYS.iter().map(|key| (*key).to_owned());
+    for key in keys.chain(FOREIGN_PREFIXES.iter().map(|prefix| format!("{prefix}anything"))) {
+        for field in ["taints", "retiredTaints"] {
+            let pool = pool(&format!("spec: {{{field}: [{{key: '{key}', effect: NoSchedule}}]}}"));
+            assert!(refused_by_rules(&pool)[0].starts_with("key belongs to"), "{key}");
+            assert!(refused_by_operator(&pool)[0].contains("belongs to"), "{key}");
+        }
+    }
+}
+
+#[test]
+fn the_lists_in_the_rules_are_those_of_the_code() {
+    let versions: Vec<&str> = PRODUCTS.iter().map(|product| product.version).collect();
+    let mut seen = (0, 0);
+    for (rule, message) in rules(&SCHEMA) {
+        if rule.contains("'2016'") {
+            assert_eq!(quoted_after(&rule, " in ["), versions, "{rule}");
+            seen.0 += 1;
+        }
+        if message.contains("version is not known") {
+            assert!(message.contains(&versions.join(", ")), "{message}");
+        }
+        if rule.contains("not-ready") {
+            assert_eq!(quoted_after(&rule, " in ["), FOREIGN_KEYS, "{rule}");
+            let prefixes: Vec<_> =
+                rule.split("startsWith('").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+            assert_eq!(prefixes, FOREIGN_PREFIXES, "{rule}");
+            seen.1 += 1;
+        }
+    }
+    assert_eq!(seen, (2, 2), "versions stand in two rules, keys of others in both lists of taints");
+}
+
+/// The quoted words of the list that follows `start`.
+fn quoted_after<'r>(rule: &'r str, start: &str) -> Vec<&'r str> {
+    let list = rule.split_once(start).and_then(|(_, rest)| rest.split_once(']')).unwrap().0;
+    list.split('\'').skip(1).step_by(2).collect()
+}
+
+/// Rule and message of every CEL rule in a schema.
+pub(super) fn rules(schema: &Value) -> Vec<(String, String)> {
+    let own = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let own = own.map(|rule| (text(&rule["rule"]), text(&rule["message"])));
+    let parts = match schema {
+        Value::Object(map) => map.values().collect::<Vec<_>>(),
+        Value::Array(list) => list.iter().collect(),
+        _ => Vec::new(),
+    };
+    own.chain(parts.into_iter().flat_map(rules)).collect()
+}

@@ -1,0 +1,192 @@
+//! Nodes and pools to plan with, and the API server's way of applying a JSON Patch.
+#![allow(dead_code, reason = "each test binary uses a part of this")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use json_patch::{Patch, PatchOperation, TestOperation};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use winpool_core::{
+    api::{Taint, WindowsPool, names},
+    plan::{
+        ClassAction, ClassesPlan, Entry, Node, PlannedClass, Policy, Pool, Seen, TaintList, assess, node_patch,
+        runtime_class_patch,
+    },
+    windows::Build,
+};
+
+/// `metadata.uid` of every node here.
+pub const UID: &str = "0e2d4b7c-5b0f-4a5e-9d53-3a4f1c6f8a11";
+
+/// Reads YAML text.
+pub fn yaml<T: DeserializeOwned>(text: &str) -> T {
+    serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// A Windows Server 2022 node as an AKS node pool makes it, merged with `changes` (YAML; `null` removes).
+pub fn node(changes: &str) -> Value {
+    let mut node = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": "akspoolws000000",
+            "uid": UID,
+            "resourceVersion": "1042",
+            "labels": {
+                "beta.kubernetes.io/os": "windows",
+                "kubernetes.azure.com/agentpool": "poolws",
+                "kubernetes.azure.com/os-sku": "Windows2022",
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/hostname": "akspoolws000000",
+                "kubernetes.io/os": "windows",
+                "node.kubernetes.io/windows-build": "10.0.20348",
+            },
+            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+        },
+        "spec": {"podCIDR": "10.244.3.0/24"},
+        "status": {"nodeInfo": {
+            "architecture": "amd64",
+            "kernelVersion": "10.0.20348.825",
+            "operatingSystem": "windows",
+            "osImage": "Windows Server 2022 Datacenter",
+        }},
+    });
+    json_patch::merge(&mut node, &yaml(changes));
+    node
+}
+
+/// [`node`] with these taints, written `key=value:effect`, and no other change.
+pub fn tainted(taints: &[&str]) -> Value {
+    let taints: Vec<Taint> = taints.iter().map(|text| text.parse().unwrap()).collect();
+    node(&json!({ "spec": { "taints": taints } }).to_string())
+}
+
+/// Puts winpool's marks on a node: the pool's label and the annotation that names the taints it added.
+pub fn marked(mut node: Value, pool: &str, taints: &[&str]) -> Value {
+    let applied = json!({ "pool": pool, "taints": taints }).to_string();
+    let marks = json!({"metadata": {"labels": {names::POOL: pool}, "annotations": {names::APPLIED: applied}}});
+    json_patch::merge(&mut node, &marks);
+    node
+}
+
+/// What the operator reads of a node.
+pub fn read(node: &Value) -> Node {
+    let text = |path: &str| node.pointer(path).and_then(Value::as_str);
+    let labels: BTreeMap<String, String> =
+        node.pointer("/metadata/labels").map(|map| serde_json::from_value(map.clone()).unwrap()).unwrap_or_default();
+    Node {
+        labels: labels.into_iter().collect(),
+        has_annotations: node.pointer("/metadata/annotations").is_some(),
+        applied: text("/metadata/annotations/winpool.dev~1applied").map(Into::into),
+        ignore: text("/metadata/annotations/winpool.dev~1ignore").map(Into::into),
+        taints: Arc::new(TaintList::new(node.pointer("/spec/taints").and_then(Value::as_array).cloned())),
+        kernel_version: text("/status/nodeInfo/kernelVersion").map(Into::into),
+        operating_system: text("/status/nodeInfo/operatingSystem").map(Into::into),
+    }
+}
+
+/// A pool named `default` of 2026-01-01 with an empty spec, merged with `changes` (YAML).
+pub fn pool_object(changes: &str) -> WindowsPool {
+    let mut pool = json!({
+        "apiVersion": "winpool.dev/v1alpha1",
+        "kind": "WindowsPool",
+        "metadata": {"name": "default", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1},
+        "spec": {},
+    });
+    json_patch::merge(&mut pool, &yaml(changes));
+    serde_json::from_value(pool).unwrap()
+}
+
+/// The valid pool that [`pool_object`] makes.
+pub fn pool(changes: &str) -> Pool {
+    Pool::read(&pool_object(changes)).unwrap()
+}
+
+/// A policy of these pools, all of whose classes are right.
+pub fn policy(pools: impl IntoIterator<Item = Pool>) -> Policy {
+    Policy::new(pools.into_iter().map(|pool| Entry { pool: Arc::new(pool), ready: true }), [].into())
+}
+
+/// Applies a patch as the API server does. The json-patch crate fails a `test` of an absent member; the API server
+/// passes it if `null` is expected and the map is there, and fails it if the map itself is absent.
+pub fn apply(object: &Value, patch: &Patch) -> Result<Value, String> {
+    let mut result = object.clone();
+    for operation in &patch.0 {
+        if !expects_absence(operation, &result) {
+            json_patch::patch(&mut result, std::slice::from_ref(operation))
+                .map_err(|error| format!("{operation}: {error}"))?;
+        }
+    }
+    Ok(result)
+}
+
+fn expects_absence(operation: &PatchOperation, object: &Value) -> bool {
+    let PatchOperation::Test(TestOperation { path, value: Value::Null }) = operation else { return false };
+    let Some((parent, key)) = path.split_back() else { return false };
+    let map = object.pointer(parent.as_str()).and_then(Value::as_object);
+    map.is_some_and(|map| !map.contains_key(key.decoded().as_ref()))
+}
+
+/// The node after the one request that `policy` asks for, if any. Planning again must ask for none.
+pub fn converge(node: &Value, policy: &Policy) -> Value {
+    let seen = read(node);
+    let plan = assess(&seen, policy).plan;
+    if plan.is_empty() {
+        return node.clone();
+    }
+    let after = apply(node, &node_patch(UID, &seen, &plan, policy)).unwrap();
+    let again = assess(&read(&after), policy).plan;
+    assert!(again.is_empty(), "not right after one request: {again:#?}\n{after:#}");
+    after
+}
+
+/// The node's taints, written `key=value:effect`.
+pub fn taints_of(node: &Value) -> Vec<String> {
+    read(node).taints.taints().iter().map(ToString::to_string).collect()
+}
+
+/// The label's value.
+pub fn label<'n>(node: &'n Value, key: &str) -> Option<&'n str> {
+    node["metadata"]["labels"].get(key).and_then(Value::as_str)
+}
+
+/// The annotation `winpool.dev/applied`.
+pub fn applied(node: &Value) -> Option<&str> {
+    node["metadata"]["annotations"].get(names::APPLIED).and_then(Value::as_str)
+}
+
+/// What nodes with these builds and these taints to tolerate show.
+pub fn seen(builds: &[u32], tolerate: &[&str]) -> Seen {
+    Seen {
+        builds: builds.iter().map(|number| (Build::new(*number), 1)).collect(),
+        tolerate: tolerate.iter().map(|text| text.parse().unwrap()).collect(),
+    }
+}
+
+/// A RuntimeClass as the API server returns it.
+pub fn class(text: &str) -> Arc<RuntimeClass> {
+    let mut class: Value = yaml(text);
+    json_patch::merge(&mut class, &json!({"metadata": {"uid": "class-uid", "resourceVersion": "77"}}));
+    Arc::new(serde_json::from_value(class).unwrap())
+}
+
+/// The classes of the cluster after everything in `plan` was written.
+pub fn settle(existing: &[Arc<RuntimeClass>], plan: &ClassesPlan) -> Vec<Arc<RuntimeClass>> {
+    let mut classes = existing.to_vec();
+    for PlannedClass { desired, action, .. } in &plan.classes {
+        match action {
+            ClassAction::Nothing | ClassAction::Conflict(_) => {}
+            ClassAction::Create(new) => classes.push(class(&json!(new).to_string())),
+            ClassAction::Change { changes, .. } => {
+                let old = classes.iter_mut().find(|c| c.metadata.name.as_ref() == Some(&desired.name)).unwrap();
+                let (uid, version) =
+                    (old.metadata.uid.clone().unwrap(), old.metadata.resource_version.clone().unwrap());
+                let patched = apply(&json!(**old), &runtime_class_patch(&uid, &version, changes)).unwrap();
+                *old = Arc::new(serde_json::from_value(patched).unwrap());
+            }
+        }
+    }
+    classes
+}

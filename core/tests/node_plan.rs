@@ -1,0 +1,362 @@
+//! What a node should be: facts about [`assess`], each held against the node that the planned request leaves behind.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{applied, converge, label, marked, node, policy, pool, read, tainted, taints_of};
+use serde_json::{Value, json};
+use winpool_core::{
+    api::{Taint, names},
+    plan::{Entry, Policy, State, assess, assess_as},
+    windows::taint::SPELLINGS,
+};
+
+const DEFAULT: &str = "os=windows:NoSchedule";
+
+fn parse(taints: &[&str]) -> Vec<Taint> {
+    taints.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+#[test]
+fn an_empty_pool_labels_and_taints_a_bare_node_and_marks_what_it_added() {
+    let bare = node("metadata: {labels: {node.kubernetes.io/windows-build: null}}");
+    let after = converge(&bare, &policy([pool("{}")]));
+    assert_eq!(label(&after, names::WINDOWS_BUILD), Some("10.0.20348"));
+    assert_eq!(label(&after, names::POOL), Some("default"));
+    assert_eq!(after["spec"]["taints"], json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]));
+    assert_eq!(applied(&after), Some(r#"{"pool":"default","taints":["os=windows:NoSchedule"]}"#));
+}
+
+#[test]
+fn a_node_that_is_right_already_gets_no_write_and_no_marks() {
+    for taint in [DEFAULT, "os=Windows:NoSchedule"] {
+        let right = tainted(&[taint]);
+        let standing = assess(&read(&right), &policy([pool("{}")]));
+        assert_eq!(standing.state(), State::Converged);
+        assert!(standing.plan.is_empty(), "{taint}: {:?}", standing.plan);
+    }
+}
+
+#[test]
+fn a_label_alone_that_was_added_is_marked_without_taints() {
+    let mut unlabelled = tainted(&[DEFAULT]);
+    unlabelled["metadata"]["labels"].as_object_mut().unwrap().remove(names::WINDOWS_BUILD);
+    let after = converge(&unlabelled, &policy([pool("{}")]));
+    assert_eq!(applied(&after), Some(r#"{"pool":"default","taints":[]}"#));
+}
+
+#[test]
+fn every_known_spelling_guards_a_node_and_has_to_be_tolerated() {
+    for spelling in SPELLINGS {
+        for effect in ["NoSchedule", "NoExecute"] {
+            let taint = Taint::new(spelling.key, spelling.value, effect);
+            let guarded = tainted(&[&taint.to_string()]);
+            let standing = assess(&read(&guarded), &policy([pool("{}")]));
+            assert!(standing.plan.is_empty(), "{taint}: {:?}", standing.plan);
+            let tolerate = if taint == Taint::os_windows() { vec![] } else { vec![taint] };
+            assert_eq!(standing.tolerate, tolerate);
+            assert_eq!(standing.differing, []);
+        }
+    }
+}
+
+/// What the taints of a node become under a pool.
+struct Case {
+    fact: &'static str,
+    spec: &'static str,
+    /// Taints that the annotation says winpool added; all of them stand in `status.taints` too.
+    owned: &'static [&'static str],
+    before: &'static [&'static str],
+    after: &'static [&'static str],
+    differing: &'static [&'static str],
+}
+
+const fn case(
+    fact: &'static str,
+    spec: &'static str,
+    owned: &'static [&'static str],
+    before: &'static [&'static str],
+    after: &'static [&'static str],
+) -> Case {
+    Case { fact, spec, owned, before, after, differing: &[] }
+}
+
+const OS: &str = "taints: [{key: os, value: windows, effect: NoSchedule}]";
+const NODE_OS: &str = "taints: [{key: node.kubernetes.io/os, value: windows, effect: NoSchedule}]";
+const RETIRED: &str = "retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]";
+const BOTH: &str = "taints: [{key: os, value: windows, effect: NoSchedule}], \
+                    retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]";
+const TWO: &str = "taints: [{key: os, value: windows, effect: NoSchedule}, \
+                   {key: example.com/os, effect: PreferNoSchedule}]";
+const PREFER: &str = "taints: [{key: os, value: windows, effect: PreferNoSchedule}]";
+
+const CASES: &[Case] = &[
+    case("omitted: a bare node gets the default", "", &[], &[], &[DEFAULT]),
+    case(
+        "omitted: a taint that only discourages is no guard",
+        "",
+        &[],
+        &["os=Windows:PreferNoSchedule"],
+        &["os=Windows:PreferNoSchedule", DEFAULT],
+    ),
+    case(
+        "omitted: taints that say nothing about Windows are no guard",
+        "",
+        &[],
+        &["dedicated=batch:NoSchedule"],
+        &["dedicated=batch:NoSchedule", DEFAULT],
+    ),
+    Case {
+        differing: &["os=linux:NoSchedule"],
+        ..case(
+            "omitted: an unknown value that stands in the way is left alone",
+            "",
+            &[],
+            &["os=linux:NoSchedule"],
+            &["os=linux:NoSchedule"],
+        )
+    },
+    case("omitted: a retired spelling is replaced", RETIRED, &[], &["os=Win1809:NoSchedule"], &[DEFAULT]),
+    case(
+        "omitted: a retired spelling goes from beside a guard",
+        "retiredTaints: [{key: sku, value: windows, effect: NoSchedule}]",
+        &[],
+        &["sku=windows:NoSchedule", "os=Windows:NoSchedule"],
+        &["os=Windows:NoSchedule"],
+    ),
+    case(
+        "omitted again: an owned guard stays",
+        "",
+        &["windows=true:NoSchedule"],
+        &["windows=true:NoSchedule"],
+        &["windows=true:NoSchedule"],
+    ),
+    case(
+        "omitted again: what is owned and no guard goes",
+        "",
+        &["example.com/os:NoSchedule"],
+        &["example.com/os:NoSchedule"],
+        &[DEFAULT],
+    ),
+    case(
+        "a list is exact: another spelling does not do",
+        NODE_OS,
+        &[],
+        &["os=windows:NoSchedule"],
+        &["os=windows:NoSchedule", "node.kubernetes.io/os=windows:NoSchedule"],
+    ),
+    case("a list is added in its order", TWO, &[], &[], &[DEFAULT, "example.com/os:PreferNoSchedule"]),
+    case(
+        "what is there is not added again",
+        TWO,
+        &[],
+        &["example.com/os:PreferNoSchedule"],
+        &["example.com/os:PreferNoSchedule", DEFAULT],
+    ),
+    Case {
+        differing: &["os=Windows:NoSchedule"],
+        ..case("another value is left alone", OS, &[], &["os=Windows:NoSchedule"], &["os=Windows:NoSchedule"])
+    },
+    case("another value is replaced when retired", BOTH, &[], &["os=Win1809:NoSchedule"], &[DEFAULT]),
+    case(
+        "another value is replaced when winpool put it there",
+        OS,
+        &["os=Windows:NoSchedule"],
+        &["os=Windows:NoSchedule"],
+        &[DEFAULT],
+    ),
+    case(
+        "the same key with another effect is another taint",
+        PREFER,
+        &[],
+        &["os=windows:NoExecute"],
+        &["os=windows:NoExecute", "os=windows:PreferNoSchedule"],
+    ),
+    case("a changed effect takes the old one off", PREFER, &[DEFAULT], &[DEFAULT], &["os=windows:PreferNoSchedule"]),
+    case(
+        "a changed key takes the old one off",
+        NODE_OS,
+        &[DEFAULT],
+        &["a=b:NoSchedule", DEFAULT, "c:NoExecute"],
+        &["a=b:NoSchedule", "c:NoExecute", "node.kubernetes.io/os=windows:NoSchedule"],
+    ),
+    case(
+        "a taint that is owned and retired goes",
+        BOTH,
+        &["os=Win1809:NoSchedule"],
+        &["os=Win1809:NoSchedule"],
+        &[DEFAULT],
+    ),
+    case(
+        "a retired taint that is not there changes nothing else",
+        BOTH,
+        &[],
+        &["a=b:NoSchedule", DEFAULT],
+        &["a=b:NoSchedule", DEFAULT],
+    ),
+    case(
+        "taints that are retired with the same key and effect go one by one",
+        "retiredTaints: [{key: os, value: Windows, effect: NoSchedule}, {key: os, value: Win1809, effect: NoSchedule}]",
+        &[],
+        &["os=Windows:NoSchedule"],
+        &[DEFAULT],
+    ),
+];
+
+#[test]
+fn taints_become_what_the_pool_says() {
+    for Case { fact, spec, owned, before, after, differing } in CASES {
+        let pool = pool(&format!("{{spec: {{{spec}}}, status: {{taints: {owned:?}}}}}"));
+        let mut old = tainted(before);
+        if !owned.is_empty() {
+            old = marked(old, "default", owned);
+        }
+        let policy = policy([pool]);
+        assert_eq!(assess(&read(&old), &policy).differing, parse(differing), "{fact}");
+        assert_eq!(taints_of(&converge(&old, &policy)), *after, "{fact}");
+    }
+}
+
+#[test]
+fn a_differing_value_counts_as_converged_and_is_tolerated() {
+    let policy = policy([pool("spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}")]);
+    let standing = assess(&read(&tainted(&["os=legacy:NoSchedule"])), &policy);
+    assert_eq!(standing.state(), State::Converged);
+    assert_eq!(standing.tolerate, parse(&["os=legacy:NoSchedule"]));
+}
+
+#[test]
+fn taints_of_others_keep_their_order_and_every_byte() {
+    let spot = json!({"key": "kubernetes.azure.com/scalesetpriority", "value": "spot", "effect": "NoSchedule"});
+    let others = [
+        json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}),
+        spot,
+        json!({"key": "ToBeDeletedByClusterAutoscaler", "value": "1730000000", "effect": "NoSchedule"}),
+        json!({"key": "nvidia.com/gpu", "value": "", "effect": "NoSchedule", "futureField": {"a": [1, null]}}),
+        json!({"effect": "NoExecute", "key": "node.kubernetes.io/unreachable", "timeAdded": "2026-01-01T00:00:00Z"}),
+    ];
+    let old = json!({"key": "os", "value": "Win1809", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"});
+    let new = json!({"key": "os", "value": "windows", "effect": "NoSchedule"});
+    let policy = policy([pool("spec: {retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}")]);
+    for position in 0..=others.len() {
+        let mut before = others.to_vec();
+        before.insert(position, old.clone());
+        let after = converge(&node(&json!({"spec": {"taints": before}}).to_string()), &policy);
+        let mut wanted = others.to_vec();
+        wanted.push(new.clone());
+        assert_eq!(after["spec"]["taints"].to_string(), Value::from(wanted).to_string());
+    }
+}
+
+#[test]
+fn the_build_label_follows_the_reported_version() {
+    let cases = [
+        // Reported kernel version, label before, label after, state before anything is sent.
+        ("10.0.20348.825", None, Some("10.0.20348"), State::Pending),
+        ("10.0.20348.825", Some("10.0.20348"), Some("10.0.20348"), State::Converged),
+        ("10.0.20348.825", Some("10.0.17763"), Some("10.0.20348"), State::Pending),
+        ("10.0.20348.825", Some("windows-2022"), Some("10.0.20348"), State::Pending),
+        ("10.0.14393", None, Some("10.0.14393"), State::Pending),
+        ("10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)", None, Some("10.0.14393"), State::Pending),
+        ("", Some("10.0.17763"), Some("10.0.17763"), State::Converged),
+        ("5.15.0-1019-azure", Some("10.0.17763"), Some("10.0.17763"), State::Converged),
+        ("", None, None, State::Blocked),
+        ("unreadable", Some("2019"), Some("2019"), State::Blocked),
+    ];
+    for (kernel, before, after, state) in cases {
+        let mut node = tainted(&[DEFAULT]);
+        node["status"]["nodeInfo"]["kernelVersion"] = kernel.into();
+        json_patch::merge(&mut node, &json!({"metadata": {"labels": {names::WINDOWS_BUILD: before}}}));
+        let policy = policy([pool("{}")]);
+        assert_eq!(assess(&read(&node), &policy).state(), state, "{kernel:?} {before:?}");
+        assert_eq!(label(&converge(&node, &policy), names::WINDOWS_BUILD), after, "{kernel:?} {before:?}");
+    }
+}
+
+#[test]
+fn a_node_without_a_readable_build_is_blocked_and_tainted_all_the_same() {
+    for kernel in ["''", "null", "10.0.x"] {
+        let changes = format!(
+            "{{metadata: {{labels: {{node.kubernetes.io/windows-build: null}}}}, \
+              status: {{nodeInfo: {{kernelVersion: {kernel}}}}}}}"
+        );
+        let unknown = node(&changes);
+        let policy = policy([pool("{}")]);
+        let after = converge(&unknown, &policy);
+        assert_eq!(taints_of(&after), [DEFAULT]);
+        assert_eq!(label(&after, names::WINDOWS_BUILD), None);
+        for node in [&unknown, &after] {
+            assert_eq!(assess(&read(node), &policy).state(), State::Blocked, "{kernel}");
+        }
+    }
+}
+
+#[test]
+fn nodes_that_are_not_the_pools_are_left_alone() {
+    let cases = [
+        ("a Linux node", "metadata: {labels: {kubernetes.io/os: linux}}", "{}"),
+        ("a node without the label", "metadata: {labels: {kubernetes.io/os: null}}", "{}"),
+        ("a Linux node with a stale label", "status: {nodeInfo: {operatingSystem: linux}}", "{}"),
+        ("a node that is not selected", "{}", "spec: {nodeSelector: {team: a}}"),
+        ("a node with another value", "metadata: {labels: {team: b}}", "spec: {nodeSelector: {team: a}}"),
+    ];
+    for (case, changes, spec) in cases {
+        let standing = assess(&read(&node(changes)), &policy([pool(spec)]));
+        assert_eq!((standing.pool, standing.plan.is_empty()), (None, true), "{case}");
+    }
+    for changes in ["status: {nodeInfo: {operatingSystem: null}}", "status: {nodeInfo: {operatingSystem: ''}}"] {
+        let standing = assess(&read(&node(changes)), &policy([pool("{}")]));
+        assert_eq!(standing.pool.as_deref(), Some("default"), "a node that has not reported its system yet");
+    }
+}
+
+#[test]
+fn an_ignored_node_is_neither_changed_nor_released_and_its_taints_are_tolerated() {
+    let ignored = json!({"metadata": {"annotations": {names::IGNORE: "true"}}});
+    for mut node in [tainted(&["os=Windows:NoSchedule"]), marked(tainted(&[DEFAULT]), "default", &[DEFAULT])] {
+        json_patch::merge(&mut node, &ignored);
+        node["metadata"]["labels"].as_object_mut().unwrap().remove(names::WINDOWS_BUILD);
+        for spec in ["{}", "spec: {nodeSelector: {no: node}}"] {
+            let standing = assess(&read(&node), &policy([pool(spec)]));
+            assert_eq!((standing.state(), standing.plan.is_empty()), (State::Ignored, true));
+        }
+    }
+    let mut node = tainted(&["os=Windows:NoSchedule"]);
+    json_patch::merge(&mut node, &ignored);
+    assert_eq!(assess(&read(&node), &policy([pool("{}")])).tolerate, parse(&["os=Windows:NoSchedule"]));
+    node["metadata"]["annotations"][names::IGNORE] = "false".into();
+    assert_eq!(assess(&read(&node), &policy([pool("{}")])).state(), State::Converged);
+}
+
+#[test]
+fn what_winpool_does_not_read_changes_nothing() {
+    let heartbeat = node(
+        "{metadata: {resourceVersion: '9999', annotations: {other: x}}, spec: {unschedulable: true}, \
+          status: {conditions: [{type: Ready, lastHeartbeatTime: '2026-01-01T00:05:00Z'}], images: [{names: [a]}]}}",
+    );
+    assert_eq!(read(&heartbeat), read(&node("{}")));
+}
+
+#[test]
+fn a_dry_run_owns_no_node_and_previews_what_it_would_do() {
+    let dry = pool("spec: {mode: DryRun}");
+    let policy = policy([dry.clone()]);
+    let bare = read(&node("{}"));
+    assert!(assess(&bare, &policy).plan.is_empty());
+    let previews: Vec<_> = policy.previews(&bare.labels).map(|pool| pool.name.as_str()).collect();
+    assert_eq!(previews, ["default"]);
+    let preview = assess_as(&bare, Some(&dry), &policy);
+    assert_eq!((preview.state(), preview.plan.taints.unwrap().added), (State::Pending, vec![Taint::os_windows()]));
+}
+
+#[test]
+fn a_pool_whose_classes_are_not_right_yet_holds_its_nodes_untouched() {
+    let entry = |ready, changes| Entry { pool: Arc::new(pool(changes)), ready };
+    let younger = "metadata: {name: younger, creationTimestamp: '2026-06-01T00:00:00Z'}";
+    let policy = Policy::new([entry(false, "{}"), entry(true, younger)], [].into());
+    for node in [node("{}"), marked(tainted(&["os=old:NoSchedule"]), "younger", &["os=old:NoSchedule"])] {
+        assert!(assess(&read(&node), &policy).plan.is_empty());
+    }
+}

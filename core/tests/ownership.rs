@@ -1,0 +1,197 @@
+//! Whose a node is, what winpool may take off it, and on what evidence.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use common::{applied, converge, label, marked, node, policy, pool, read, tainted, taints_of};
+use serde_json::{Value, json};
+use winpool_core::{
+    api::names,
+    plan::{Entry, Policy, Pool, assess},
+};
+
+const DEFAULT: &str = "os=windows:NoSchedule";
+const MINE: &str = "example.com/mine:NoSchedule";
+/// A pool that selects no node here.
+const ELSEWHERE: &str = "spec: {nodeSelector: {team: nobody}}";
+
+fn entry(ready: bool, pool: Pool) -> Entry {
+    Entry { pool: Arc::new(pool), ready }
+}
+
+#[test]
+fn the_oldest_pool_wins_and_the_name_breaks_ties() {
+    let named =
+        |name: &str, created: &str| pool(&format!("metadata: {{name: {name}, creationTimestamp: '{created}'}}"));
+    let (may, june) = ("2026-05-01T00:00:00Z", "2026-06-01T00:00:00Z");
+    let cases = [
+        ([("b", may), ("a", june)], "b"),
+        ([("a", june), ("b", may)], "b"),
+        ([("b", may), ("a", may)], "a"),
+        ([("a", may), ("b", may)], "a"),
+    ];
+    for (pools, owner) in cases {
+        let policy = policy(pools.map(|(name, created)| named(name, created)));
+        assert_eq!(assess(&read(&node("{}")), &policy).pool.as_deref(), Some(owner), "{pools:?}");
+    }
+}
+
+#[test]
+fn an_older_pool_that_does_not_select_the_node_or_only_runs_dry_leaves_it_to_a_younger_one() {
+    let younger = pool("metadata: {name: younger, creationTimestamp: '2026-06-01T00:00:00Z'}");
+    for spec in [ELSEWHERE, "spec: {mode: DryRun}"] {
+        let policy = policy([pool(spec), younger.clone()]);
+        assert_eq!(assess(&read(&node("{}")), &policy).pool.as_deref(), Some("younger"));
+    }
+}
+
+#[test]
+fn a_narrowed_selector_takes_off_the_marks_and_leaves_the_build() {
+    let foreign = "dedicated=batch:NoSchedule";
+    let released = converge(&marked(tainted(&[DEFAULT, foreign]), "default", &[DEFAULT]), &policy([pool(ELSEWHERE)]));
+    assert_eq!(taints_of(&released), [foreign]);
+    assert_eq!((label(&released, names::POOL), applied(&released)), (None, None));
+    assert_eq!(label(&released, names::WINDOWS_BUILD), Some("10.0.20348"));
+}
+
+#[test]
+fn a_taint_that_was_there_before_stays_when_the_node_is_released() {
+    let released = converge(&marked(tainted(&[DEFAULT]), "default", &[]), &policy([pool(ELSEWHERE)]));
+    assert_eq!(taints_of(&released), [DEFAULT]);
+    assert_eq!((label(&released, names::POOL), applied(&released)), (None, None));
+}
+
+#[test]
+fn half_a_mark_is_taken_off_too() {
+    let whole = marked(tainted(&[]), "default", &[]);
+    for path in ["/metadata/labels/winpool.dev~1pool", "/metadata/annotations/winpool.dev~1applied"] {
+        let mut half = whole.clone();
+        let (map, key) = path.rsplit_once('/').unwrap();
+        half.pointer_mut(map).unwrap().as_object_mut().unwrap().remove(&key.replace("~1", "/")).unwrap();
+        let released = converge(&half, &policy([pool(ELSEWHERE)]));
+        assert_eq!((label(&released, names::POOL), applied(&released)), (None, None), "without {path}");
+    }
+    let mut unreadable = whole;
+    unreadable["metadata"]["annotations"][names::APPLIED] = "{".into();
+    let released = converge(&unreadable, &policy([pool(ELSEWHERE)]));
+    assert_eq!((label(&released, names::POOL), applied(&released)), (None, None));
+}
+
+#[test]
+fn nothing_is_taken_off_without_evidence() {
+    let suspended: BTreeSet<String> = [String::from("default")].into();
+    let other = || pool("{metadata: {name: other}, spec: {nodeSelector: {team: nobody}}}");
+    let taker = || pool("metadata: {name: taker}");
+    let cases = [
+        ("no pool at all", Policy::default()),
+        ("the pool is not there", policy([other()])),
+        ("the pool is not valid", Policy::new([entry(true, other())], suspended.clone())),
+        ("the pool is not valid and another one selects the node", Policy::new([entry(true, taker())], suspended)),
+        ("the pool runs dry", policy([pool("spec: {mode: DryRun, nodeSelector: {team: nobody}}")])),
+        ("the pool's classes are not right", Policy::new([entry(false, pool("{}"))], [].into())),
+        ("another pool owns the node, and its classes are not right", Policy::new([entry(false, taker())], [].into())),
+    ];
+    let node = marked(tainted(&[DEFAULT, MINE]), "default", &[DEFAULT, MINE]);
+    for (case, policy) in cases {
+        assert!(assess(&read(&node), &policy).plan.is_empty(), "{case}");
+    }
+}
+
+#[test]
+fn a_node_that_says_it_is_no_windows_node_keeps_its_marks() {
+    let mut linux = marked(tainted(&[DEFAULT]), "default", &[DEFAULT]);
+    linux["status"]["nodeInfo"]["operatingSystem"] = "linux".into();
+    for spec in ["{}", ELSEWHERE] {
+        assert!(assess(&read(&linux), &policy([pool(spec)])).plan.is_empty());
+    }
+}
+
+#[test]
+fn another_pool_takes_over_marks_and_keeps_what_it_wants_itself() {
+    let old = "{metadata: {name: old, creationTimestamp: '2026-02-01T00:00:00Z'}, status: {taints: [STATUS]}}"
+        .replace("STATUS", &format!("'{DEFAULT}', '{MINE}'"));
+    let wants_mine = "spec: {taints: [{key: example.com/mine, effect: NoSchedule}]}";
+    let node = marked(tainted(&["first:NoSchedule", DEFAULT, MINE]), "old", &[DEFAULT, MINE]);
+
+    let after = converge(&node, &policy([pool(wants_mine), pool(&old)]));
+    assert_eq!(taints_of(&after), ["first:NoSchedule", MINE]);
+    assert_eq!(label(&after, names::POOL), Some("default"));
+    assert_eq!(applied(&after), Some(&*json!({"pool": "default", "taints": [MINE]}).to_string()));
+    // The old pool may be gone: the new owner is evidence enough, as far as any pool's taints are concerned.
+    let after = converge(&node, &policy([pool(&format!("{{{wants_mine}, status: {{taints: ['{DEFAULT}']}}}}"))]));
+    assert_eq!(taints_of(&after), ["first:NoSchedule", MINE]);
+}
+
+#[test]
+fn a_forged_annotation_removes_no_taint_that_no_pool_ever_put_on() {
+    let foreign = [
+        "node.kubernetes.io/not-ready:NoSchedule",
+        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+        "ToBeDeletedByClusterAutoscaler=1730000000:NoSchedule",
+        "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule",
+        "karpenter.sh/disrupted:NoSchedule",
+        "dedicated=batch:NoSchedule",
+        "os=Windows:NoSchedule",
+    ];
+    // A status can be edited: even taints that it names stay when their key belongs to others.
+    let claimed = format!("{{spec: SPEC, status: {{taints: {:?}}}}}", &foreign[..5]);
+    let node = marked(tainted(&foreign), "default", &foreign);
+    for spec in ["{}", "{nodeSelector: {team: nobody}}"] {
+        let after = converge(&node, &policy([pool(&claimed.replace("SPEC", spec))]));
+        assert_eq!(taints_of(&after), foreign, "{spec}");
+    }
+}
+
+#[test]
+fn a_forged_annotation_is_corrected() {
+    let forgeries = [
+        "",
+        "null",
+        "[]",
+        r#"{"pool":"other","taints":[]}"#,
+        r#"{"pool":"default","taints":["os=windows:NoSchedule","a=b:NoSchedule"]}"#,
+        r#"{"pool":"default","taints":["os=windows:NoSchedule","os=windows:NoSchedule"]}"#,
+        r#"{"pool":"default","taints":["nonsense"]}"#,
+    ];
+    for forgery in forgeries {
+        let mut node = marked(tainted(&[DEFAULT]), "default", &[]);
+        node["metadata"]["annotations"][names::APPLIED] = forgery.into();
+        let after = converge(&node, &policy([pool("{}")]));
+        let mark: Value = serde_json::from_str(applied(&after).unwrap()).unwrap();
+        assert_eq!(mark["pool"], "default", "{forgery}");
+        assert_eq!(taints_of(&after), [DEFAULT], "{forgery}");
+        let owned = mark["taints"].as_array().unwrap().len();
+        assert_eq!(owned, usize::from(forgery.contains(DEFAULT)), "{forgery}");
+    }
+}
+
+#[test]
+fn an_annotation_that_says_the_same_in_other_words_is_left_alone() {
+    let same = [
+        (r#"{ "taints": ["os=windows:NoSchedule"], "pool": "default", "since": 1 }"#, &[DEFAULT][..]),
+        (r#"{"pool":"default"}"#, &[]),
+    ];
+    for (annotation, taints) in same {
+        let mut node = marked(tainted(&[DEFAULT]), "default", taints);
+        node["metadata"]["annotations"][names::APPLIED] = annotation.into();
+        assert!(assess(&read(&node), &policy([pool("{}")])).plan.is_empty(), "{annotation}");
+    }
+}
+
+#[test]
+fn a_taint_that_somebody_removed_is_put_back_and_still_owned() {
+    let after = converge(&marked(tainted(&[]), "default", &[DEFAULT]), &policy([pool("{}")]));
+    assert_eq!(taints_of(&after), [DEFAULT]);
+    assert_eq!(applied(&after), Some(&*json!({"pool": "default", "taints": [DEFAULT]}).to_string()));
+}
+
+#[test]
+fn a_taint_of_winpools_that_the_spec_no_longer_has_is_tolerated_while_it_is_there() {
+    let changed = pool(&format!(
+        "{{spec: {{taints: [{{key: example.com/mine, effect: NoSchedule}}]}}, status: {{taints: ['{DEFAULT}', 'x=y:NoSchedule']}}}}"
+    ));
+    let standing = assess(&read(&tainted(&["x=y:NoSchedule", "a=b:NoSchedule", MINE])), &policy([changed]));
+    assert_eq!(standing.tolerate, ["x=y:NoSchedule".parse().unwrap()]);
+}

@@ -1,0 +1,299 @@
+//! What a pool's status says.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{apply, pool, pool_object};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+use winpool_core::{
+    api::{
+        ClassState, NodeCounts, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
+        names::{condition, reason},
+    },
+    plan::{Observation, Pool, ever_applied, invalid_status, number, status, status_patch},
+    windows::Build,
+};
+
+const DRY_RUN: &str = "spec: {mode: DryRun}";
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn class(name: &str, state: ClassState) -> RuntimeClassStatus {
+    RuntimeClassStatus {
+        name: name.to_owned(),
+        build: "10.0.17763".to_owned(),
+        handler: "runhcs-wcow-process".to_owned(),
+        state,
+        nodes: 1,
+    }
+}
+
+fn problem(reason: &str, object: &str, message: &str) -> Problem {
+    Problem { reason: reason.to_owned(), object: object.to_owned(), message: message.to_owned() }
+}
+
+/// Three nodes and a class, all right.
+fn done() -> Observation {
+    Observation {
+        generation: Some(3),
+        nodes: NodeCounts { selected: 3, converged: 3, ..NodeCounts::default() },
+        builds: [(Build::new(17763), [(Some(1726), 2), (Some(6659), 1)].into())].into(),
+        classes: vec![class("windows-2019", ClassState::Applied)],
+        ..Observation::default()
+    }
+}
+
+/// The status at a fixed time, without a previous one.
+fn report(pool: &Pool, observation: &Observation) -> WindowsPoolStatus {
+    status(pool, observation, None, at("2026-03-01T12:00:00Z"))
+}
+
+/// `status reason` of each condition, in their order.
+fn verdicts(status: &WindowsPoolStatus) -> Vec<String> {
+    status.conditions.iter().map(|c| format!("{} {}", c.status, c.reason)).collect()
+}
+
+#[test]
+fn a_pool_that_is_done() {
+    insta::assert_yaml_snapshot!(report(&pool("{}"), &done()));
+}
+
+#[test]
+fn conditions_say_what_is_left_to_do() {
+    struct Case {
+        fact: &'static str,
+        spec: &'static str,
+        observation: Observation,
+        /// Ready, `NodesLabeled`, `TaintsApplied`, `RuntimeClassesApplied`.
+        verdicts: [&'static str; 4],
+    }
+    let pending = NodeCounts { selected: 3, converged: 1, pending: 2, ..NodeCounts::default() };
+    let blocked = NodeCounts { selected: 3, converged: 2, blocked: 1, ..NodeCounts::default() };
+    let with = |state| vec![class("windows-2019", state)];
+    let conflict = problem(reason::CLASS_CONFLICT, "RuntimeClass/windows-2019", "is not winpool's");
+    let unknown = problem(reason::BUILD_UNKNOWN, "Node/a", "no build");
+    let denied = problem(reason::ADMISSION_DENIED, "Node/a", "policy x says no");
+    let cases = [
+        Case { fact: "no node yet", spec: "{}", observation: Observation::default(), verdicts: ["True Done"; 4] },
+        Case { fact: "all done", spec: "{}", observation: done(), verdicts: ["True Done"; 4] },
+        Case {
+            fact: "the class of others does what is needed",
+            spec: "{}",
+            observation: Observation { classes: with(ClassState::Satisfied), ..done() },
+            verdicts: ["True Done"; 4],
+        },
+        Case {
+            fact: "nodes are being written",
+            spec: "{}",
+            observation: Observation { nodes: pending, unlabeled: 1, untainted: 2, ..done() },
+            verdicts: ["False InProgress", "False InProgress", "False InProgress", "True Done"],
+        },
+        Case {
+            fact: "only labels are missing",
+            spec: "{}",
+            observation: Observation { nodes: pending, unlabeled: 2, ..done() },
+            verdicts: ["False InProgress", "False InProgress", "True Done", "True Done"],
+        },
+        Case {
+            fact: "a class is yet to be written",
+            spec: "{}",
+            observation: Observation { classes: with(ClassState::Pending), ..done() },
+            verdicts: ["False InProgress", "True Done", "True Done", "False InProgress"],
+        },
+        Case {
+            fact: "a node without a readable build holds up its label, not the pool",
+            spec: "{}",
+            observation: Observation { nodes: blocked, unlabeled: 1, problems: vec![unknown], ..done() },
+            verdicts: ["True Done", "False BuildUnknown", "True Done", "True Done"],
+        },
+        Case {
+            fact: "a refused taint does not hold up the pool either",
+            spec: "{}",
+            observation: Observation { nodes: blocked, untainted: 1, problems: vec![denied], ..done() },
+            verdicts: ["True Done", "True Done", "False AdmissionDenied", "True Done"],
+        },
+        Case {
+            fact: "a conflict keeps the pool from being ready",
+            spec: "{}",
+            observation: Observation { classes: with(ClassState::Conflict), problems: vec![conflict], ..done() },
+            verdicts: ["False ClassConflict", "True Done", "True Done", "False ClassConflict"],
+        },
+        Case {
+            fact: "a dry run with nothing to change",
+            spec: DRY_RUN,
+            observation: done(),
+            verdicts: ["True DryRun", "True Done", "True Done", "True Done"],
+        },
+        Case {
+            fact: "a dry run with changes is ready: it does all that it can do",
+            spec: DRY_RUN,
+            observation: Observation {
+                nodes: pending,
+                unlabeled: 1,
+                untainted: 2,
+                classes: with(ClassState::Pending),
+                ..done()
+            },
+            verdicts: ["True DryRun", "False DryRun", "False DryRun", "False DryRun"],
+        },
+    ];
+    for Case { fact, spec, observation, verdicts: expected } in cases {
+        let status = report(&pool(spec), &observation);
+        assert_eq!(verdicts(&status), expected, "{fact}");
+        let types: Vec<_> = status.conditions.iter().map(|c| c.type_.as_str()).collect();
+        assert_eq!(types, condition::ALL, "{fact}");
+        assert!(status.conditions.iter().all(|c| !c.message.is_empty()), "{fact}: {:#?}", status.conditions);
+        assert!(status.conditions.iter().all(|c| c.observed_generation == observation.generation), "{fact}");
+    }
+}
+
+#[test]
+fn messages_count_and_name_what_they_are_about() {
+    let nodes = NodeCounts { selected: 9, converged: 4, pending: 3, blocked: 2, ignored: 0 };
+    let busy = Observation { nodes, unlabeled: 5, classes: vec![class("windows-2019", ClassState::Pending)], ..done() };
+    let message = |spec: &str, observation: &Observation, index: usize| -> String {
+        report(&pool(spec), observation).conditions[index].message.clone()
+    };
+    assert_eq!(message("{}", &busy, 0), "3 node(s) and 1 RuntimeClass(es) are still to be changed");
+    assert_eq!(message("{}", &busy, 1), "5 node(s) are not labelled yet");
+    assert_eq!(message(DRY_RUN, &busy, 0), "dry run: 3 node(s) and 1 RuntimeClass(es) would be changed");
+    let blocked = Observation { nodes: NodeCounts { pending: 0, ..nodes }, classes: vec![], ..busy };
+    assert_eq!(message("{}", &blocked, 0), "4 of 9 node(s) are as they should be, 2 cannot be, see problems");
+    let conflicts = Observation {
+        classes: vec![class("a", ClassState::Conflict)],
+        problems: vec![problem(reason::CLASS_CONFLICT, "RuntimeClass/a", "is in the way")],
+        ..done()
+    };
+    assert_eq!(message("{}", &conflicts, 3), "RuntimeClass/a is in the way");
+}
+
+#[test]
+fn an_invalid_pool_keeps_what_was_reported_and_says_what_is_wrong() {
+    let before = report(&pool("{}"), &done());
+    let error = Pool::read(&pool_object("spec: {taints: [{key: os, value: windows, effect: NoExecute}]}")).unwrap_err();
+    let after = invalid_status(&error, Some(4), Some(&before), at("2026-03-02T12:00:00Z"));
+    let unknown = "Unknown InvalidSpec";
+    assert_eq!(verdicts(&after), ["False InvalidSpec", unknown, unknown, unknown]);
+    assert_eq!((after.observed_generation, after.nodes, &after.builds), (Some(4), before.nodes, &before.builds));
+    assert_eq!((&after.taints, &after.runtime_classes), (&before.taints, &before.runtime_classes));
+    assert_eq!((after.problems.len(), after.problems[0].reason.as_str()), (1, reason::INVALID_SPEC));
+    let message = &after.conditions[0].message;
+    assert!(message.contains("spec.taints[0].effect") && message.contains("NoSchedule"), "{message}");
+
+    let first = invalid_status(&error, Some(1), None, at("2026-03-02T12:00:00Z"));
+    assert_eq!(verdicts(&first), verdicts(&after));
+}
+
+#[test]
+fn a_transition_time_changes_only_when_the_condition_turns() {
+    let times = |status: &WindowsPoolStatus| -> Vec<Timestamp> {
+        status.conditions.iter().map(|c| c.last_transition_time.0).collect()
+    };
+    let [first, later, last] = ["2026-03-01T12:00:00Z", "2026-03-01T13:00:00Z", "2026-03-01T14:00:00Z"].map(at);
+    let start = status(&pool("{}"), &done(), None, first);
+    assert_eq!(times(&start), [first; 4]);
+
+    let busy = NodeCounts { selected: 3, pending: 3, ..NodeCounts::default() };
+    let turned = status(&pool("{}"), &Observation { nodes: busy, untainted: 3, ..done() }, Some(&start), later);
+    assert_eq!(times(&turned), [later, first, later, first]);
+
+    let less = NodeCounts { selected: 3, converged: 2, pending: 1, ..NodeCounts::default() };
+    let still = status(&pool("{}"), &Observation { nodes: less, untainted: 1, ..done() }, Some(&turned), last);
+    assert_eq!(times(&still), times(&turned));
+    assert_ne!(still.conditions[0].message, turned.conditions[0].message);
+}
+
+#[test]
+fn the_same_observation_gives_the_same_status_at_any_time() {
+    for observation in [done(), Observation { unlabeled: 1, untainted: 2, ..done() }] {
+        let first = report(&pool("{}"), &observation);
+        let text = serde_json::to_string(&first).unwrap();
+        let stored: WindowsPoolStatus = serde_json::from_str(&text).unwrap();
+        let again = status(&pool("{}"), &observation, Some(&stored), at("2027-01-01T00:00:00Z"));
+        assert_eq!(serde_json::to_string(&again).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_status_is_bounded_whatever_the_cluster_shows() {
+    let long = "é".repeat(5000);
+    let problems: Vec<_> =
+        (0..50).map(|n| problem(reason::CLASS_CONFLICT, &format!("RuntimeClass/{n}"), &long)).collect();
+    let observation = Observation {
+        builds: (1..=100).map(|n| (Build::new(n), [(Some(1), 1)].into())).collect(),
+        classes: (0..100).map(|n| class(&n.to_string(), ClassState::Conflict)).collect(),
+        lingering: (0..100).map(|n| Taint::new(&format!("t{n:03}"), "", "NoSchedule")).collect(),
+        problems,
+        ..done()
+    };
+    let status = report(&pool("{}"), &observation);
+    let sizes = (status.builds.len(), status.runtime_classes.len(), status.taints.len(), status.problems.len());
+    assert_eq!(sizes, (32, 64, 32, 10));
+    let messages = status.problems.iter().map(|p| &p.message).chain(status.conditions.iter().map(|c| &c.message));
+    for message in messages {
+        assert!(message.chars().count() <= 1025, "1024 characters and an ellipsis");
+    }
+    assert!(status.problems[0].message.ends_with('…'));
+    assert!(status.taints.contains(&"os=windows:NoSchedule".to_owned()), "what the pool wants now comes first");
+}
+
+#[test]
+fn builds_are_summed_up_with_product_class_and_revisions() {
+    let builds: BTreeMap<_, BTreeMap<_, _>> = [
+        (Build::new(14393), [(None, 2)].into()),
+        (Build::new(17763), [(None, 1), (Some(1726), 2), (Some(3000), 1), (Some(6659), 1)].into()),
+        (Build::new(29000), [(Some(1), 1)].into()),
+    ]
+    .into();
+    // The third build has no class: no more than a few builds without a name get one.
+    let classes = ["windows-2016", "windows-2019"].map(|name| class(name, ClassState::Applied)).to_vec();
+    let observation = Observation { builds, classes, ..done() };
+    insta::assert_yaml_snapshot!(report(&pool("{}"), &observation).builds);
+    let undiscovered = report(&pool("spec: {discoverRuntimeClasses: false}"), &observation);
+    assert!(undiscovered.builds.iter().all(|build| build.runtime_class.is_none()));
+}
+
+#[test]
+fn every_taint_ever_put_on_is_remembered_and_none_that_a_dry_run_only_thought_of() {
+    let list = |taints: &[Taint]| taints.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let changed = |mode: &str| {
+        pool(&format!(
+            "{{spec: {{mode: {mode}, taints: [{{key: new, effect: NoSchedule}}]}}, \
+              status: {{taints: ['os=windows:NoSchedule', 'new:NoSchedule', 'not a taint']}}}}"
+        ))
+    };
+    let lingering = [Taint::new("old", "x", "NoSchedule")];
+    let all = ["new:NoSchedule", "old=x:NoSchedule", "os=windows:NoSchedule"];
+    assert_eq!(list(&ever_applied(&changed("Enforce"), &lingering)), all);
+    assert_eq!(list(&ever_applied(&changed("DryRun"), &[])), ["new:NoSchedule", "os=windows:NoSchedule"]);
+    assert_eq!(list(&ever_applied(&pool(DRY_RUN), &[])), Vec::<String>::new());
+    assert_eq!(list(&ever_applied(&pool("{}"), &[])), ["os=windows:NoSchedule"]);
+}
+
+#[test]
+fn a_status_is_replaced_as_a_whole_and_only_on_the_pool_it_was_made_for() {
+    let new = report(&pool("{}"), &done());
+    let pool = json!({"metadata": {"uid": "pool-uid"}, "status": {"problems": [], "nodes": {"selected": 9}}});
+    let after = apply(&pool, &status_patch("pool-uid", &new)).unwrap();
+    assert_eq!(after["status"], json!(new));
+    assert!(apply(&json!({"metadata": {"uid": "pool-uid"}}), &status_patch("pool-uid", &new)).is_ok());
+    assert!(apply(&pool, &status_patch("another", &new)).is_err());
+}
+
+#[test]
+fn a_pool_is_published_with_the_taints_that_its_status_records() {
+    let observation = Observation { lingering: vec![Taint::new("old", "x", "NoSchedule")], ..done() };
+    let published = observation.publishable(&pool("{}"));
+    let recorded: Vec<_> = published.ever_applied.iter().map(ToString::to_string).collect();
+    assert_eq!(recorded, report(&pool("{}"), &observation).taints);
+}
+
+#[test]
+fn counts_fit_the_api() {
+    assert_eq!((number(0), number(12), number(usize::MAX)), (0, 12, i64::MAX));
+}
