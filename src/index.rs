@@ -79,17 +79,17 @@ pub struct Totals {
 }
 
 impl Index {
-    /// The pools that nodes are counted by changed: counts `nodes` anew.
-    pub fn judge_by(&self, policy: Policy, nodes: &[Arc<CachedNode>]) -> bool {
+    /// Counts nodes by this policy from now on; where it differs from the last one, all of `nodes` anew. They are read
+    /// while the index is locked, so that none that was observed later is overwritten by what it was before.
+    pub fn judge_by(&self, policy: &Policy, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
         let mut inner = self.lock();
-        if *inner.policy == policy {
-            return false;
+        if *inner.policy == *policy {
+            return;
         }
-        inner.policy = Arc::new(policy);
-        for node in nodes {
-            inner.observe(node);
+        inner.policy = Arc::new(policy.clone());
+        for node in nodes() {
+            inner.observe(&node);
         }
-        true
     }
 
     /// A node was seen. Tells whether what its pools add up to changed.

@@ -1,6 +1,11 @@
 //! What Prometheus scrapes. No label ever carries a node's name.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use prometheus_client::{
     collector::Collector,
@@ -27,7 +32,7 @@ pub struct Metrics {
     node_writes: Family<WriteLabels, Counter>,
     class_writes: Family<WriteLabels, Counter>,
     convergence: Histogram,
-    classes: Family<ClassLabels, Gauge>,
+    classes: Classes,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,12 +56,6 @@ struct ErrorLabels {
 struct WriteLabels {
     operation: &'static str,
     result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClassLabels {
-    pool: String,
-    state: &'static str,
 }
 
 /// A write, as metrics name it.
@@ -96,7 +95,7 @@ impl Metrics {
             node_writes: Family::default(),
             class_writes: Family::default(),
             convergence: histogram(),
-            classes: Family::default(),
+            classes: Classes::default(),
         };
         metrics.registry.register_collector(Box::new(Process));
         let mut registry = std::mem::take(&mut metrics.registry);
@@ -117,7 +116,7 @@ impl Metrics {
         registry.register("runtimeclass_writes", "Requests that write a RuntimeClass", self.class_writes.clone());
         let help = "Time from the first sight of a Node that needs a write to the accepted patch";
         registry.register_with_unit("node_convergence", help, Unit::Seconds, self.convergence.clone());
-        registry.register("runtimeclasses", "RuntimeClasses by pool and state", self.classes.clone());
+        registry.register_collector(Box::new(self.classes.clone()));
         registry.register_collector(Box::new(Nodes(index)));
     }
 
@@ -158,17 +157,46 @@ impl Metrics {
 
     /// The RuntimeClasses of a pool.
     pub fn classes(&self, pool: &str, classes: &[RuntimeClassStatus]) {
-        for state in [ClassState::Applied, ClassState::Satisfied, ClassState::Conflict, ClassState::Pending] {
-            let labels = ClassLabels { pool: pool.to_owned(), state: state.as_str() };
-            let count = classes.iter().filter(|class| class.state == state).count();
-            self.classes.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+        let mut states = BTreeMap::new();
+        for class in classes {
+            *states.entry(class.state).or_default() += 1;
         }
+        self.classes.lock().insert(pool.to_owned(), states);
+    }
+
+    /// Forgets pools that are no more.
+    pub fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
+        self.classes.lock().retain(|pool, _| exists(pool));
     }
 }
 
 fn labels<T>(operation: Operation, result: &Result<T, WriteError>) -> WriteLabels {
     let result = result.as_ref().map_or_else(WriteError::as_str, |_| "ok");
     WriteLabels { operation: operation.as_str(), result }
+}
+
+/// `winpool_runtimeclasses`: numbers by pool and state.
+#[derive(Clone, Debug, Default)]
+struct Classes(Arc<Mutex<BTreeMap<String, BTreeMap<ClassState, i64>>>>);
+
+impl Classes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, BTreeMap<ClassState, i64>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Collector for Classes {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let help = "RuntimeClasses by pool and state";
+        let mut family = encoder.encode_descriptor("runtimeclasses", help, None, MetricType::Gauge)?;
+        for (pool, states) in self.lock().iter() {
+            for (state, count) in states {
+                let labels = [("pool", pool.as_str()), ("state", state.as_str())];
+                ConstGauge::new(*count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `winpool_nodes`, read from the index.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::{Stream, stream};
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{core::DeserializeGuard, runtime::reflector::Store};
+use kube::{core::DeserializeGuard, runtime::{reflector::Store, watcher}};
 use tokio::sync::watch;
 use winpool_core::api::WindowsPool;
 
@@ -94,6 +94,17 @@ impl Synced {
 impl Default for Synced {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Says once that a watch fails, and once that it works again.
+fn outages<T>(kind: &'static str) -> impl FnMut(&watcher::Result<T>) + Send + 'static {
+    let mut failing = false;
+    move |event| match event {
+        Ok(_) if std::mem::take(&mut failing) => tracing::info!(kind, "watch works again"),
+        Ok(_) => {}
+        Err(error) if std::mem::replace(&mut failing, true) => tracing::debug!(kind, %error, "watch still fails"),
+        Err(error) => tracing::warn!(kind, %error, "watch fails; trying again, with growing pauses"),
     }
 }
 

@@ -25,7 +25,7 @@ use winpool_core::{
 
 use crate::{apply::WriteError, index::Refusal, node::CachedNode};
 
-use super::{Cache, Context, changes, retry::Retries};
+use super::{Cache, Context, changes, outages, retry::Retries};
 
 const CONTROLLER: &str = "node";
 /// How long a refused change is not sent again.
@@ -72,7 +72,7 @@ fn needing_work(
     context: Arc<Context>,
 ) -> impl Stream<Item = watcher::Result<CachedNode>> + Send + 'static {
     let mut listed = BTreeSet::new();
-    events.filter_map(move |event| {
+    events.inspect(outages("Nodes")).filter_map(move |event| {
         future::ready(match event {
             Ok(event) => observe(event, &mut listed, &context).map(Ok),
             Err(error) => Some(Err(error)),

@@ -28,7 +28,7 @@ use winpool_core::{
 
 use crate::{apply::WriteError, index::Totals};
 
-use super::{Cache, Context, GuardedPool, changes, retry::Retries};
+use super::{Cache, Context, GuardedPool, changes, outages, retry::Retries};
 
 mod classes;
 
@@ -105,14 +105,14 @@ pub async fn watch_classes(
     let events = watcher(Api::<RuntimeClass>::all(client), watcher::Config::default()).default_backoff().reflect(store);
     events
         .take_until(stop.cancelled_owned())
+        .inspect(outages("RuntimeClasses"))
         .for_each(|event| {
             match event {
                 Ok(Event::InitDone) => context.synced.filled(Cache::Classes),
                 Ok(Event::Apply(_) | Event::Delete(_)) => {
                     context.changed.send_replace(());
                 }
-                Ok(Event::Init | Event::InitApply(_)) => {}
-                Err(error) => tracing::warn!(%error, "watch of RuntimeClasses failed; trying again"),
+                Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
             }
             future::ready(())
         })
@@ -123,7 +123,7 @@ fn observed(
     events: impl Stream<Item = watcher::Result<Event<GuardedPool>>> + Send + 'static,
     context: Arc<Context>,
 ) -> impl Stream<Item = watcher::Result<GuardedPool>> + Send + 'static {
-    events.filter_map(move |event| {
+    events.inspect(outages("WindowsPools")).filter_map(move |event| {
         future::ready(match event {
             Ok(Event::Apply(pool) | Event::InitApply(pool)) => {
                 context.changed.send_replace(());
@@ -140,10 +140,7 @@ fn observed(
                 None
             }
             Ok(Event::Init) => None,
-            Err(error) => {
-                tracing::warn!(%error, "watch of WindowsPools failed; is the CustomResourceDefinition installed? trying again");
-                Some(Err(error))
-            }
+            Err(error) => Some(Err(error)),
         })
     })
 }
@@ -170,6 +167,7 @@ impl Pools {
 
     fn publish(&self, ready: Option<Arc<Pool>>, context: &Context) {
         let suspended: BTreeSet<String> = self.invalid.keys().cloned().collect();
+        context.metrics.keep_pools(|name| self.valid.iter().any(|pool| pool.name == name));
         if context.synced.all() {
             context.policy.publish(ready, &self.valid, &suspended);
         }
@@ -223,7 +221,7 @@ async fn bring_up_to_date(guarded: &GuardedPool, state: &State) -> Result<Action
     }
     let pools = Pools::read(context);
     let as_written = pools.as_written();
-    context.index.judge_by(as_written.clone(), &context.nodes.state());
+    context.index.judge_by(&as_written, || context.nodes.state());
     if let Some(error) = pools.invalid.get(&name) {
         pools.publish(None, context);
         let report = |previous: Option<&_>, now| invalid_status(error, guarded.meta().generation, previous, now);
@@ -306,7 +304,8 @@ impl State {
         let Progress { next_status, written, .. } = self.progress(&name, |progress| progress.clone());
         let recent = next_status.is_some_and(|next| Instant::now() < next + STATUS_INTERVAL);
         let cached = pool.0.as_ref().ok().and_then(|pool| pool.status.clone());
-        let previous = written.filter(|_| recent).or(cached);
+        // The cache may be behind the last write, and shows no status at all of a pool that cannot be decoded.
+        let previous = if recent || cached.is_none() { written.or(cached) } else { cached };
         let status = compute(previous.as_ref(), whole_seconds(Timestamp::now()));
         if previous.as_ref() == Some(&status) {
             return Ok(Action::await_change());

@@ -31,10 +31,10 @@ use super::{Taint, WindowsPoolStatus};
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.selected"),
     printcolumn(name = "Converged", type_ = "integer", json_path = ".status.nodes.converged"),
-    printcolumn(name = "Classes", type_ = "string", json_path = ".status.runtimeClasses[*].name"),
+    printcolumn(name = "Classes", type_ = "string", json_path = ".status.summary.runtimeClasses"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Builds", type_ = "string", json_path = ".status.builds[*].build", priority = 1),
+    printcolumn(name = "Builds", type_ = "string", json_path = ".status.summary.builds", priority = 1),
     printcolumn(name = "Taints", type_ = "string", json_path = ".status.taints", priority = 1),
     validation = Rule::new("size(self.metadata.name) <= 63").message("metadata.name must be at most 63 characters, because nodes carry it as a label value")
 )]
@@ -185,6 +185,10 @@ pub struct NamedBuild {
         .message("nodeSelector may not set kubernetes.io/os, kubernetes.io/arch or node.kubernetes.io/windows-build; they follow from version or build, and architecture"),
     validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, size(k) <= 317 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self.nodeSelector[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))")
         .message("nodeSelector: keys must be label names and values label values, as in a pod's nodeSelector"),
+    validation = Rule::new("!has(self.tolerations) || self.tolerations.all(t, (has(t.operator) ? t.operator : 'Equal') in ['Equal', 'Exists'] && (has(t.effect) ? t.effect : '') in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])")
+        .message("tolerations: operator must be Equal or Exists, and effect NoSchedule, PreferNoSchedule or NoExecute, or left out for all"),
+    validation = Rule::new("!has(self.overhead) || self.overhead.podFixed.all(k, string(self.overhead.podFixed[k]).matches('^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?$'))")
+        .message("overhead.podFixed: values must be quantities that are not negative, such as 512Mi or 500m"),
     validation = Rule::new("!has(self.architecture) || self.architecture.matches('^[a-z0-9]+$')")
         .message("architecture must be a value of the label kubernetes.io/arch, such as amd64"),
 )]

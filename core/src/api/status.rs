@@ -14,6 +14,9 @@ pub struct WindowsPoolStatus {
     /// How many nodes there are, by state.
     #[serde(default)]
     pub nodes: NodeCounts,
+    /// What `kubectl get windowspools` shows of the lists below.
+    #[serde(default)]
+    pub summary: Summary,
     /// Every taint that this pool ever put on a node, as `key=value:effect`. A taint that winpool added is taken off
     /// again only if it is listed here or in the spec of a pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -35,6 +38,18 @@ pub struct WindowsPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// Names from the lists of the status, comma-separated, the first five of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// Names of the pool's RuntimeClasses.
+    #[serde(default)]
+    pub runtime_classes: String,
+    /// Builds of the pool's nodes.
+    #[serde(default)]
+    pub builds: String,
 }
 
 /// Numbers of nodes. `selected` = `converged` + `pending` + `blocked` + `ignored`.

@@ -5,12 +5,14 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use k8s_openapi::api::core::v1::Toleration;
+
 use crate::{
     api::{Taint, WindowsPool, names},
     windows::{Build, product},
 };
 
-use super::{NamedBuild, RuntimeClassSpec};
+use super::{NamedBuild, RuntimeClassSpec, quantity::is_not_negative};
 
 /// One thing that is wrong in a pool, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +196,17 @@ fn runtime_class(found: &mut Violations, field: &str, class: &RuntimeClassSpec, 
             &format!("may not set {key}; it follows from version or build, and architecture"),
         );
     }
+    found.unless(
+        class.overhead.iter().flat_map(|overhead| overhead.pod_fixed.values()).all(is_not_negative),
+        &at("overhead.podFixed"),
+        "values must be quantities that are not negative, such as 512Mi or 500m",
+    );
     at_most(found, &at("tolerations"), class.tolerations.len(), 16);
+    found.unless(
+        class.tolerations.iter().all(is_toleration),
+        &at("tolerations"),
+        "operator must be Equal or Exists, and effect NoSchedule, PreferNoSchedule or NoExecute, or left out for all",
+    );
     at_most(found, &at("overhead.podFixed"), class.overhead.iter().map(|o| o.pod_fixed.len()).sum(), 8);
 }
 
@@ -216,6 +228,12 @@ fn unique(found: &mut Violations, field: &str, keys: impl Iterator<Item = String
         found.unless(!seen.contains(&key), field, &format!("{key} is listed twice; remove one of the two"));
         seen.insert(key);
     }
+}
+
+fn is_toleration(toleration: &Toleration) -> bool {
+    let operator = toleration.operator.as_deref().unwrap_or("Equal");
+    let effect = toleration.effect.as_deref().unwrap_or_default();
+    matches!(operator, "Equal" | "Exists") && matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute")
 }
 
 /// A label or taint key: an optional DNS subdomain and a slash, then a name of at most 63 characters.

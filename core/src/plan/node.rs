@@ -187,7 +187,7 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy) -> Standing 
     }
     let marks = Marks::of(node);
     if marks.belong_to_a_suspended_pool(policy) {
-        return standing;
+        return Standing::default();
     }
     // Marks are taken off only on evidence: a live pool that no longer wants them, or another pool that owns the node.
     if pool.is_none() && !marks.belong_to_a_live_pool(policy) {

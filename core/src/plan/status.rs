@@ -1,6 +1,6 @@
 //! What a pool's status should say.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -9,7 +9,8 @@ use k8s_openapi::{
 
 use crate::{
     api::{
-        BuildStatus, ClassState, Mode, NodeCounts, Problem, Revisions, RuntimeClassStatus, Taint, WindowsPoolStatus,
+        BuildStatus, ClassState, Mode, NodeCounts, Problem, Revisions, RuntimeClassStatus, Summary, Taint,
+        WindowsPoolStatus,
         names::{condition, reason},
     },
     windows::{Build, product},
@@ -22,6 +23,8 @@ const TAINTS: usize = 32;
 const CLASSES: usize = 64;
 const PROBLEMS: usize = 10;
 const MESSAGE: usize = 1024;
+/// Names in a printer column.
+const SHOWN: usize = 5;
 
 /// What was seen and done for one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,12 +73,8 @@ pub fn status(
         observed_generation: observation.generation,
         nodes,
         taints: ever_applied(pool, &observation.lingering).iter().map(ToString::to_string).collect(),
-        builds: observation
-            .builds
-            .iter()
-            .take(BUILDS)
-            .map(|(build, revisions)| build_status(pool, *build, revisions, &observation.classes))
-            .collect(),
+        summary: summary(observation),
+        builds: builds(pool, observation),
         runtime_classes: observation.classes.iter().take(CLASSES).cloned().collect(),
         problems: problems(&observation.problems),
         conditions: conditions.done,
@@ -202,6 +201,30 @@ fn conflicts(observation: &Observation) -> String {
     let conflicts = observation.problems.iter().filter(|problem| problem.reason == reason::CLASS_CONFLICT);
     let texts: Vec<String> = conflicts.map(|problem| format!("{} {}", problem.object, problem.message)).collect();
     texts.join("; ")
+}
+
+/// The builds with most nodes, the named ones first: a node can report any number as its build.
+fn builds(pool: &Pool, observation: &Observation) -> Vec<BuildStatus> {
+    let mut builds: Vec<_> = observation.builds.iter().collect();
+    builds.sort_by_key(|(build, revisions)| {
+        (pool.version_of(**build).is_none(), Reverse(revisions.values().sum::<usize>()), **build)
+    });
+    builds.truncate(BUILDS);
+    builds.sort();
+    builds.into_iter().map(|(build, revisions)| build_status(pool, *build, revisions, &observation.classes)).collect()
+}
+
+/// What the printer columns show: their paths reach only the first entry of a list.
+fn summary(observation: &Observation) -> Summary {
+    let joined = |names: Vec<String>| {
+        let more = names.len().saturating_sub(SHOWN);
+        let text = names.into_iter().take(SHOWN).collect::<Vec<_>>().join(",");
+        if more > 0 { format!("{text},+{more}") } else { text }
+    };
+    Summary {
+        runtime_classes: joined(observation.classes.iter().map(|class| class.name.clone()).collect()),
+        builds: joined(observation.builds.keys().map(ToString::to_string).collect()),
+    }
 }
 
 fn build_status(

@@ -332,6 +332,30 @@ const REFUSALS: &[Refusal] = &[
         "such as runhcs-wcow-process",
     ),
     (
+        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {memory: lots}}}]}",
+        "overhead.podFixed: values must be quantities",
+        "spec.runtimeClasses[0].overhead.podFixed",
+        "such as 512Mi",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {memory: -1Gi}}}]}",
+        "overhead.podFixed: values must be quantities",
+        "spec.runtimeClasses[0].overhead.podFixed",
+        "not negative",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', tolerations: [{operator: Maybe}]}]}",
+        "tolerations: operator must be",
+        "spec.runtimeClasses[0].tolerations",
+        "Equal or Exists",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', tolerations: [{key: a, effect: Never}]}]}",
+        "tolerations: operator must be",
+        "spec.runtimeClasses[0].tolerations",
+        "or left out for all",
+    ),
+    (
         "spec: {runtimeClasses: [{name: a, version: '2019', architecture: x86_64}]}",
         "architecture must be a value",
         "spec.runtimeClasses[0].architecture",

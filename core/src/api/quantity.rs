@@ -3,11 +3,16 @@
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Whether both name the same amount. Texts that are no quantity are equal only to themselves.
-pub(super) fn equal(a: &Quantity, b: &Quantity) -> bool {
+pub(crate) fn equal(a: &Quantity, b: &Quantity) -> bool {
     match (nanos(&a.0), nanos(&b.0)) {
         (Some(a), Some(b)) => a == b,
         _ => a.0 == b.0,
     }
+}
+
+/// Whether it is an amount that an overhead can have.
+pub(crate) fn is_not_negative(quantity: &Quantity) -> bool {
+    nanos(&quantity.0).is_some_and(|nanos| nanos >= 0)
 }
 
 /// Billionths, the finest that Kubernetes keeps. `None` for what is no quantity or too large to count.

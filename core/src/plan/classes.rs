@@ -1,0 +1,198 @@
+//! Which RuntimeClasses a pool has: discovered, declared, and made earlier.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        DEFAULT_ARCHITECTURE, PROCESS_ISOLATION_HANDLER, Problem, RuntimeClassSpec, Taint,
+        names::{self, reason},
+        validation::is_dns_subdomain,
+    },
+    windows::{Build, product, taint::is_known_spelling},
+};
+
+use super::{
+    DesiredClass, PlannedClass, Policy, Pool, plan_class,
+    runtime_class::{overhead_of, owner},
+    tolerations::{normalised, toleration, tolerations_of},
+};
+
+/// Classes of builds that have no name, at most: a node can report any number as its build.
+const UNNAMED_BUILDS: usize = 8;
+/// Taints of others that a class tolerates, at most: a node can be registered with any.
+const FOREIGN_TAINTS: usize = 16;
+
+/// What a pool's nodes show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Number of nodes by build.
+    pub builds: BTreeMap<Build, usize>,
+    /// Taints on them that the pool's classes have to tolerate besides the pool's own.
+    pub tolerate: BTreeSet<Taint>,
+}
+
+/// The classes of a pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClassesPlan {
+    /// By name.
+    pub classes: Vec<PlannedClass>,
+    /// What needs attention and belongs to no class above.
+    pub problems: Vec<Problem>,
+}
+
+/// Plans the classes of `pool`, whose nodes show `seen`. `existing` are all RuntimeClasses of the cluster.
+#[must_use]
+pub fn plan_classes(pool: &Pool, policy: &Policy, seen: &Seen, existing: &[Arc<RuntimeClass>]) -> ClassesPlan {
+    let (mut problems, owned) = (Vec::new(), owned_classes(pool, existing));
+    let mut desired: BTreeMap<String, DesiredClass> = BTreeMap::new();
+    for (build, spec) in &pool.declared {
+        desired.insert(spec.name.clone(), declared_class(pool, *build, spec, seen));
+    }
+    if pool.discover {
+        for build in discovered_builds(pool, seen, &owned, &mut problems) {
+            let name = pool.class_name(build);
+            if name.len() > 63 || !is_dns_subdomain(&name) {
+                problems.push(name_problem(&name, pool, build));
+                continue;
+            }
+            desired.entry(name.clone()).or_insert_with(|| discovered_class(pool, build, &name, seen));
+        }
+    }
+    // Classes that were made earlier stay and are kept in step: workloads name them.
+    for (build, class) in owned {
+        let name = class.name_any();
+        desired.entry(name.clone()).or_insert_with(|| {
+            let discovered = discovered_class(pool, build, &name, seen);
+            if name == pool.class_name(build) { discovered } else { kept_class(class, discovered) }
+        });
+    }
+    let find = |name: &str| existing.iter().find(|class| class.metadata.name.as_deref() == Some(name));
+    let classes = desired
+        .into_values()
+        .map(|class| plan_class(class.clone(), find(&class.name).map(AsRef::as_ref), policy))
+        .collect();
+    ClassesPlan { classes, problems }
+}
+
+/// The classes that winpool made for this pool, with the build of each: the one that its name stands for, because
+/// somebody may have edited its selector, or else the one that it selects.
+fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Build, &'a RuntimeClass)> {
+    let known = || product::PRODUCTS.iter().map(|product| product.build).chain(pool.named_builds.keys().copied());
+    let build = |class: &RuntimeClass| {
+        let selected = || class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok();
+        let name = class.name_any();
+        known().chain(numbers_in(&name)).find(|build| pool.class_name(*build) == name).or_else(selected)
+    };
+    existing
+        .iter()
+        .filter(|class| owner(class) == Some(&pool.name))
+        .filter_map(|class| Some((build(class)?, class.as_ref())))
+        .collect()
+}
+
+/// The builds that `build-<number>` may stand for in a class's name.
+fn numbers_in(name: &str) -> impl Iterator<Item = Build> {
+    name.split("build-").skip(1).filter_map(|rest| {
+        let number = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        format!("10.0.{number}").parse().ok()
+    })
+}
+
+/// The builds that get a class: every one with a name, and a few without.
+fn discovered_builds(
+    pool: &Pool,
+    seen: &Seen,
+    owned: &[(Build, &RuntimeClass)],
+    problems: &mut Vec<Problem>,
+) -> Vec<Build> {
+    let (named, unnamed): (Vec<Build>, Vec<Build>) =
+        seen.builds.keys().partition(|build| pool.version_of(**build).is_some());
+    let Some(example) = unnamed.first() else { return named };
+    problems.push(Problem {
+        reason: reason::BUILD_NOT_NAMED.to_owned(),
+        object: format!("WindowsPool/{}", pool.name),
+        message: format!(
+            "{} build(s) have no name in this release, such as {example}; their RuntimeClasses are called \
+             build-<number>, at most {UNNAMED_BUILDS} of them. Name a build in spec.builds, such as \
+             {{build: {example}, version: \"2028\"}}",
+            unnamed.len()
+        ),
+    });
+    let has_class = |build: &Build| owned.iter().any(|(owned, _)| owned == build);
+    let existing = owned.iter().filter(|(build, _)| pool.version_of(*build).is_none()).count();
+    let (with_class, without): (Vec<Build>, Vec<Build>) = unnamed.into_iter().partition(has_class);
+    let room = UNNAMED_BUILDS.saturating_sub(existing);
+    named.into_iter().chain(with_class).chain(without.into_iter().take(room)).collect()
+}
+
+fn name_problem(name: &str, pool: &Pool, build: Build) -> Problem {
+    Problem {
+        reason: reason::CLASS_NAME_INVALID.to_owned(),
+        object: format!("WindowsPool/{}", pool.name),
+        message: format!(
+            "the RuntimeClass of build {build} would be called {name:?}, which is no DNS subdomain of at most 63 \
+             characters; choose a shorter spec.classNameFormat"
+        ),
+    }
+}
+
+fn discovered_class(pool: &Pool, build: Build, name: &str, seen: &Seen) -> DesiredClass {
+    DesiredClass {
+        name: name.to_owned(),
+        pool: pool.name.clone(),
+        build,
+        handler: PROCESS_ISOLATION_HANDLER.to_owned(),
+        overhead: BTreeMap::new(),
+        node_selector: selector(pool, build, DEFAULT_ARCHITECTURE, &BTreeMap::new()),
+        tolerations: tolerations(pool, seen, &[]),
+    }
+}
+
+fn declared_class(pool: &Pool, build: Build, spec: &RuntimeClassSpec, seen: &Seen) -> DesiredClass {
+    DesiredClass {
+        handler: spec.handler.clone(),
+        overhead: spec.overhead.clone().unwrap_or_default().pod_fixed,
+        node_selector: selector(pool, build, &spec.architecture, &spec.node_selector),
+        tolerations: tolerations(pool, seen, &spec.tolerations),
+        ..discovered_class(pool, build, &spec.name, seen)
+    }
+}
+
+/// A class that this spec no longer describes: all of it stays, and it tolerates what the pool's other classes do.
+fn kept_class(class: &RuntimeClass, pool: DesiredClass) -> DesiredClass {
+    let scheduling = class.scheduling.clone().unwrap_or_default();
+    DesiredClass {
+        handler: class.handler.clone(),
+        overhead: overhead_of(class),
+        node_selector: scheduling.node_selector.unwrap_or_default(),
+        tolerations: normalised(tolerations_of(class).into_iter().chain(pool.tolerations.clone())),
+        ..pool
+    }
+}
+
+fn selector(pool: &Pool, build: Build, architecture: &str, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut selector = pool.node_selector.clone();
+    selector.extend(own.clone());
+    selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
+    selector.insert(names::ARCH.to_owned(), architecture.to_owned());
+    selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string());
+    selector
+}
+
+/// What tolerates the pool's taints, the retired ones, those of winpool's that are still on a node, and a bounded number
+/// of others that its nodes carry, known spellings first.
+fn tolerations(pool: &Pool, seen: &Seen, own: &[Toleration]) -> Vec<Toleration> {
+    let wanted = pool.wanted_taints();
+    let (lingering, mut foreign): (Vec<&Taint>, Vec<&Taint>) =
+        seen.tolerate.iter().partition(|taint| pool.ever_applied.contains(taint));
+    foreign.sort_by_key(|taint| !is_known_spelling(&taint.key, &taint.value));
+    let foreign = foreign.into_iter().take(FOREIGN_TAINTS);
+    let taints = wanted.iter().chain(&pool.retired_taints).chain(lingering).chain(foreign);
+    normalised(taints.map(toleration).chain(own.iter().cloned()))
+}
