@@ -9,11 +9,19 @@
 //! `Windows Server Datacenter` in `osImage`.
 //!
 //! - [`build`]: reading and writing builds.
+//! - [`compatibility`]: which hosts run the images of a build.
+//! - [`container_runtime`]: what a node reports as its container runtime, which has a say in that.
+//! - [`kubernetes`]: which builds the documentation of a Kubernetes version lists.
 //! - [`product`]: the table of Windows Server releases. A new release of Windows is one new row there.
 //! - [`taint`]: the spellings under which clusters already keep Linux pods off their Windows nodes.
 
 pub mod build;
+pub mod compatibility;
+pub mod container_runtime;
+pub mod kubernetes;
 pub mod product;
 pub mod taint;
 
 pub use build::{Build, KernelVersion};
+pub use container_runtime::ContainerRuntime;
+pub use kubernetes::{KubernetesSupport, KubernetesVersion};

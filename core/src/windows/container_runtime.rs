@@ -1,0 +1,233 @@
+//! The container runtime that a node reports in `status.nodeInfo.containerRuntimeVersion`.
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// What a node reports as its container runtime: `containerd://1.7.17+azure`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ContainerRuntime {
+    /// The program, in front of `://`.
+    pub name: RuntimeName,
+    /// Its version; `None` where the node reports none that can be read. `Unknown` is what a kubelet writes whose
+    /// runtime does not answer just then (kubernetes/kubernetes `pkg/kubelet/nodestatus/setters.go`).
+    pub version: Option<RuntimeVersion>,
+}
+
+impl ContainerRuntime {
+    /// Whether this is containerd of this release or a later one. A version that cannot be read is not, and a
+    /// pre-release comes before its release: `1.7.19-rc.1` is not at least 1.7.19.
+    #[must_use]
+    pub fn is_containerd_at_least(self, major: u32, minor: u32, patch: u32) -> bool {
+        let wanted = RuntimeVersion { major, minor, patch, stage: Stage::Release };
+        self.name == RuntimeName::Containerd && self.version.is_some_and(|version| version >= wanted)
+    }
+}
+
+/// The name of a container runtime.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RuntimeName {
+    /// containerd, which can run Windows containers for Kubernetes since its 1.4.
+    Containerd,
+    /// Docker or Mirantis Container Runtime, by dockershim or cri-dockerd.
+    Docker,
+    /// Something else; no other runtime is known to run Windows containers.
+    Other,
+}
+
+/// A version, without what vendors add to it. The order is that of the fields, so a pre-release comes before its
+/// release; two pre-releases of one version are equal here.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RuntimeVersion {
+    /// 1 in `1.7.19`.
+    pub major: u32,
+    /// 7 in `1.7.19`.
+    pub minor: u32,
+    /// 19 in `1.7.19`.
+    pub patch: u32,
+    /// Whether the release itself or something before it.
+    pub stage: Stage,
+}
+
+/// How far a version has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Stage {
+    /// An alpha, a beta, a release candidate or a development build.
+    PreRelease,
+    /// The release, perhaps rebuilt or patched by a vendor.
+    Release,
+}
+
+impl FromStr for ContainerRuntime {
+    type Err = ParseContainerRuntimeError;
+
+    /// Reads `<name>://<version>`, which the kubelet puts together from what the runtime says of itself. Only a text
+    /// without a name is refused: a runtime may call its version what it likes.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, version) = text
+            .split_once("://")
+            .filter(|(name, _)| !name.is_empty())
+            .ok_or_else(|| ParseContainerRuntimeError { read: text.chars().take(80).collect() })?;
+        let name = match name {
+            "containerd" => RuntimeName::Containerd,
+            "docker" => RuntimeName::Docker,
+            _ => RuntimeName::Other,
+        };
+        Ok(Self { name, version: runtime_version(version) })
+    }
+}
+
+/// The text does not name a container runtime.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{read:?} is not a container runtime; expected <name>://<version>, such as containerd://1.7.19")]
+pub struct ParseContainerRuntimeError {
+    read: String,
+}
+
+/// What may stand first behind the `-` of a pre-release; containerd's own are alpha, beta and rc. Whatever else stands
+/// there was added to a release: `-k3s2` by k3s, `-12-g449e926` by `git describe` twelve commits later.
+const PRE_RELEASES: &[&str] = &["alpha", "beta", "rc", "dev", "pre"];
+
+/// Three numbers, then nothing or something that begins with `-`, `+` (build metadata) or `~` (a pre-release as Debian
+/// writes it).
+fn runtime_version(text: &str) -> Option<RuntimeVersion> {
+    let (numbers, suffix) = text.split_at(text.find(['-', '+', '~']).unwrap_or(text.len()));
+    let mut numbers = numbers.split('.').map(number);
+    let (major, minor, patch) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    if numbers.next().is_some() {
+        return None;
+    }
+    let mark = suffix.strip_prefix(['-', '~']).map(leading_letters);
+    let is_pre_release = mark.is_some_and(|mark| PRE_RELEASES.contains(&mark));
+    let stage = if is_pre_release { Stage::PreRelease } else { Stage::Release };
+    Some(RuntimeVersion { major, minor, patch, stage })
+}
+
+fn leading_letters(text: &str) -> &str {
+    text.split(|letter: char| !letter.is_ascii_alphabetic()).next().unwrap_or_default()
+}
+
+/// Digits only; Docker's versions have leading zeros (`19.03`).
+fn number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::RuntimeName::{Containerd, Docker, Other};
+    use super::Stage::{PreRelease, Release};
+    use super::*;
+
+    fn runtime(text: &str) -> ContainerRuntime {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn runtimes_that_nodes_have_reported_are_read() {
+        let reported = [
+            // From public descriptions of nodes: AKS, k3s, aks-engine, acs-engine, kubeadm.
+            ("containerd://1.7.17+azure", Containerd, (1, 7, 17), Release),
+            ("containerd://1.6.14+unknown", Containerd, (1, 6, 14), Release),
+            ("containerd://1.6.6+azure", Containerd, (1, 6, 6), Release),
+            ("containerd://2.0.4+azure", Containerd, (2, 0, 4), Release),
+            ("containerd://2.0.2-k3s2", Containerd, (2, 0, 2), Release),
+            ("containerd://1.6.0-rc.1", Containerd, (1, 6, 0), PreRelease),
+            ("containerd://1.4.1", Containerd, (1, 4, 1), Release),
+            ("docker://19.3.14", Docker, (19, 3, 14), Release),
+            ("docker://17.6.2", Docker, (17, 6, 2), Release),
+            // Made up.
+            ("docker://19.03.14", Docker, (19, 3, 14), Release),
+            ("containerd://2.0.0-alpha.1", Containerd, (2, 0, 0), PreRelease),
+            ("containerd://2.0.0-beta.2+azure", Containerd, (2, 0, 0), PreRelease),
+            ("containerd://2.0.0-rc1", Containerd, (2, 0, 0), PreRelease),
+            ("containerd://2.0.0~rc.1", Containerd, (2, 0, 0), PreRelease),
+            ("containerd://2.0.0-rc.1-12-g449e926.m", Containerd, (2, 0, 0), PreRelease),
+            ("containerd://1.7.19-12-g449e926.m", Containerd, (1, 7, 19), Release),
+            ("containerd://1.7.19-k3s1-rc1", Containerd, (1, 7, 19), Release),
+            ("containerd://1.7.19-rke2", Containerd, (1, 7, 19), Release),
+            ("containerd://1.7.19+rc.1", Containerd, (1, 7, 19), Release),
+            ("cri-o://1.30.1", Other, (1, 30, 1), Release),
+            ("Containerd://1.7.19", Other, (1, 7, 19), Release),
+        ];
+        for (text, name, (major, minor, patch), stage) in reported {
+            let version = Some(RuntimeVersion { major, minor, patch, stage });
+            assert_eq!(runtime(text), ContainerRuntime { name, version }, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_cannot_be_read_is_unknown() {
+        // The first was reported by a node of 2017.
+        for version in [
+            "Unknown",
+            "",
+            "1",
+            "1.7",
+            "1.7.",
+            "1.7.19.1",
+            "v1.7.19",
+            "1.7.+19",
+            "1.7.x",
+            "1.7.4294967296",
+            " 1.7.19",
+            "-",
+        ] {
+            assert_eq!(runtime(&format!("containerd://{version}")).version, None, "{version:?}");
+        }
+        assert_eq!(runtime("docker://Unknown"), ContainerRuntime { name: Docker, version: None });
+    }
+
+    #[test]
+    fn a_text_without_a_name_is_refused() {
+        for text in ["", " ", "containerd", "1.7.19", "containerd:1.7.19", "containerd:/1.7.19", "://1.7.19"] {
+            assert!(text.parse::<ContainerRuntime>().is_err(), "{text:?}");
+        }
+        let error = "containerd 1.7.19".parse::<ContainerRuntime>().unwrap_err();
+        insta::assert_snapshot!(
+            error,
+            @r#""containerd 1.7.19" is not a container runtime; expected <name>://<version>, such as containerd://1.7.19"#
+        );
+        let error = "x".repeat(100_000).parse::<ContainerRuntime>().unwrap_err();
+        assert!(error.to_string().len() < 300);
+    }
+
+    #[test]
+    fn containerd_1_7_19_or_later_can_be_told() {
+        let later = ["1.7.19", "1.7.19+azure", "1.7.19-k3s2", "1.7.20-rc.1", "1.8.0", "1.10.0", "2.0.0-rc.1", "2.1.6"];
+        for version in later {
+            assert!(runtime(&format!("containerd://{version}")).is_containerd_at_least(1, 7, 19), "{version}");
+            assert!(!runtime(&format!("docker://{version}")).is_containerd_at_least(1, 7, 19), "{version}");
+        }
+        for version in ["1.7.19-rc.1", "1.7.19-rc.1+azure", "1.7.18", "1.7.17+azure", "1.6.36", "0.9.99", "Unknown", ""]
+        {
+            assert!(!runtime(&format!("containerd://{version}")).is_containerd_at_least(1, 7, 19), "{version}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn versions_are_ordered_as_their_numbers(one: (u32, u32, u32), other: (u32, u32, u32)) {
+            let read = |(major, minor, patch), suffix| runtime(&format!("containerd://{major}.{minor}.{patch}{suffix}"));
+            let at_least = |reported: ContainerRuntime| reported.is_containerd_at_least(other.0, other.1, other.2);
+            prop_assert_eq!(at_least(read(one, "")), one >= other);
+            prop_assert_eq!(at_least(read(one, "-k3s2")), one >= other);
+            prop_assert_eq!(at_least(read(one, "-rc.1")), one > other);
+            prop_assert!(read(one, "-rc.1").version < read(one, "+azure").version);
+        }
+
+        #[test]
+        fn no_input_panics_and_vendors_suffixes_change_nothing(
+            text in prop_oneof![any::<String>(), "(containerd|docker)://[0-9.]{0,12}[-+~]?[a-z0-9.~+-]{0,12}"],
+            metadata in "[a-z0-9.-]{0,12}",
+        ) {
+            if let Ok(read) = text.parse::<ContainerRuntime>() {
+                prop_assert!(text.contains("://"));
+                if read.version.is_some() {
+                    prop_assert_eq!(runtime(&format!("{text}+{metadata}")), read);
+                }
+            }
+        }
+    }
+}
