@@ -23,10 +23,11 @@ help: ## Show this list
 
 .PHONY: demo
 demo: ## Show winpool at work on a local control plane with simulated Windows nodes
-	$(call timed,cargo run -q --locked -p winpool-e2e --bin demo)
+	$(call timed,cargo build --locked -p winpool-e2e --bin demo && cargo run -q --locked -p winpool-e2e --bin demo)
 
 .PHONY: cluster
 cluster: ## The cluster of the demo, left running to try things by hand (Ctrl-C ends it)
+	@cargo build --locked -p winpool-e2e --bin cluster
 	@cargo run -q --locked -p winpool-e2e --bin cluster
 
 .PHONY: test
@@ -40,27 +41,26 @@ fmt: ## Format the Rust code
 .PHONY: fmt-check
 fmt-check: ## Check that the Rust code is formatted
 	$(call step,format)
-	@cargo fmt --all --check
+	$(call timed,cargo fmt --all --check)
 
 .PHONY: lint
 lint: ## Clippy and rustdoc, warnings are errors
-	$(call step,clippy)
-	@cargo clippy --locked --workspace --all-targets -- -D warnings
-	$(call step,rustdoc)
-	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	$(call step,clippy and rustdoc)
+	$(call timed,cargo clippy --locked --workspace --all-targets -- -D warnings \
+		&& RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet)
 
 .PHONY: core-alone
 core-alone: ## Check that the core builds by itself and has no client, runtime or metrics among its dependencies
 	$(call step,the core alone)
-	@cargo check --locked -p winpool-core
-	@found=$$(cargo tree --locked -p winpool-core -e normal --prefix none --format '{p}' \
-		| grep -E '^(kube-client|kube-runtime|tokio|hyper|tracing|prometheus-client) ' || true); \
-	if [ -n "$$found" ]; then echo "winpool-core must not depend on:"; echo "$$found"; exit 1; fi
+	$(call timed,cargo check --locked -p winpool-core \
+		&& tree=$$(cargo tree --locked -p winpool-core -e normal --prefix none --format '{p}') \
+		&& if grep -E '^(kube-client|kube-runtime|tokio|hyper|tracing|prometheus-client) ' <<< "$$tree"; \
+		then echo "winpool-core must not depend on these"; exit 1; fi)
 
 .PHONY: deny
 deny: $(CARGO_DENY) ## Check licences, sources and versions of all dependencies (cargo-deny)
 	$(call step,cargo-deny)
-	@$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph bans licenses sources
+	$(call timed,$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph bans licenses sources)
 
 $(CARGO_DENY):
 	@echo "==> cargo-deny $(CARGO_DENY_VERSION) is built from crates.io, once, into $(TOOLS) (about 3 minutes)"
@@ -69,12 +69,12 @@ $(CARGO_DENY):
 .PHONY: unit
 unit: ## Unit, property and snapshot tests of the core and the operator
 	$(call step,unit tests)
-	@cargo test --locked -p winpool-core -p winpool
+	$(call timed,cargo test --locked -p winpool-core -p winpool)
 
 .PHONY: control-plane-test
 control-plane-test: ## Tests on a real local control plane, which is built from Go modules the first time (about 5 minutes)
 	$(call step,control-plane tests)
-	@cargo test --locked -p winpool-e2e
+	$(call timed,cargo test --locked -p winpool-e2e)
 
 .PHONY: crd
 crd: ## Write the CustomResourceDefinition of the code to crds/

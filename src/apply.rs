@@ -13,7 +13,7 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
-    core::Status,
+    core::{PartialObjectMeta, Status},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use thiserror::Error;
@@ -96,7 +96,8 @@ fn refusal(status: Box<Status>) -> WriteError {
 pub struct Applier {
     nodes: Api<CachedNode>,
     classes: Api<RuntimeClass>,
-    pools: Api<WindowsPool>,
+    /// Of what is answered only the metadata is read: a pool whose spec does not decode has a status all the same.
+    pools: Api<PartialObjectMeta<WindowsPool>>,
     recorder: Recorder,
     metrics: Arc<Metrics>,
 }

@@ -1,5 +1,7 @@
 //! Logs: one line per change, on standard error.
 
+use std::io::IsTerminal;
+
 use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
@@ -25,7 +27,10 @@ pub fn start(format: LogFormat) -> Result<(), tracing_subscriber::filter::ParseE
     };
     let registry = tracing_subscriber::registry().with(filter);
     match format {
-        LogFormat::Text => registry.with(fmt::layer().with_writer(std::io::stderr)).init(),
+        LogFormat::Text => {
+            let colours = std::io::stderr().is_terminal();
+            registry.with(fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).init();
+        }
         LogFormat::Json => registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).init(),
     }
     Ok(())

@@ -115,6 +115,27 @@ pub enum Error {
     #[error("it cannot be emptied: {0}")]
     NotEmptied(String),
 
+    /// A manifest cannot be used as it is.
+    #[error("{}: {why}", .path.display())]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+
+    /// The operator could not start, or ended with an error.
+    #[error("the operator: {0}")]
+    Operator(#[from] winpool::Error),
+
+    /// The operator ended without an error, but too early, or in a panic.
+    #[error("the operator ended by itself: {0}")]
+    OperatorEnded(String),
+
+    /// The process cannot be told to stop.
+    #[error("signals cannot be received: {0}")]
+    Signal(io::Error),
+
     /// A path that must go into a flag or a kubeconfig is not UTF-8.
     #[error("{} is not UTF-8: set TMPDIR or XDG_CACHE_HOME to another folder", .0.display())]
     NotUtf8(PathBuf),

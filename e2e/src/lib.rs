@@ -32,8 +32,10 @@ mod go;
 mod guard;
 mod kubeconfig;
 mod lending;
+pub mod manifests;
 mod nodes;
 mod process;
+pub mod scene;
 mod wait;
 
 pub use api_server::ApiServer;

@@ -1,5 +1,6 @@
 //! The node and the pool controller: watch, call the plan, apply.
 
+mod guarded;
 pub mod node;
 pub mod pool;
 mod retry;
@@ -8,14 +9,12 @@ use std::sync::Arc;
 
 use futures::{Stream, stream};
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{core::DeserializeGuard, runtime::{reflector::Store, watcher}};
+use kube::runtime::{reflector::Store, watcher};
 use tokio::sync::watch;
-use winpool_core::api::WindowsPool;
+
+pub use guarded::GuardedPool;
 
 use crate::{apply::Applier, index::Index, metrics::Metrics, node::CachedNode, policy::Publisher};
-
-/// A pool that may not decode: one that does not must not blind the operator to the others.
-pub type GuardedPool = DeserializeGuard<WindowsPool>;
 
 /// What both controllers share.
 pub struct Context {

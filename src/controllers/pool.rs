@@ -10,7 +10,6 @@ use futures::{Stream, StreamExt, future};
 use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::{
     Api, Client, Resource, ResourceExt,
-    core::DeserializeGuard,
     runtime::{
         Controller, WatchStreamExt,
         controller::{Action, Config as ControllerConfig},
@@ -21,7 +20,7 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 use winpool_core::{
-    api::{Mode, Problem, RuntimeClassStatus, WindowsPoolStatus, validation::Violation},
+    api::{Mode, Problem, RuntimeClassStatus, WindowsPoolStatus, names::reason, validation::Violation},
     plan::{ClassAction, Entry, InvalidPool, Observation, Policy, Pool, invalid_status, number, plan_classes, status},
     windows::Build,
 };
@@ -61,6 +60,8 @@ struct State {
 /// What is remembered of a pool between reconciles.
 #[derive(Clone, Default)]
 struct Progress {
+    /// The pool that all of this is about, and not another one that had its name before.
+    uid: Option<String>,
     /// Until when nodes wait for the API server to see changed tolerations.
     classes_seen_at: Option<Instant>,
     /// When the next status may be written.
@@ -69,6 +70,8 @@ struct Progress {
     written: Option<WindowsPoolStatus>,
     /// RuntimeClasses that the API server refuses, by name.
     refused: BTreeMap<String, Refusal>,
+    /// The generation whose status the API server refuses, and when to try again.
+    status_refused: Option<(Option<i64>, Instant)>,
 }
 
 /// A refused write of a RuntimeClass: not sent again before `until`, unless something else is to be written.
@@ -181,17 +184,19 @@ impl Pools {
 }
 
 fn read(guarded: &GuardedPool) -> Result<Pool, InvalidPool> {
-    let DeserializeGuard(pool) = guarded;
-    match pool {
+    match &guarded.pool {
         Ok(pool) => Pool::read(pool),
-        Err(undecodable) => {
-            let violation = Violation { field: "spec".to_owned(), message: undecodable.error.clone() };
+        Err(error) => {
+            let violation = Violation { field: "spec".to_owned(), message: error.clone() };
             Err(InvalidPool { name: guarded.name_any(), violations: vec![violation] })
         }
     }
 }
 
 async fn reconcile(guarded: Arc<GuardedPool>, state: Arc<State>) -> Result<Action, Error> {
+    if let Some(wait) = state.retries.remaining(&guarded.name_any()) {
+        return Ok(Action::requeue(wait));
+    }
     let started = Instant::now();
     let result = bring_up_to_date(&guarded, &state).await;
     let error = result.as_ref().err().map(|error| error.source.as_str());
@@ -216,16 +221,13 @@ async fn bring_up_to_date(guarded: &GuardedPool, state: &State) -> Result<Action
     if !context.synced.all() {
         return Ok(Action::await_change());
     }
-    if let Some(wait) = state.retries.remaining(&name) {
-        return Ok(Action::requeue(wait));
-    }
+    state.begin(guarded);
     let pools = Pools::read(context);
     let as_written = pools.as_written();
     context.index.judge_by(&as_written, || context.nodes.state());
     if let Some(error) = pools.invalid.get(&name) {
         pools.publish(None, context);
-        let report = |previous: Option<&_>, now| invalid_status(error, guarded.meta().generation, previous, now);
-        return state.report(guarded, report).await;
+        return state.report_invalid(guarded, error).await;
     }
     // Deleted meanwhile: what it published went with it.
     let Some(pool) = as_written.pool(&name) else { return Ok(Action::await_change()) };
@@ -247,7 +249,10 @@ async fn bring_up_to_date(guarded: &GuardedPool, state: &State) -> Result<Action
     let wait = state.classes_unseen_for(&name);
     let ready = (wait.is_none() && !outcome.holds_nodes).then(|| Arc::new(observation.publishable(pool)));
     pools.publish(ready, context);
-    Ok(wait.map_or(action, Action::requeue))
+    // A refused class is tried again by itself; what comes sooner is done first.
+    let retry = outcome.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+    let retry = retry.filter(|_| action == Action::await_change());
+    Ok(wait.or(retry).map_or(action, Action::requeue))
 }
 
 /// What the pool's status is computed from.
@@ -286,6 +291,16 @@ impl State {
         read(progress.entry(pool.to_owned()).or_default())
     }
 
+    /// Forgets what is remembered of another pool that had this name, but for what the API server has yet to see.
+    fn begin(&self, pool: &GuardedPool) {
+        let uid = pool.uid();
+        self.progress(&pool.name_any(), |progress| {
+            if progress.uid != uid {
+                *progress = Progress { uid, classes_seen_at: progress.classes_seen_at, ..Progress::default() };
+            }
+        });
+    }
+
     /// How long nodes still have to wait for the API server to see changed tolerations.
     fn classes_unseen_for(&self, pool: &str) -> Option<Duration> {
         let until = self.progress(pool, |progress| progress.classes_seen_at)?;
@@ -303,9 +318,8 @@ impl State {
         let name = pool.name_any();
         let Progress { next_status, written, .. } = self.progress(&name, |progress| progress.clone());
         let recent = next_status.is_some_and(|next| Instant::now() < next + STATUS_INTERVAL);
-        let cached = pool.0.as_ref().ok().and_then(|pool| pool.status.clone());
-        // The cache may be behind the last write, and shows no status at all of a pool that cannot be decoded.
-        let previous = if recent || cached.is_none() { written.or(cached) } else { cached };
+        let cached = pool.status.clone();
+        let previous = written.filter(|_| recent).or(cached);
         let status = compute(previous.as_ref(), whole_seconds(Timestamp::now()));
         if previous.as_ref() == Some(&status) {
             return Ok(Action::await_change());
@@ -327,6 +341,30 @@ impl State {
             progress.written = Some(status);
         });
         Ok(Action::await_change())
+    }
+
+    /// Reports that a pool is not valid. The API server may refuse that, because it judges the whole object by rules that
+    /// this one breaks: then an Event says it, and the status is not sent again before the spec changes or [`REFUSED`]
+    /// has passed.
+    async fn report_invalid(&self, pool: &GuardedPool, error: &InvalidPool) -> Result<Action, Error> {
+        let (name, generation) = (pool.name_any(), pool.meta().generation);
+        if let Some((refused, until)) = self.progress(&name, |progress| progress.status_refused) {
+            let wait = until.saturating_duration_since(Instant::now());
+            if refused == generation && !wait.is_zero() {
+                return Ok(Action::requeue(wait));
+            }
+        }
+        let report = |previous: Option<&_>, now| invalid_status(error, generation, previous, now);
+        match self.report(pool, report).await {
+            Err(Error { source: WriteError::Denied(refusal), .. }) => {
+                tracing::warn!(%error, refusal, "the API server refuses a status that says so; next try in 10 minutes");
+                self.progress(&name, |progress| progress.status_refused = Some((generation, Instant::now() + REFUSED)));
+                let (object, note) = (pool.object_ref(&()), error.to_string());
+                self.shared.applier.event(&object, EventType::Warning, reason::INVALID_SPEC, "Validate", note).await;
+                Ok(Action::requeue(REFUSED))
+            }
+            result => result,
+        }
     }
 
     /// One Event for each problem that is new.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::Toleration,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSON},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    },
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
@@ -247,7 +249,8 @@ fn default_architecture() -> String {
 pub struct Overhead {
     /// Resources for each pod, such as `memory: 512Mi`.
     #[serde(default)]
-    #[schemars(extend("maxProperties" = 8))]
+    // Without a maxLength the API server refuses the rule on these values as too costly.
+    #[schemars(extend("maxProperties" = 8, "additionalProperties" = {"x-kubernetes-int-or-string": true, "maxLength": 32}))]
     pub pod_fixed: BTreeMap<String, Quantity>,
 }
 
@@ -262,6 +265,20 @@ pub fn crd() -> CustomResourceDefinition {
         if let Some(spec) = root.properties.as_mut().and_then(|p| p.get_mut("spec")) {
             spec.default = Some(JSON(json!({})));
         }
+        drop_nulls(root);
     }
     crd
+}
+
+/// Has the API server drop fields that are null instead of storing the null: null means omitted everywhere, and CEL
+/// then sees no field.
+fn drop_nulls(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    schema.properties.iter_mut().flatten().for_each(|(_, property)| drop_nulls(property));
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        drop_nulls(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        drop_nulls(values);
+    }
 }

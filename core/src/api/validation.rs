@@ -197,9 +197,13 @@ fn runtime_class(found: &mut Violations, field: &str, class: &RuntimeClassSpec, 
         );
     }
     found.unless(
-        class.overhead.iter().flat_map(|overhead| overhead.pod_fixed.values()).all(is_not_negative),
+        class
+            .overhead
+            .iter()
+            .flat_map(|overhead| overhead.pod_fixed.values())
+            .all(|quantity| quantity.0.len() <= 32 && is_not_negative(quantity)),
         &at("overhead.podFixed"),
-        "values must be quantities that are not negative, such as 512Mi or 500m",
+        "values must be quantities of at most 32 characters that are not negative, such as 512Mi or 500m",
     );
     at_most(found, &at("tolerations"), class.tolerations.len(), 16);
     found.unless(

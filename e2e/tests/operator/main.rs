@@ -1,5 +1,16 @@
 //! What winpool does on a real Kubernetes control plane. Every test has an API server of its own.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod denials;
+mod dry_run;
 mod empty_pool;
+mod invalid_pools;
+mod lifecycle;
+mod quiet;
+mod refusals;
+mod repair;
 mod spellings;
 mod support;
+mod taint_change;
+mod validation;
+mod workloads;

@@ -1,6 +1,6 @@
 //! A running operator and what tests ask of it.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use k8s_openapi::{
     api::{
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool::Options;
 use winpool_core::api::{WindowsPool, crd};
-use winpool_e2e::{ApiServer, LIMIT, Lent, wait_for};
+use winpool_e2e::{ApiServer, LIMIT, Lent, SimulatedNode, wait_for};
 
 pub const BUILD: &str = "node.kubernetes.io/windows-build";
 pub const POOL: &str = "winpool.dev/pool";
@@ -28,7 +28,7 @@ pub const APPLIED: &str = "winpool.dev/applied";
 /// The API server of one test.
 pub enum Server {
     Lent(Lent),
-    Own(ApiServer),
+    Own(Box<ApiServer>),
 }
 
 impl std::ops::Deref for Server {
@@ -76,7 +76,7 @@ impl Harness {
         let server = winpool_e2e::lend_with(&flags).await.unwrap();
         let client = server.connect().unwrap();
         install_crd(&client).await;
-        (Self { server: Server::Own(server), client }, AuditLog(log))
+        (Self { server: Server::Own(Box::new(server)), client }, AuditLog(log))
     }
 
     pub async fn operator(&self) -> Operator {
@@ -229,6 +229,7 @@ pub struct Operator {
 }
 
 impl Operator {
+    #[allow(clippy::unused_async, reason = "whatever is done to a cluster is awaited")]
     pub async fn start(config: Config) -> Self {
         Self::start_as(config, &["system:masters"])
     }
@@ -307,7 +308,18 @@ impl Request {
     }
 }
 
-/// A map from literals.
-pub fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+impl Harness {
+    /// Returns when the operator has seen all that happened to nodes until now: it has counted, for the pool `default`,
+    /// a node that joined later and that left again. Nothing is written to that node.
+    pub async fn node_events_are_seen(&self) {
+        let counts = |ignored| {
+            move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.ignored == ignored)
+        };
+        let witness =
+            SimulatedNode::windows("10.0.20348.2655").name("witness").annotation("winpool.dev/ignore", "true");
+        let witness = witness.join(&self.client).await.unwrap();
+        self.pool_until("default", "counts the witness", counts(1)).await;
+        witness.leave().await.unwrap();
+        self.pool_until("default", "no longer counts the witness", counts(0)).await;
+    }
 }

@@ -22,6 +22,8 @@ pub(super) struct Outcome {
     pub tolerations_changed: bool,
     /// A class that pods may use does not tolerate what the nodes are to get.
     pub holds_nodes: bool,
+    /// When the first of the refused classes is to be tried again.
+    pub retry_at: Option<Instant>,
 }
 
 impl Outcome {
@@ -35,7 +37,8 @@ impl Outcome {
         });
     }
 
-    fn refused(&mut self, planned: &PlannedClass, message: &str) {
+    fn refused(&mut self, planned: &PlannedClass, message: &str, until: Instant) {
+        self.retry_at = Some(self.retry_at.map_or(until, |earlier| earlier.min(until)));
         self.holds_nodes |= matches!(planned.action, ClassAction::Change { tolerations: true, .. });
         self.problems.push(Problem {
             reason: reason::ADMISSION_DENIED.to_owned(),
@@ -97,8 +100,8 @@ async fn apply_one(
     let name = planned.desired.name.clone();
     let applier = &state.shared.applier;
     for _ in 0..ATTEMPTS {
-        if let Some(message) = state.refusal(&pool.name_any(), &planned) {
-            outcome.refused(&planned, &message);
+        if let Some(Refusal { message, until, .. }) = state.refusal(&pool.name_any(), &planned) {
+            outcome.refused(&planned, &message, until);
             return Ok(());
         }
         let written = match (&planned.action, &current) {
@@ -129,8 +132,9 @@ async fn apply_one(
                 planned = plan_class(planned.desired, current.as_ref(), policy);
             }
             Err(WriteError::Denied(message)) => {
-                outcome.refused(&planned, &message);
-                state.class_refused(pool, planned, message);
+                let until = Instant::now() + REFUSED;
+                outcome.refused(&planned, &message, until);
+                state.class_refused(pool, planned, message, until);
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -140,19 +144,19 @@ async fn apply_one(
 }
 
 impl State {
-    fn refusal(&self, pool: &str, planned: &PlannedClass) -> Option<String> {
+    fn refusal(&self, pool: &str, planned: &PlannedClass) -> Option<Refusal> {
         self.progress(pool, |progress| {
             let refusal = progress.refused.get(&planned.desired.name)?;
             let stands = refusal.action == planned.action && Instant::now() < refusal.until;
-            stands.then(|| refusal.message.clone())
+            stands.then(|| refusal.clone())
         })
     }
 
-    fn class_refused(&self, pool: &GuardedPool, planned: PlannedClass, message: String) {
+    fn class_refused(&self, pool: &GuardedPool, planned: PlannedClass, message: String, until: Instant) {
         let PlannedClass { desired, action, .. } = planned;
         tracing::warn!(pool = pool.name_any(), class = desired.name, %message, "the API server refuses a RuntimeClass");
         self.progress(&pool.name_any(), |progress| {
-            progress.refused.insert(desired.name, Refusal { action, message, until: Instant::now() + REFUSED });
+            progress.refused.insert(desired.name, Refusal { action, message, until });
         });
     }
 

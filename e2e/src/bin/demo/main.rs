@@ -1,0 +1,174 @@
+//! `make demo`: winpool's main job on a real control plane with simulated nodes, checked at every step.
+#![forbid(unsafe_code)]
+
+mod error;
+mod placement;
+mod steps;
+mod table;
+
+use crate::error::Result;
+use crate::placement::{Host, Placements};
+use crate::steps::Steps;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::Instant;
+use winpool_e2e::scene::{self, Operator, UNLABELLED};
+use winpool_e2e::{Cluster, WINDOWS_BUILD, manifests};
+
+/// The plain Linux Deployment.
+const LINUX: &str = "linux-web";
+
+/// A Windows Deployment for each class, and the build of the nodes that it must run on.
+const WINDOWS: [(&str, &str); 3] = [("iis-2019", "10.0.17763"), ("iis-2022", "10.0.20348"), ("iis-2025", "10.0.26100")];
+
+/// The classes that the pool brings forth.
+const CLASSES: [&str; 3] = ["windows-2019", "windows-2022", "windows-2025"];
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match demo().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\ndemo FAILED: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn demo() -> Result<()> {
+    let steps = Steps::start("winpool on a real Kubernetes control plane on this machine, with simulated nodes");
+    let cluster = control_plane(&steps).await?;
+    nodes(&cluster, &steps).await?;
+
+    steps.chapter("Without winpool");
+    linux_pods_land_on_windows(&cluster, &steps).await?;
+
+    steps.chapter("With winpool");
+    let operator = operator(&cluster, &steps).await?;
+    empty_pool(&cluster, &steps).await?;
+    repair(&cluster, &steps).await?;
+    windows_pods(&cluster, &steps).await?;
+    linux_pods(&cluster, &steps).await?;
+
+    table::show(&cluster).await?;
+    operator.stop().await?;
+    steps.end();
+    Ok(())
+}
+
+async fn control_plane(steps: &Steps) -> Result<Cluster> {
+    let cluster = Cluster::start().await?;
+    let version = cluster.client().apiserver_version().await?.git_version;
+    steps.done(&format!("Kubernetes {version} is up: etcd, API server, scheduler, controller manager"));
+    Ok(cluster)
+}
+
+async fn nodes(cluster: &Cluster, steps: &Steps) -> Result<()> {
+    scene::nodes_join(cluster).await?;
+    steps.done(&format!(
+        "2 Linux nodes and one each of Windows Server 2019, 2022 and 2025 are Ready ({UNLABELLED} without label)"
+    ));
+    Ok(())
+}
+
+/// What the taint is for. Simulated nodes run whatever they get; real ones could not start these pods.
+async fn linux_pods_land_on_windows(cluster: &Cluster, steps: &Steps) -> Result<()> {
+    let mut objects = manifests::example("linux-web.yaml")?;
+    for object in &mut objects {
+        object.data["spec"]["replicas"] = json!(6);
+    }
+    manifests::apply(&cluster.client(), &objects).await?;
+    let placements = Placements::of(cluster, LINUX).await?;
+    let (lost, all) = (placements.off(Host::Linux), placements.len());
+    steps.done(&format!(
+        "{LINUX}, a plain Linux Deployment: {lost} of {all} pods went to Windows nodes, where they can never start"
+    ));
+    Ok(())
+}
+
+async fn operator(cluster: &Cluster, steps: &Steps) -> Result<Operator> {
+    scene::install_crd(cluster).await?;
+    let operator = Operator::start(cluster.api_server().config()?);
+    steps.done("the CustomResourceDefinition is installed, the operator runs (in this process)");
+    Ok(operator)
+}
+
+async fn empty_pool(cluster: &Cluster, steps: &Steps) -> Result<()> {
+    let applied = Instant::now();
+    let work_is_done = async {
+        tokio::try_join!(nodes_are_marked(cluster), classes_exist(cluster))?;
+        Ok(applied.elapsed().as_millis())
+    };
+    let (pool, took) = tokio::try_join!(scene::pool_gets_ready(cluster), work_is_done)?;
+    let taints = pool.status.unwrap_or_default().taints.join(", ");
+    steps.done(&format!("an empty WindowsPool (`spec: {{}}`) is applied and Ready; after {took} ms there were"));
+    steps.detail(&format!("RuntimeClasses {}, and on every Windows node", CLASSES.join(", ")));
+    steps.detail(&format!("the taint {taints} and the right windows-build label"));
+    Ok(())
+}
+
+async fn nodes_are_marked(cluster: &Cluster) -> winpool_e2e::Result<()> {
+    let nodes = Api::<Node>::all(cluster.client());
+    let windows = ListParams::default().labels("kubernetes.io/os=windows");
+    let probe = async || Ok(nodes.list(&windows).await?.iter().all(is_marked).then_some(()));
+    cluster.wait_for("all Windows nodes are labelled and tainted", probe).await
+}
+
+async fn classes_exist(cluster: &Cluster) -> winpool_e2e::Result<()> {
+    let classes = Api::<RuntimeClass>::all(cluster.client());
+    let probe = async || {
+        let found = classes.list(&ListParams::default()).await?;
+        let exists = |name: &&str| found.iter().any(|class| class.name_any() == *name);
+        Ok(CLASSES.iter().all(exists).then_some(()))
+    };
+    cluster.wait_for(&format!("RuntimeClasses {} exist", CLASSES.join(", ")), probe).await
+}
+
+/// Someone takes label and taints off a node.
+async fn repair(cluster: &Cluster, steps: &Steps) -> Result<()> {
+    let (name, nodes) = ("win-2022-a", Api::<Node>::all(cluster.client()));
+    let undo = json!({"metadata": {"labels": {WINDOWS_BUILD: null}}, "spec": {"taints": null}});
+    nodes.patch(name, &PatchParams::default(), &Patch::Merge(undo)).await?;
+    let undone = Instant::now();
+    cluster
+        .wait_for(&format!("{name} is right again"), async || Ok(nodes.get_opt(name).await?.filter(is_marked)))
+        .await?;
+    steps
+        .done(&format!("label and taint are taken off {name} by hand: back after {} ms", undone.elapsed().as_millis()));
+    Ok(())
+}
+
+fn is_marked(node: &Node) -> bool {
+    let reported = node.status.iter().filter_map(|status| status.node_info.as_ref()).map(|info| &info.kernel_version);
+    let build = node.labels().get(WINDOWS_BUILD);
+    let labelled = build.is_some_and(|build| reported.into_iter().any(|version| version.starts_with(build)));
+    let tainted = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == "os");
+    labelled && tainted
+}
+
+/// They name a RuntimeClass and nothing else; it brings selector and toleration.
+async fn windows_pods(cluster: &Cluster, steps: &Steps) -> Result<()> {
+    for (name, _) in WINDOWS {
+        manifests::apply(&cluster.client(), &manifests::example(&format!("{name}.yaml"))?).await?;
+    }
+    for (name, build) in WINDOWS {
+        let placements = Placements::of(cluster, name).await?;
+        placements.must_be_on(Host::Windows(build))?;
+    }
+    steps.done("iis-2019, iis-2022, iis-2025, with nothing but a runtimeClassName: each runs on its own Windows");
+    Ok(())
+}
+
+async fn linux_pods(cluster: &Cluster, steps: &Steps) -> Result<()> {
+    Api::<Deployment>::default_namespaced(cluster.client()).restart(LINUX).await?;
+    let placements = Placements::of(cluster, LINUX).await?;
+    placements.must_be_on(Host::Linux)?;
+    let all = placements.len();
+    steps.done(&format!("{LINUX}, restarted without a change: {all} of {all} pods run on Linux nodes"));
+    Ok(())
+}

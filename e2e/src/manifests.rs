@@ -1,0 +1,84 @@
+//! The manifests in `examples/`, as users apply them.
+
+use crate::error::FileContext;
+use crate::{Cluster, Error, Result};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, ValidationDirective};
+use kube::core::GroupVersionKind;
+use kube::discovery::{Scope, pinned_kind};
+use kube::{Api, Client, ResourceExt};
+use std::path::Path;
+
+/// The folder with the examples.
+pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
+
+/// Where objects without a namespace go.
+const NAMESPACE: &str = "default";
+
+/// All objects of a file in `examples/`.
+///
+/// # Errors
+/// When it cannot be read, or is not made of Kubernetes objects.
+pub fn example(file: &str) -> Result<Vec<DynamicObject>> {
+    let path = Path::new(EXAMPLES).join(file);
+    let text = std::fs::read_to_string(&path).when("read", &path)?;
+    serde_yaml::from_multiple(&text).map_err(|error| Error::Manifest { path, why: error.to_string() })
+}
+
+/// Applies objects as `kubectl apply --server-side --validate=strict` does: a field that the API server does not
+/// know is an error.
+///
+/// # Errors
+/// When the API server refuses one.
+pub async fn apply(client: &Client, objects: &[DynamicObject]) -> Result<()> {
+    let strictly =
+        PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::apply("winpool-e2e") };
+    for object in objects {
+        let api = api_of(client, object).await?;
+        api.patch(&object.name_any(), &strictly, &Patch::Apply(object)).await?;
+    }
+    Ok(())
+}
+
+async fn api_of(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
+    let types = object.types.clone().unwrap_or_default();
+    let kind = GroupVersionKind::try_from(&types).map_err(|error| Error::Manifest {
+        path: object.name_any().into(),
+        why: format!("apiVersion is not one: {error}"),
+    })?;
+    let (resource, capabilities) = pinned_kind(client, &kind).await?;
+    let namespace = object.namespace().unwrap_or_else(|| NAMESPACE.to_owned());
+    Ok(match capabilities.scope {
+        Scope::Namespaced => Api::namespaced_with(client.clone(), &namespace, &resource),
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+    })
+}
+
+/// Waits until a Deployment of the examples has all its replicas running, and nothing else, and returns its pods.
+///
+/// # Errors
+/// When it does not get there in time, or a process has died.
+pub async fn rolled_out(cluster: &Cluster, name: &str) -> Result<Vec<Pod>> {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), NAMESPACE);
+    cluster
+        .wait_for(&format!("all pods of Deployment {name} run"), async || {
+            let deployment = deployments.get_opt(name).await?;
+            Ok(deployment.filter(is_rolled_out))
+        })
+        .await?;
+    let wanted = ListParams::default().labels(&format!("app={name}"));
+    let mut pods = Api::<Pod>::namespaced(cluster.client(), NAMESPACE).list(&wanted).await?.items;
+    pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+    Ok(pods)
+}
+
+/// The rule of `kubectl rollout status`.
+fn is_rolled_out(deployment: &Deployment) -> bool {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+    let Some(status) = &deployment.status else {
+        return false;
+    };
+    status.observed_generation >= deployment.metadata.generation
+        && [status.updated_replicas, status.replicas, status.available_replicas] == [wanted; 3]
+}

@@ -1,0 +1,286 @@
+//! Writes that a policy or a missing right refuses: the rest still happens, the refuser is quoted, and nothing is sent
+//! again and again.
+
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    core::v1::Node,
+    events::v1::Event,
+    node::v1::RuntimeClass,
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
+};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_core::api::{ClassState, WindowsPool};
+use winpool_e2e::{Kubelet, LIMIT, SimulatedNode, wait_for};
+
+use crate::support::{APPLIED, AuditLog, BUILD, Harness, Operator, POOL, condition, label, taints};
+use kube::ResourceExt;
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
+const OS_WINDOWS: &str = "os=windows:NoSchedule";
+
+#[tokio::test]
+async fn a_refused_taint_holds_up_neither_the_label_nor_other_nodes_and_is_not_sent_again() {
+    let (harness, log) = Harness::audited().await;
+    // With a reason the answer is 403, without one 422.
+    for (node, reason) in [("forbidden", json!("Forbidden")), ("refused", Value::Null)] {
+        join(&harness, node).await;
+        let expression =
+            format!("object.metadata.name != '{node}' || !object.spec.?taints.orValue([]).exists(t, t.key == 'os')");
+        let validation =
+            json!({"expression": expression, "message": format!("taints of {node} are not yours"), "reason": reason});
+        deny(&harness.client, node, &json!({"": ["nodes"]}), "UPDATE", validation).await;
+        let tainted = json!({"spec": {"taints": [{"key": "os", "effect": "NoSchedule"}]}});
+        until_denied(node, async || try_node(&harness.client, node, &tainted).await.err()).await;
+    }
+    join(&harness, "free").await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.pool_until("default", "has its blocked nodes", |pool| blocked(pool) == 2).await;
+
+    for name in ["forbidden", "refused"] {
+        let node = harness.node(name).await;
+        assert_eq!(label(&node, BUILD), Some("10.0.20348"), "{name}");
+        assert_eq!(taints(&node), [NOT_READY], "{name}");
+        assert_eq!((label(&node, POOL), node.annotations().get(APPLIED)), (None, None), "nothing to take off later");
+        let problem = problem(&pool, &format!("Node/{name}"));
+        assert!(problem.contains(&format!("taints of {name} are not yours")), "{problem}");
+        let event = event_about(&harness.client, &node).await;
+        assert!(event.contains(&format!("taints of {name} are not yours")), "{event}");
+    }
+    let pool = harness.ready("default").await;
+    assert_eq!(condition(&pool, "NodesLabeled"), Some("True"));
+    assert_eq!(condition(&pool, "TaintsApplied"), Some("False"));
+    assert_eq!(taints(&harness.node("free").await), [NOT_READY, OS_WINDOWS]);
+
+    // Once as a whole, once the label, once the rest.
+    let sent = [patches(&log, "forbidden"), patches(&log, "refused")];
+    assert_eq!(sent, [[403, 200, 403], [422, 200, 422]]);
+    busy_time(&harness, &["forbidden", "refused"]).await;
+    assert_eq!([patches(&log, "forbidden"), patches(&log, "refused")], sent);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_label_does_not_hold_up_the_taint() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    let expression = format!("!('{BUILD}' in object.metadata.labels) || object.metadata.name != 'win'");
+    let validation = json!({"expression": expression, "message": "labels are not yours"});
+    deny(&harness.client, "labels", &json!({"": ["nodes"]}), "UPDATE", validation).await;
+    let labelled = json!({"metadata": {"labels": {BUILD: "10.0.1"}}});
+    until_denied("labels", async || try_node(&harness.client, "win", &labelled).await.err()).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
+
+    let node = harness.node("win").await;
+    assert_eq!(label(&node, BUILD), None);
+    assert_eq!(taints(&node), [NOT_READY, OS_WINDOWS]);
+    assert_eq!(label(&node, POOL), Some("default"));
+    assert!(problem(&pool, "Node/win").contains("labels are not yours"));
+    let pool = harness.ready("default").await;
+    assert_eq!(condition(&pool, "NodesLabeled"), Some("False"));
+    assert_eq!(condition(&pool, "TaintsApplied"), Some("True"));
+    busy_time(&harness, &["win"]).await;
+    assert_eq!(patches(&log, "win"), [422, 422, 200]);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named_and_when_it_is_given_a_change_or_a_restart_goes_on() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    grant(&harness, "operator", everything_but_nodes()).await;
+    let start = || Operator::start_as(harness.server.config().unwrap(), &[]);
+    let operator = start();
+    harness.apply_pool(json!({})).await;
+    let pool = harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
+    let message = problem(&pool, "Node/win");
+    assert!(message.contains(r#"User "winpool" cannot patch resource "nodes""#), "{message}");
+    let class = harness.classes().get("windows-2022").await.unwrap();
+    assert_eq!(class.labels()[POOL], "default", "classes are written all the same");
+    busy_time(&harness, &["win"]).await;
+    assert_eq!(patches(&log, "win"), [403, 403, 403]);
+
+    join(&harness, "second").await;
+    harness.pool_until("default", "has two blocked nodes", |pool| blocked(pool) == 2).await;
+    grant(&harness, "nodes", json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}])).await;
+    let as_operator = harness.server.client_as("winpool", &[]).unwrap();
+    let harmless = json!({"metadata": {"labels": {"example.com/a": "x"}}});
+    let granted = async || Ok(try_node(&as_operator, "win", &harmless).await.ok());
+    wait_for("winpool may patch nodes", LIMIT, granted).await.unwrap();
+
+    harness.apply_pool(json!({"taints": [{"key": "windows", "effect": "NoSchedule"}]})).await;
+    for name in ["win", "second"] {
+        harness.node_until(name, "is right", |node| taints(node) == [NOT_READY, "windows:NoSchedule"]).await;
+    }
+    let pool = harness.ready("default").await;
+    assert_eq!((blocked(&pool), pool.status.unwrap().problems), (0, Vec::new()));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn after_a_restart_a_refused_node_is_tried_again() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    grant(&harness, "operator", everything_but_nodes()).await;
+    let operator = Operator::start_as(harness.server.config().unwrap(), &[]);
+    harness.apply_pool(json!({})).await;
+    harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
+    operator.stop().await;
+    let operator = harness.operator().await;
+    let pool = harness.pool_until("default", "has no blocked node", |pool| blocked(pool) == 0).await;
+    assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
+    harness.ready("default").await;
+    assert_eq!(patches(&log, "win"), [403, 403, 403, 200], "{pool:?}");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_are_made_right() {
+    let (harness, log) = Harness::audited().await;
+    let validation =
+        json!({"expression": "object.metadata.name != 'windows-2022'", "message": "classes come from Git"});
+    deny(&harness.client, "classes", &json!({"node.k8s.io": ["runtimeclasses"]}), "CREATE", validation).await;
+    let class: RuntimeClass =
+        serde_json::from_value(json!({"metadata": {"name": "windows-2022"}, "handler": "a"})).unwrap();
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    until_denied("classes", async || harness.classes().create(&dry_run, &class).await.err()).await;
+    join(&harness, "win").await;
+    SimulatedNode::windows("10.0.17763.6659").name("old").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness
+        .pool_until("default", "has made its nodes right", |pool| {
+            pool.status.as_ref().is_some_and(|status| status.nodes.converged == 2)
+        })
+        .await;
+
+    let classes: Vec<_> =
+        pool.status.iter().flat_map(|s| &s.runtime_classes).map(|c| (c.name.as_str(), c.state)).collect();
+    assert_eq!(classes, [("windows-2019", ClassState::Applied), ("windows-2022", ClassState::Pending)]);
+    assert!(problem(&pool, "RuntimeClass/windows-2022").contains("classes come from Git"));
+    assert_eq!(condition(&pool, "Ready"), Some("False"));
+    assert_eq!(condition(&pool, "RuntimeClassesApplied"), Some("False"));
+    assert_eq!(condition(&pool, "TaintsApplied"), Some("True"));
+    busy_time(&harness, &["win", "old"]).await;
+    // Changes of other classes are looked at, and are no reason to send this one again either.
+    let _: RuntimeClass = harness.create(json!({"metadata": {"name": "other"}, "handler": "a"})).await;
+    busy_time(&harness, &[]).await;
+    let creates = log.requests().into_iter().filter(|r| r.verb == "create" && r.resource == "runtimeclasses");
+    let codes: Vec<_> = creates.filter(|request| request.name == "windows-2022").map(|request| request.code).collect();
+    assert_eq!(codes, [422]);
+    operator.stop().await;
+}
+
+/// A node that lacks everything.
+async fn join(harness: &Harness, name: &str) -> Kubelet {
+    let node = SimulatedNode::windows("10.0.20348.2655").name(name).without_label(BUILD);
+    node.join(&harness.client).await.unwrap()
+}
+
+/// Heartbeats of these nodes, changes of others; returns when the operator has seen all of it.
+async fn busy_time(harness: &Harness, nodes: &[&str]) {
+    for round in 0..3 {
+        for name in nodes {
+            let images = json!({"status": {"images": [{"names": [format!("example.com/image:{round}")]}]}});
+            let parameters = PatchParams::default();
+            harness.nodes().patch_status(name, &parameters, &Patch::Merge(images)).await.unwrap();
+            harness.edit_node(name, json!({"metadata": {"labels": {"example.com/round": round.to_string()}}})).await;
+        }
+    }
+    harness.node_events_are_seen().await;
+}
+
+fn blocked(pool: &WindowsPool) -> i64 {
+    pool.status.as_ref().map_or(0, |status| status.nodes.blocked)
+}
+
+/// The message of the problem about this object, which is a refusal.
+fn problem(pool: &WindowsPool, object: &str) -> String {
+    let mut problems = pool.status.iter().flat_map(|status| &status.problems);
+    let problem = problems.find(|problem| problem.object == object).unwrap_or_else(|| panic!("{:?}", pool.status));
+    assert_eq!(problem.reason, "AdmissionDenied");
+    problem.message.clone()
+}
+
+/// What the Event about this node says.
+async fn event_about(client: &Client, node: &Node) -> String {
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    let about = |event: &Event| {
+        let about = event.regarding.as_ref();
+        about.is_some_and(|about| about.kind.as_deref() == Some("Node") && about.uid == node.uid())
+    };
+    let found = async || Ok(events.list(&ListParams::default()).await?.items.into_iter().find(about));
+    let event = wait_for("there is an Event about the node", LIMIT, found).await.unwrap();
+    assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("AdmissionDenied")));
+    event.note.unwrap()
+}
+
+/// The answers to the operator's patches of this node.
+fn patches(log: &AuditLog, node: &str) -> Vec<u64> {
+    let patches = log.requests().into_iter().filter(|r| r.verb == "patch" && r.resource == "nodes" && r.name == node);
+    patches.map(|request| request.code).collect()
+}
+
+/// Has the API server refuse what does not pass the validation. `resources` are the plural names by API group.
+async fn deny(client: &Client, name: &str, resources: &Value, operation: &str, validation: Value) {
+    let rules: Vec<Value> = resources
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(group, resources)| {
+            json!({"apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": resources})
+        })
+        .collect();
+    let policy: ValidatingAdmissionPolicy = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"matchConstraints": {"resourceRules": rules}, "validations": [validation]},
+    }))
+    .unwrap();
+    let binding: ValidatingAdmissionPolicyBinding = serde_json::from_value(json!({
+        "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }))
+    .unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &policy).await.unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
+}
+
+/// Waits until the API server looks at the policy of this name: it does a while after the policy was made.
+async fn until_denied(policy: &str, attempt: impl AsyncFn() -> Option<kube::Error>) {
+    let marker = format!("ValidatingAdmissionPolicy '{policy}'");
+    let denied = async || Ok(attempt().await.filter(|error| error.to_string().contains(&marker)).map(|_| ()));
+    wait_for(&format!("policy {policy} is in force"), LIMIT, denied).await.unwrap();
+}
+
+/// Whether this merge patch of the node would be accepted.
+async fn try_node(client: &Client, name: &str, patch: &Value) -> kube::Result<Node> {
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    Api::<Node>::all(client.clone()).patch(name, &dry_run, &Patch::Merge(patch)).await
+}
+
+fn everything_but_nodes() -> Value {
+    json!([
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["get", "list", "watch", "create", "patch"]},
+        {"apiGroups": ["winpool.dev"], "resources": ["windowspools"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["winpool.dev"], "resources": ["windowspools/status"], "verbs": ["patch"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+    ])
+}
+
+/// Gives the user `winpool` these rights.
+async fn grant(harness: &Harness, name: &str, rules: Value) {
+    let _: ClusterRole = harness.create(json!({"metadata": {"name": name}, "rules": rules})).await;
+    let _: ClusterRoleBinding = harness
+        .create(json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "winpool"}],
+        }))
+        .await;
+}

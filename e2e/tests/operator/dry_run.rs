@@ -1,0 +1,90 @@
+//! What a pool reports without writing, and what `kubectl get` shows of it.
+
+use serde_json::{Value, json};
+use winpool_core::api::{ClassState, WindowsPool};
+use winpool_e2e::SimulatedNode;
+
+use crate::support::{AuditLog, BUILD, Harness, condition, label, taints};
+use kube::ResourceExt;
+
+#[tokio::test]
+async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
+    let (harness, log) = Harness::audited().await;
+    let bare = SimulatedNode::windows("10.0.17763.6659").name("bare").without_label(BUILD);
+    bare.join(&harness.client).await.unwrap();
+    let right = SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule");
+    right.join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({"mode": "DryRun"})).await;
+    let pool = harness.ready("default").await;
+
+    let status = pool.status.as_ref().unwrap();
+    assert_eq!((status.nodes.selected, status.nodes.pending, status.nodes.converged), (2, 1, 1));
+    assert_eq!(status.taints, Vec::<String>::new(), "none was put on");
+    let would_change: Vec<_> =
+        status.problems.iter().filter(|p| p.reason == "WouldChange").map(|p| p.object.as_str()).collect();
+    assert_eq!(would_change, ["RuntimeClass/windows-2019", "RuntimeClass/windows-2022", "Node/bare"]);
+    let classes: Vec<_> = status.runtime_classes.iter().map(|class| (class.name.as_str(), class.state)).collect();
+    assert_eq!(classes, [("windows-2019", ClassState::Pending), ("windows-2022", ClassState::Pending)]);
+    harness.node_events_are_seen().await;
+    assert_eq!(writes(&log), ["windowspools/status"]);
+    assert_eq!(taints(&harness.node("bare").await), ["node.kubernetes.io/not-ready:NoSchedule"]);
+
+    harness.apply_pool(json!({"mode": "Enforce"})).await;
+    let enforced = |pool: &WindowsPool| condition(pool, "Ready") == Some("True") && nodes(pool) == (2, 0, 2);
+    let pool = harness.pool_until("default", "is enforced", enforced).await;
+    assert_eq!(pool.status.unwrap().problems, []);
+    let marked = harness.node("bare").await;
+    assert_eq!(taints(&marked), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"]);
+    assert_eq!(label(&marked, BUILD), Some("10.0.17763"));
+    harness.classes().get("windows-2019").await.unwrap();
+    assert_eq!(writes(&log), ["nodes", "runtimeclasses", "windowspools/status"]);
+
+    harness.apply_pool(json!({"mode": "DryRun"})).await;
+    harness.ready("default").await;
+    harness.node_events_are_seen().await;
+    assert_eq!(harness.node("bare").await.resource_version(), marked.resource_version(), "what was done stays");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn kubectl_shows_mode_nodes_classes_and_readiness() {
+    let harness = Harness::new().await;
+    for (name, version) in [("a", "10.0.17763.6659"), ("b", "10.0.20348.2655")] {
+        SimulatedNode::windows(version).name(name).join(&harness.client).await.unwrap();
+    }
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    let request = http::Request::get("/apis/winpool.dev/v1alpha1/windowspools")
+        .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table: Value = harness.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
+    operator.stop().await;
+
+    let columns = table["columnDefinitions"].as_array().unwrap();
+    let cells = table["rows"][0]["cells"].as_array().unwrap();
+    let shown = |name: &str| {
+        let column = columns.iter().position(|column| column["name"] == name);
+        &cells[column.unwrap_or_else(|| panic!("no column {name} in {columns:?}"))]
+    };
+    assert_eq!((shown("Name"), shown("Mode")), (&json!("default"), &json!("Enforce")));
+    assert_eq!((shown("Nodes"), shown("Converged")), (&json!(2), &json!(2)));
+    assert_eq!((shown("Classes"), shown("Ready")), (&json!("windows-2019,windows-2022"), &json!("True")));
+    assert_eq!(shown("Builds"), &json!("10.0.17763,10.0.20348"));
+    let wide: Vec<_> = columns.iter().filter(|column| column["priority"] == 1).map(|column| &column["name"]).collect();
+    assert_eq!(wide, ["Builds", "Taints"]);
+}
+
+fn nodes(pool: &WindowsPool) -> (i64, i64, i64) {
+    let nodes = pool.status.as_ref().map(|status| status.nodes).unwrap_or_default();
+    (nodes.selected, nodes.pending, nodes.converged)
+}
+
+/// The kinds that the operator wrote until now, but for Events.
+fn writes(log: &AuditLog) -> Vec<String> {
+    let requests = log.requests().into_iter().filter(|request| request.verb != "get" && request.resource != "events");
+    let mut kinds: Vec<_> = requests.map(|request| request.resource).collect();
+    kinds.sort();
+    kinds.dedup();
+    kinds
+}

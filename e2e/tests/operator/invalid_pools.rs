@@ -1,0 +1,206 @@
+//! Pools that break the rules of their own schema, because they were stored before the rules were in force.
+
+use k8s_openapi::{
+    api::events::v1::Event, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_core::api::{WindowsPool, crd};
+use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
+
+use crate::support::{APPLIED, AuditLog, Harness, POOL, condition, label, taints};
+
+#[tokio::test]
+async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_until_it_is_corrected() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win-bad", "10.0.17763.6659", "bad").await;
+    join(&harness, "win-good", "10.0.20348.2655", "good").await;
+    let bad = json!({"nodeSelector": {"group": "bad"}, "taints": [{"key": "os", "effect": "NoExecute"}]});
+    with_schema(&harness.client, &bad, true, without_rules).await;
+    create(&harness.client, "bad", &bad).await;
+    with_schema(&harness.client, &bad, false, |_| {}).await;
+    let operator = harness.operator().await;
+    harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}})).await;
+    harness.ready("good").await;
+
+    let status = status_until(&harness.client, "bad", |status| ready(status)["reason"] == "InvalidSpec").await;
+    assert_eq!(ready(&status)["status"], "False");
+    let message = ready(&status)["message"].as_str().unwrap();
+    assert!(message.contains("spec.taints[0].effect: must be NoSchedule or PreferNoSchedule"), "{message}");
+    assert_eq!(status["problems"][0]["object"], "WindowsPool/bad");
+    for (name, of_good) in [("win-bad", false), ("win-good", true)] {
+        let node = harness.node(name).await;
+        assert_eq!(taints(&node).contains(&"os=windows:NoSchedule".to_owned()), of_good, "{name}");
+    }
+    // The good pool's status is written after its nodes; by then the operator has long seen the bad one.
+    harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}, "discoverRuntimeClasses": false})).await;
+    harness.ready("good").await;
+    assert_eq!(writes(&log, "nodes"), ["win-good"]);
+    assert_eq!(writes(&log, "runtimeclasses"), ["windows-2022"]);
+    let statuses = writes(&log, "windowspools/status").into_iter().filter(|name| name == "bad").count();
+    assert_eq!(statuses, 1);
+
+    edit(&harness.client, "bad", json!({"taints": null, "classNameFormat": "bad-{version}"})).await;
+    harness.ready("bad").await;
+    let node = harness.node("win-bad").await;
+    assert_eq!(taints(&node), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"]);
+    assert_eq!(harness.classes().get("bad-2019").await.unwrap().labels()[POOL], "bad");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pool_that_cannot_even_be_read_gets_a_condition_and_blinds_nobody() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win-odd", "10.0.17763.6659", "odd").await;
+    join(&harness, "win-good", "10.0.20348.2655", "good").await;
+    let operator = harness.operator().await;
+    let odd = json!({"nodeSelector": {"group": "odd"}, "taints": [{"key": "odd", "effect": "NoSchedule"}]});
+    harness.apply_pool_named("odd", odd.clone()).await;
+    let before = harness.ready("odd").await.status.unwrap();
+    assert_eq!(before.taints, ["odd:NoSchedule"]);
+    let marked = harness.node("win-odd").await;
+
+    operator.stop().await;
+    let broken = json!({"mode": 7, "taints": "x"});
+    with_schema(&harness.client, &broken, true, without_any_shape).await;
+    let operator = harness.operator().await;
+    edit(&harness.client, "odd", broken.clone()).await;
+    let status = status_until(&harness.client, "odd", |status| ready(status)["reason"] == "InvalidSpec").await;
+    let message = ready(&status)["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("WindowsPool odd is not valid"), "{message}");
+    assert_eq!(status["taints"], json!(before.taints), "what it ever put on nodes is not forgotten");
+    assert_eq!(status["nodes"], json!(before.nodes), "and stays as it was reported");
+
+    // Under the true schema too, and beside it others work.
+    with_schema(&harness.client, &broken, false, |_| {}).await;
+    harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}})).await;
+    harness.ready("good").await;
+    join(&harness, "win-late", "10.0.20348.2655", "good").await;
+    harness.node_until("win-late", "is marked", |node| label(node, POOL) == Some("good")).await;
+    let now = harness.node("win-odd").await;
+    assert_eq!(now.resource_version(), marked.resource_version(), "its marks stay");
+    let statuses = writes(&log, "windowspools/status").into_iter().filter(|name| name == "odd").count();
+
+    // A change of a node that it selects, which it cannot know, is no reason to write its status again.
+    harness.edit_node("win-odd", json!({"metadata": {"labels": {"example.com/a": "x"}}})).await;
+    join(&harness, "win-later", "10.0.26100.4061", "good").await;
+    harness.pool_until("good", "has three nodes", |pool| pool.status.as_ref().unwrap().nodes.converged == 3).await;
+    assert_eq!(writes(&log, "windowspools/status").into_iter().filter(|name| name == "odd").count(), statuses);
+    let unchanged = status_until(&harness.client, "odd", |_| true).await;
+    assert_eq!(ready(&unchanged)["lastTransitionTime"], ready(&status)["lastTransitionTime"]);
+
+    edit(&harness.client, "odd", json!({"mode": null, "taints": null})).await;
+    let pool = harness.ready("odd").await;
+    let node = harness.node_until("win-odd", "has the new taint", |node| taints(node).len() == 2).await;
+    assert_eq!(taints(&node), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"], "the old one went");
+    assert!(node.annotations()[APPLIED].contains("os=windows"));
+    assert_eq!(condition(&pool, "Ready"), Some("True"));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn where_the_api_server_refuses_a_status_too_an_event_says_what_is_wrong_once() {
+    let (harness, log) = Harness::audited().await;
+    let broken = json!({"taints": "x"});
+    with_schema(&harness.client, &broken, true, without_any_shape).await;
+    create(&harness.client, "odd", &broken).await;
+    with_schema(&harness.client, &broken, false, |_| {}).await;
+    let operator = harness.operator().await;
+    let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
+    let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some("odd"));
+    let found = async || Ok(events.list(&ListParams::default()).await?.items.into_iter().find(about));
+    let event = wait_for("there is an Event about the pool", LIMIT, found).await.unwrap();
+    assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("InvalidSpec")));
+    let note = event.note.unwrap();
+    assert!(note.contains("WindowsPool odd is not valid") && note.contains("expected a sequence"), "{note}");
+
+    // Neither other pools nor nodes are a reason to try again.
+    harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}})).await;
+    for number in 1..=3 {
+        join(&harness, &format!("win-{number}"), "10.0.20348.2655", "good").await;
+        let has = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == number);
+        harness.pool_until("good", "has its nodes", has).await;
+    }
+    let statuses = writes(&log, "windowspools/status").into_iter().filter(|name| name == "odd").count();
+    assert_eq!(statuses, 1);
+
+    edit(&harness.client, "odd", json!({"taints": null, "nodeSelector": {"group": "odd"}})).await;
+    harness.ready("odd").await;
+    operator.stop().await;
+}
+
+async fn join(harness: &Harness, name: &str, kernel: &str, group: &str) {
+    SimulatedNode::windows(kernel).name(name).label("group", group).join(&harness.client).await.unwrap();
+}
+
+/// The objects of this kind that the operator wrote, in order. A write that came too late changed nothing.
+fn writes(log: &AuditLog, resource: &str) -> Vec<String> {
+    let writes = log.requests().into_iter();
+    let writes = writes.filter(|request| request.resource == resource && request.verb != "get" && request.code != 409);
+    writes.map(|request| request.name).collect()
+}
+
+/// Pools as JSON: the ones here cannot be decoded.
+fn untyped(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ApiResource::erase::<WindowsPool>(&()))
+}
+
+fn object(name: &str, spec: &Value) -> DynamicObject {
+    let mut pool = DynamicObject::new(name, &ApiResource::erase::<WindowsPool>(&()));
+    pool.data = json!({"spec": spec});
+    pool
+}
+
+async fn create(client: &Client, name: &str, spec: &Value) {
+    untyped(client).create(&PostParams::default(), &object(name, spec)).await.unwrap();
+}
+
+/// Merges this into the pool's spec.
+async fn edit(client: &Client, name: &str, spec: Value) {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    untyped(client).patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn status_until(client: &Client, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let pools = untyped(client);
+    let found = async || Ok(Some(pools.get(name).await?.data["status"].take()).filter(&holds));
+    wait_for(&format!("the status of pool {name}"), LIMIT, found).await.unwrap()
+}
+
+fn ready(status: &Value) -> &Value {
+    let conditions = status["conditions"].as_array();
+    conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready").unwrap_or(&Value::Null)
+}
+
+/// Changes the schema of WindowsPools, starting from the true one, and waits until the API server goes by it, which
+/// shows in whether this spec is accepted.
+async fn with_schema(client: &Client, spec: &Value, accepted: bool, change: impl Fn(&mut Value)) {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut definition = json!(crd());
+    change(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
+    // The API server writes its own status into it at the same time.
+    let patch = Patch::Merge(json!({"spec": {"versions": definition["spec"]["versions"]}}));
+    crds.patch(&crd().name_any(), &PatchParams::default(), &patch).await.unwrap();
+    let (pools, probe) = (untyped(client), object("probe", spec));
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let in_force = async || Ok((pools.create(&dry_run, &probe).await.is_ok() == accepted).then_some(()));
+    wait_for("the schema is in force", LIMIT, in_force).await.unwrap();
+}
+
+fn without_rules(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.remove("x-kubernetes-validations");
+            members.values_mut().for_each(without_rules);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_rules),
+        _ => {}
+    }
+}
+
+fn without_any_shape(schema: &mut Value) {
+    schema["properties"]["spec"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+}

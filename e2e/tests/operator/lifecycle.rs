@@ -1,0 +1,255 @@
+//! Things come and go: classes, nodes, pools, and the definition of pools itself.
+
+use k8s_openapi::{
+    api::node::v1::RuntimeClass, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use winpool_core::api::{WindowsPool, crd};
+use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
+
+use crate::support::{APPLIED, AuditLog, BUILD, Harness, POOL, Request, install_crd, label, taints};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
+const OS_WINDOWS: &str = "os=windows:NoSchedule";
+
+#[tokio::test]
+async fn a_class_that_somebody_deletes_or_edits_is_made_right_by_one_request() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    let operator = harness.operator().await;
+    let edits = [
+        json!({"scheduling": {"nodeSelector": {BUILD: "10.0.1"}}}),
+        json!({"scheduling": {"nodeSelector": {"kubernetes.io/arch": null}}}),
+        json!({"scheduling": {"nodeSelector": {"example.com/a": "x"}}}),
+        json!({"scheduling": {"tolerations": []}}),
+        json!({"scheduling": {"tolerations": [{"key": "os", "operator": "Exists"}]}}),
+        json!({"scheduling": null}),
+        json!({"overhead": {"podFixed": {"memory": "1Mi"}}}),
+        json!({"overhead": null}),
+        json!({"metadata": {"labels": {POOL: "a-pool-that-is-not-there"}}}),
+        json!({"metadata": {"labels": {POOL: null}}}),
+    ];
+    let overhead = json!({"podFixed": {"memory": "1024Mi", "cpu": "0.1"}});
+    let declared = |number| json!({"name": format!("declared-{number}"), "version": "2022", "overhead": overhead});
+    harness.apply_pool(json!({"runtimeClasses": (0..edits.len()).map(declared).collect::<Vec<_>>()})).await;
+    harness.ready("default").await;
+    let classes = harness.classes();
+    let right = classes.get("declared-0").await.unwrap();
+    assert_eq!(json!(right.overhead), json!({"podFixed": {"memory": "1Gi", "cpu": "100m"}}), "as the server writes it");
+    harness.node_events_are_seen().await;
+    let all = edits.len() + 1;
+    assert_eq!(class_writes(&log), vec![("create".to_owned(), 201); all], "the same amount is no difference");
+
+    for name in ["declared-0", "windows-2022"] {
+        let before = classes.get(name).await.unwrap();
+        classes.delete(name, &DeleteParams::default()).await.unwrap();
+        let again = harness.class_until(name, "is there again", |class| class.uid() != before.uid()).await;
+        assert_eq!(content(&again), content(&before));
+    }
+    assert_eq!(class_writes(&log), vec![("create".to_owned(), 201); all + 2]);
+
+    for (number, edit) in edits.iter().enumerate() {
+        repaired(&harness, &format!("declared-{number}"), edit).await;
+    }
+    repaired(&harness, "windows-2022", &json!({"overhead": {"podFixed": {"memory": "1Gi"}}})).await;
+    let foreign = json!({"metadata": {"labels": {"example.com/a": "x"}, "annotations": {"example.com/a": "x"}}});
+    classes.patch("declared-0", &PatchParams::default(), &Patch::Merge(foreign)).await.unwrap();
+    harness.node_events_are_seen().await;
+    assert_eq!(
+        class_writes(&log).split_off(all + 2),
+        vec![("patch".to_owned(), 200); all],
+        "labels of others are theirs"
+    );
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_that_leave_while_they_are_written_leave_no_error_behind() {
+    let (harness, log) = Harness::audited().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    for number in 0..20 {
+        let name = format!("short-{number}");
+        SimulatedNode::windows("10.0.20348.2655")
+            .name(&name)
+            .join(&harness.client)
+            .await
+            .unwrap()
+            .leave()
+            .await
+            .unwrap();
+    }
+    let stays = SimulatedNode::windows("10.0.20348.2655").name("stays").join(&harness.client).await.unwrap();
+    let selected = |count| move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|s| s.nodes.converged == count);
+    let pool = harness.pool_until("default", "counts the node that stays", selected(1)).await;
+    assert_eq!(pool.status.unwrap().nodes.selected, 1);
+    stays.leave().await.unwrap();
+    let nothing = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|s| s.nodes.selected == 0);
+    let pool = harness.pool_until("default", "counts no node", nothing).await;
+    assert_eq!(pool.status.unwrap().problems, []);
+    harness.classes().get("windows-2022").await.expect("the class stays when its last node goes");
+    harness.node_events_are_seen().await;
+    for number in 0..20 {
+        let patches = patches(&log, &format!("short-{number}"));
+        // At most one late request, which finds nothing or, if a name were taken again, another node.
+        assert!(patches.len() <= 1 && patches.iter().all(|patch| matches!(patch.code, 200 | 404)), "{patches:?}");
+    }
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn without_the_definition_of_pools_marks_stay_and_with_it_everything_goes_on() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    let marked = harness.node("win").await;
+
+    let (crds, name) = (Api::<CustomResourceDefinition>::all(harness.client.clone()), crd().name_any());
+    crds.delete(&name, &DeleteParams::default()).await.unwrap();
+    let gone = async || Ok(crds.get_opt(&name).await?.is_none().then_some(()));
+    wait_for("the definition is gone", LIMIT, gone).await.unwrap();
+    harness.edit_node("win", json!({"metadata": {"labels": {"example.com/a": "x"}}})).await;
+    install_crd(&harness.client).await;
+    // A pool that concerns no node: when it is reported, the operator has seen that the other one is no more.
+    harness.apply_pool_named("elsewhere", json!({"nodeSelector": {"example.com/group": "elsewhere"}})).await;
+    harness.ready("elsewhere").await;
+    join(&harness, "late").await;
+    let node = harness.node("win").await;
+    assert_eq!((taints(&node), node.annotations()), (taints(&marked), marked.annotations()));
+    assert_eq!(patches(&log, "win").len(), 1);
+
+    harness.apply_pool(json!({})).await;
+    let both = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == 2);
+    harness.pool_until("default", "has both nodes", both).await;
+    assert_eq!(taints(&harness.node("late").await), [NOT_READY, OS_WINDOWS]);
+    assert_eq!((patches(&log, "win").len(), patches(&log, "late").len()), (1, 1));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_deleted_pool_did_stays_and_a_pool_of_another_name_takes_it_over() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    let operator = harness.operator().await;
+    harness.apply_pool_named("first", json!({})).await;
+    harness.ready("first").await;
+    let (node, class) = (harness.node("win").await, harness.classes().get("windows-2022").await.unwrap());
+    assert_eq!(label(&node, POOL), Some("first"));
+
+    harness.pools().delete("first", &DeleteParams::default()).await.unwrap();
+    // A pool that concerns no node: when it is reported, the operator has seen that the other one is no more.
+    harness.apply_pool_named("elsewhere", json!({"nodeSelector": {"example.com/group": "elsewhere"}})).await;
+    harness.ready("elsewhere").await;
+    harness.edit_node("win", json!({"metadata": {"labels": {"example.com/a": "x"}}})).await;
+    let left = harness.node("win").await;
+    assert_eq!((taints(&left), left.annotations()), (taints(&node), node.annotations()));
+    assert_eq!(harness.classes().get("windows-2022").await.unwrap(), class);
+    assert_eq!(patches(&log, "win").len(), 1);
+
+    harness.apply_pool_named("second", json!({})).await;
+    harness.ready("second").await;
+    let node = harness.node_until("win", "is taken over", |node| label(node, POOL) == Some("second")).await;
+    assert_eq!(taints(&node), [NOT_READY, OS_WINDOWS]);
+    assert_eq!(node.annotations()[APPLIED], r#"{"pool":"second","taints":["os=windows:NoSchedule"]}"#);
+    let taken = harness.class_until("windows-2022", "is taken over", |class| class.labels()[POOL] == "second").await;
+    assert_eq!((taken.uid(), &taken.scheduling), (class.uid(), &class.scheduling));
+    assert_eq!(patches(&log, "win").len(), 2);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pool_that_is_deleted_and_made_again_at_once_is_reported_like_a_new_one() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let before = harness.ready("default").await;
+    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
+    harness.apply_pool(json!({})).await;
+    let after = harness.ready("default").await;
+    assert_ne!(after.uid(), before.uid());
+    assert_eq!(after.status.unwrap().taints, [OS_WINDOWS]);
+    assert_eq!(patches(&log, "win").len(), 1);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn of_two_pools_that_select_a_node_the_older_owns_it_and_the_younger_writes_nothing() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    let operator = harness.operator().await;
+    harness.apply_pool_named("older", json!({})).await;
+    let older = harness.ready("older").await.metadata.creation_timestamp.unwrap();
+    // The age of an object is known in whole seconds.
+    let next_second = async || Ok((Timestamp::now().as_second() > older.0.as_second()).then_some(()));
+    wait_for("the next second", LIMIT, next_second).await.unwrap();
+    // By name alone this one would come first.
+    harness.apply_pool_named("a-younger", json!({"taints": [{"key": "younger", "effect": "NoSchedule"}]})).await;
+    let younger = harness.ready("a-younger").await;
+    assert_eq!(younger.status.unwrap().nodes.selected, 0);
+
+    join(&harness, "late").await;
+    let two = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == 2);
+    harness.pool_until("older", "has both nodes", two).await;
+    harness.edit_node("win", json!({"spec": {"taints": null}})).await;
+    for name in ["win", "late"] {
+        let node = harness.node_until(name, "is tainted", |node| taints(node).contains(&OS_WINDOWS.to_owned())).await;
+        assert!(!taints(&node).contains(&"younger:NoSchedule".to_owned()), "{:?}", taints(&node));
+        assert_eq!(label(&node, POOL), Some("older"));
+    }
+    assert_eq!(harness.classes().get("windows-2022").await.unwrap().labels()[POOL], "older");
+    let restarted = {
+        operator.stop().await;
+        harness.operator().await
+    };
+    join(&harness, "last").await;
+    harness.node_until("last", "is marked", |node| label(node, POOL) == Some("older")).await;
+    let counts = ["win", "late", "last"].map(|name| patches(&log, name).len());
+    assert_eq!(counts, [2, 1, 1], "one for each time that the taint was missing");
+    assert_eq!(class_writes(&log).len(), 1);
+
+    // When the older one goes, the younger has what is evidence enough to put its own in place.
+    harness.pools().delete("older", &DeleteParams::default()).await.unwrap();
+    harness.node_until("win", "is the younger one's", |node| label(node, POOL) == Some("a-younger")).await;
+    restarted.stop().await;
+}
+
+async fn join(harness: &Harness, name: &str) {
+    SimulatedNode::windows("10.0.20348.2655").name(name).join(&harness.client).await.unwrap();
+}
+
+/// What winpool says about a class, without uid and versions.
+fn content(class: &RuntimeClass) -> Value {
+    json!([class.labels(), class.handler, class.overhead, class.scheduling])
+}
+
+/// Edits the class and waits until it is as it was.
+async fn repaired(harness: &Harness, name: &str, edit: &Value) {
+    let right = content(&harness.classes().get(name).await.unwrap());
+    let edited = harness.classes().patch(name, &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    assert_ne!(content(&edited), right, "{edit}");
+    harness.class_until(name, &format!("is repaired after {edit}"), |class| content(class) == right).await;
+}
+
+/// The operator's writes of RuntimeClasses that changed something: verb and answer. One that was computed before the
+/// operator saw its own last write is a conflict, and changes nothing.
+fn class_writes(log: &AuditLog) -> Vec<(String, u64)> {
+    let writes = log.requests().into_iter().filter(|r| r.resource == "runtimeclasses" && r.verb != "get");
+    let (late, writes): (Vec<_>, Vec<_>) = writes.partition(|request| request.code == 409);
+    assert!(late.len() <= writes.len(), "{late:?}");
+    writes.into_iter().map(|request| (request.verb, request.code)).collect()
+}
+
+/// The operator's patches of this node.
+fn patches(log: &AuditLog, node: &str) -> Vec<Request> {
+    let requests = log.requests().into_iter();
+    requests.filter(|r| r.verb == "patch" && r.resource == "nodes" && r.name == node).collect()
+}

@@ -1,0 +1,264 @@
+//! Writes that do not fit what is on the API server now: each is told apart by what it means for the next step.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Taint},
+        node::v1::RuntimeClass,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool::{
+    apply::{Applier, WriteError},
+    metrics::Metrics,
+    node::CachedNode,
+};
+use winpool_core::{
+    api::WindowsPool,
+    plan::{Entry, FieldChange, NodePlan, Policy, Pool, TaintChange, assess, node_patch, runtime_class_patch},
+};
+use winpool_e2e::{Kubelet, SimulatedNode};
+
+use crate::support::{APPLIED, BUILD, Harness, POOL, label, taints};
+
+#[tokio::test]
+async fn a_patch_of_a_node_that_changed_since_it_was_read_is_stale_and_changes_nothing() {
+    let harness = Harness::new().await;
+    let applier = applier(&harness.client);
+    let policy = policy(json!({"nodeSelector": {"example.com/group": "a"}}));
+    let changes = [
+        ("a taint of others", json!({"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}})),
+        ("the build label", json!({"metadata": {"labels": {BUILD: "10.0.1"}}})),
+        ("the pool label", json!({"metadata": {"labels": {POOL: "other"}}})),
+        ("a label that the pool selects by", json!({"metadata": {"labels": {"example.com/group": "b"}}})),
+        ("the operating system", json!({"metadata": {"labels": {"kubernetes.io/os": "linux"}}})),
+        ("what was applied", json!({"metadata": {"annotations": {APPLIED: "{}"}}})),
+        ("hands off", json!({"metadata": {"annotations": {"winpool.dev/ignore": "true"}}})),
+        ("all annotations", json!({"metadata": {"annotations": null}})),
+    ];
+    for (number, (what, change)) in changes.into_iter().enumerate() {
+        let name = format!("win-{number}");
+        join(&harness, &name).await;
+        let read = applier.read_node(&name).await.unwrap();
+        let edited = harness.edit_node(&name, change).await;
+        let result = send(&applier, &read, &policy).await;
+        assert!(matches!(result, Err(WriteError::Stale)), "{what}: {result:?}");
+        assert_eq!(harness.node(&name).await.resource_version(), edited.resource_version(), "{what}");
+    }
+
+    let kubelet = join(&harness, "upgraded").await;
+    let read = applier.read_node("upgraded").await.unwrap();
+    kubelet.upgrade_in_place_without_label("10.0.26100.4061").await.unwrap();
+    let result = send(&applier, &read, &policy).await;
+    assert!(matches!(result, Err(WriteError::Stale)), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_heartbeat_since_the_node_was_read_does_not_make_a_patch_stale() {
+    let harness = Harness::new().await;
+    let applier = applier(&harness.client);
+    let policy = policy(json!({}));
+    let kubelet = join(&harness, "win").await;
+    let read = applier.read_node("win").await.unwrap();
+    kubelet.heartbeat().await.unwrap();
+    harness.edit_node("win", json!({"metadata": {"labels": {"example.com/other": "x"}}})).await;
+    let written = send(&applier, &read, &policy).await.unwrap();
+    assert_eq!(written.seen.labels.get("example.com/other"), Some("x"));
+    assert!(assess(&written.seen, &policy).plan.is_empty());
+}
+
+#[tokio::test]
+async fn a_node_that_left_is_gone_and_another_of_its_name_is_not_written_for_it() {
+    let harness = Harness::new().await;
+    let applier = applier(&harness.client);
+    let policy = policy(json!({}));
+    let kubelet = join(&harness, "win").await;
+    let read = applier.read_node("win").await.unwrap();
+    kubelet.leave().await.unwrap();
+    let result = send(&applier, &read, &policy).await;
+    assert!(matches!(result, Err(WriteError::Gone)), "{result:?}");
+    assert!(matches!(applier.read_node("win").await, Err(WriteError::Gone)));
+
+    join(&harness, "win").await;
+    let result = send(&applier, &read, &policy).await;
+    assert!(matches!(result, Err(WriteError::Stale)), "{result:?}");
+    assert_eq!(label(&harness.node("win").await, POOL), None);
+}
+
+#[tokio::test]
+async fn an_invalid_value_is_denied_in_the_servers_words() {
+    let harness = Harness::new().await;
+    let applier = applier(&harness.client);
+    join(&harness, "win").await;
+    let read = applier.read_node("win").await.unwrap();
+    let taints = TaintChange {
+        to: vec![json!({"key": "os", "value": "windows", "effect": "Sometimes"})],
+        added: Vec::new(),
+        removed: Vec::new(),
+    };
+    let plan = NodePlan { taints: Some(taints), ..NodePlan::default() };
+    let patch = node_patch(read.uid(), &read.seen, &plan, &policy(json!({})));
+    let result = applier.patch_node("win", patch).await;
+    let Err(WriteError::Denied(message)) = result else { panic!("{result:?}") };
+    assert!(message.contains("taints[0].effect"), "{message}");
+    assert!(message.contains("Sometimes"), "{message}");
+}
+
+#[tokio::test]
+async fn a_class_that_changed_since_it_was_read_is_a_conflict_and_stays_as_it_is() {
+    let harness = Harness::new().await;
+    let applier = applier(&harness.client);
+    let class = applier.create_class(&class("windows-2022")).await.unwrap();
+    let again = applier.create_class(&self::class("windows-2022")).await;
+    assert!(matches!(again, Err(WriteError::Conflict)), "{again:?}");
+
+    let changed = relabel(&applier, &class, "first").await.unwrap();
+    let result = relabel(&applier, &class, "second").await;
+    assert!(matches!(result, Err(WriteError::Conflict)), "{result:?}");
+    let now = applier.read_class("windows-2022").await.unwrap().unwrap();
+    assert_eq!(now, changed);
+
+    harness.classes().delete("windows-2022", &DeleteParams::default()).await.unwrap();
+    assert_eq!(applier.read_class("windows-2022").await.unwrap(), None);
+    let result = relabel(&applier, &changed, "third").await;
+    assert!(matches!(result, Err(WriteError::Gone)), "{result:?}");
+    applier.create_class(&self::class("windows-2022")).await.unwrap();
+    let result = relabel(&applier, &changed, "fourth").await;
+    assert!(matches!(result, Err(WriteError::Stale)), "another class of that name: {result:?}");
+}
+
+#[tokio::test]
+async fn a_node_without_any_annotation_is_written() {
+    let harness = Harness::new().await;
+    let (applier, policy) = (applier(&harness.client), policy(json!({})));
+    let bare = SimulatedNode::windows("10.0.20348.2655").name("win").without_kwok();
+    bare.join(&harness.client).await.unwrap();
+    let read = applier.read_node("win").await.unwrap();
+    assert!(!read.seen.has_annotations);
+    let written = send(&applier, &read, &policy).await.unwrap();
+    assert!(assess(&written.seen, &policy).plan.is_empty());
+    harness.edit_node("win", json!({"spec": {"taints": null}, "metadata": {"annotations": null}})).await;
+    let read = applier.read_node("win").await.unwrap();
+    harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/other": "x"}}})).await;
+    let result = send(&applier, &read, &policy).await;
+    assert!(matches!(result, Err(WriteError::Stale)), "the annotations of others would be lost: {result:?}");
+}
+
+#[tokio::test]
+async fn no_taint_of_others_is_lost_while_many_clients_write_at_the_same_moment() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|number| tokio::spawn(toggle(harness.nodes(), format!("example.com/writer-{number}"))))
+        .collect();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let is_guarded = |node: &Node| taints(node).contains(&OS_WINDOWS.to_owned());
+    harness.node_until("win", "is tainted", is_guarded).await;
+    let removals = replace_taints(&harness.nodes(), |taints| taints.retain(|taint| taint.key != "os")).await;
+    assert_eq!(removals, 1);
+    harness.node_until("win", "is tainted again", is_guarded).await;
+    let mut expected = Vec::new();
+    for writer in writers {
+        expected.push(writer.await.unwrap());
+    }
+    harness.ready("default").await;
+    let node = harness.node("win").await;
+    operator.stop().await;
+
+    let left: Vec<_> = node.spec.unwrap().taints.unwrap();
+    for taint in &expected {
+        assert!(left.contains(taint), "{taint:?} in {left:?}");
+    }
+    assert_eq!(left.len(), WRITERS + 2, "theirs, not-ready and winpool's: {left:?}");
+    let patches = log.requests().into_iter().filter(|request| request.verb == "patch" && request.resource == "nodes");
+    let (accepted, refused): (Vec<_>, Vec<_>) = patches.partition(|request| request.code == 200);
+    assert_eq!(accepted.len(), 2, "one for each time that the taint was missing: {accepted:?}");
+    assert!(refused.iter().all(|request| request.code == 422), "{refused:?}");
+    assert!(refused.len() <= WRITERS * ROUNDS, "each refusal has another's write as its cause: {}", refused.len());
+}
+
+const OS_WINDOWS: &str = "os=windows:NoSchedule";
+const WRITERS: usize = 6;
+/// Odd, so that each taint stands at the end.
+const ROUNDS: usize = 9;
+
+/// Puts a taint on the node and takes it off again, in turn, and sees that nobody else does. Returns the last one.
+async fn toggle(nodes: Api<Node>, key: String) -> Taint {
+    let mut mine: Option<Taint> = None;
+    for round in 0..ROUNDS {
+        let next = mine.is_none().then(|| Taint {
+            key: key.clone(),
+            value: Some(format!("round-{round}")),
+            effect: "PreferNoSchedule".to_owned(),
+            time_added: Some(Time(Timestamp::from_second(1_800_000_000).unwrap())),
+        });
+        replace_taints(&nodes, |taints| {
+            let standing = taints.iter().find(|taint| taint.key == key);
+            assert_eq!(standing, mine.as_ref());
+            taints.retain(|taint| taint.key != key);
+            taints.extend(next.clone());
+        })
+        .await;
+        mine = next;
+    }
+    mine.unwrap()
+}
+
+/// Reads the node and writes it back with changed taints, until nobody else writes in between.
+async fn replace_taints(nodes: &Api<Node>, mut change: impl FnMut(&mut Vec<Taint>)) -> usize {
+    loop {
+        let mut node = nodes.get("win").await.unwrap();
+        let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
+        let before = taints.len();
+        change(taints);
+        let removed = before.saturating_sub(taints.len());
+        match nodes.replace("win", &PostParams::default(), &node).await {
+            Ok(_) => return removed,
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn applier(client: &Client) -> Applier {
+    Applier::new(client.clone(), Arc::new(Metrics::new(Arc::default())))
+}
+
+/// A policy of one pool with this spec.
+fn policy(spec: Value) -> Policy {
+    let pool = WindowsPool::new("default", serde_json::from_value(spec).unwrap());
+    let pool = Arc::new(Pool::read(&pool).unwrap());
+    Policy::new([Entry { pool, ready: true }], BTreeSet::new())
+}
+
+/// Sends what the operator would send to the node as it was read.
+async fn send(applier: &Applier, node: &CachedNode, policy: &Policy) -> Result<CachedNode, WriteError> {
+    let plan = assess(&node.seen, policy).plan;
+    assert!(!plan.is_empty());
+    applier.patch_node(node.name(), node_patch(node.uid(), &node.seen, &plan, policy)).await
+}
+
+/// A node that lacks everything.
+async fn join(harness: &Harness, name: &str) -> Kubelet {
+    let node =
+        SimulatedNode::windows("10.0.20348.2655").name(name).label("example.com/group", "a").without_label(BUILD);
+    node.join(&harness.client).await.unwrap()
+}
+
+fn class(name: &str) -> RuntimeClass {
+    serde_json::from_value(json!({"metadata": {"name": name, "labels": {POOL: "default"}}, "handler": "a"})).unwrap()
+}
+
+async fn relabel(applier: &Applier, class: &RuntimeClass, pool: &str) -> Result<RuntimeClass, WriteError> {
+    let change = FieldChange { path: vec!["metadata", "labels", POOL], from: Value::Null, to: json!(pool) };
+    let (uid, version) = (class.uid().unwrap(), class.resource_version().unwrap());
+    applier.patch_class(&class.name_any(), runtime_class_patch(&uid, &version, &[change])).await
+}

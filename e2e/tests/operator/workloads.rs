@@ -1,0 +1,247 @@
+//! Workloads on a whole cluster: the real scheduler decides where the examples run.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Node, Pod},
+    discovery::v1::EndpointSlice,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DynamicObject, ListParams},
+};
+use serde_json::{Value, json};
+use winpool_e2e::{
+    Cluster, SimulatedNode, lend_cluster,
+    manifests::{EXAMPLES, apply, example, rolled_out},
+    scene,
+};
+
+use crate::support::{BUILD, Operator, label, taints};
+
+/// Every Deployment in `examples/` with the kernel of the nodes that it has to run on. Two examples bring their own
+/// selector and toleration, the other Windows ones name a class and nothing else.
+const EXPECTED: [(&str, &str); 6] = [
+    ("iis-2019", "10.0.17763."),
+    ("iis-2019-node-selector", "10.0.17763."),
+    ("iis-2022", "10.0.20348."),
+    ("iis-2025", "10.0.26100."),
+    ("linux-web", "6."),
+    ("win-webserver", "10.0.17763."),
+];
+
+/// How many pods a Linux node of these tests takes.
+const LINUX_ROOM: usize = 4;
+
+#[tokio::test]
+async fn the_examples_run_where_they_must() {
+    let (cluster, operator) = cluster_with_empty_pool().await;
+    let client = cluster.client();
+    let objects = examples();
+    let deployments: Vec<&DynamicObject> = objects.iter().filter(|object| kind(object) == "Deployment").collect();
+    let names: Vec<String> = deployments.iter().map(|deployment| deployment.name_any()).collect();
+    assert_eq!(names, EXPECTED.map(|(name, _)| name), "every example has an expectation");
+    for deployment in deployments.iter().filter(|deployment| spec(deployment)["runtimeClassName"].is_string()) {
+        let spec = spec(deployment);
+        assert!(spec["tolerations"].is_null() && spec["nodeSelector"].is_null(), "the class alone does it");
+    }
+
+    apply(&client, &objects).await.unwrap();
+    for (name, kernel) in EXPECTED {
+        let pods = rolled_out(&cluster, name).await.unwrap();
+        assert!(!pods.is_empty(), "{name}");
+        for pod in &pods {
+            assert!(kernel_under(&client, pod).await.starts_with(kernel), "{name} on {:?}", node_of(pod));
+        }
+    }
+    the_service_has_its_pods_as_endpoints(&cluster, "win-webserver").await;
+    operator.stop().await;
+}
+
+async fn the_service_has_its_pods_as_endpoints(cluster: &Cluster, name: &str) {
+    let pods = rolled_out(cluster, name).await.unwrap();
+    let addresses = pods.iter().map(|pod| pod.status.as_ref().unwrap().pod_ip.clone().unwrap());
+    let mut wanted: Vec<(String, Option<&str>)> = addresses.zip(pods.iter().map(node_of)).collect();
+    wanted.sort();
+    let slices: Api<EndpointSlice> = Api::default_namespaced(cluster.client());
+    let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={name}"));
+    cluster
+        .wait_for(&format!("Service {name} has the endpoints {wanted:?}"), async || {
+            let slices = slices.list(&of_service).await?.items;
+            let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+            let ready =
+                endpoints.filter(|endpoint| endpoint.conditions.as_ref().is_some_and(|c| c.ready == Some(true)));
+            let mut found: Vec<(String, Option<&str>)> =
+                ready.map(|endpoint| (endpoint.addresses[0].clone(), endpoint.node_name.as_deref())).collect();
+            found.sort();
+            Ok((found == wanted).then_some(()))
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn what_does_not_say_windows_in_full_stays_off_windows() {
+    let (cluster, operator) = cluster_with_empty_pool().await;
+    let client = cluster.client();
+
+    // More Linux pods than the Linux nodes can take.
+    let mut linux = the_example("linux-web.yaml");
+    linux.data["spec"]["replicas"] = json!(2 * LINUX_ROOM + 3);
+    apply(&client, &[linux]).await.unwrap();
+    // The Windows examples with the right selector, and with neither class nor toleration.
+    let mut bare = Vec::new();
+    for (name, kernel) in EXPECTED.into_iter().filter(|(name, _)| *name != "linux-web") {
+        let mut deployment = examples().into_iter().find(|o| kind(o) == "Deployment" && o.name_any() == name).unwrap();
+        let build = kernel.trim_end_matches('.');
+        let pod = &mut deployment.data["spec"]["template"]["spec"];
+        pod["nodeSelector"] = json!({"kubernetes.io/os": "windows", BUILD: build});
+        pod.as_object_mut().unwrap().retain(|field, _| field != "tolerations" && field != "runtimeClassName");
+        bare.push(deployment);
+    }
+    apply(&client, &bare).await.unwrap();
+    // The trap of DaemonSets, and the way out of it.
+    let by_class = daemon_set("by-class", &the_example("iis-2019.yaml"));
+    let by_selector = daemon_set("by-selector", &the_example("iis-2019-node-selector.yaml"));
+    apply(&client, &[by_class, by_selector]).await.unwrap();
+
+    for deployment in &bare {
+        let name = deployment.name_any();
+        let replicas = deployment.data["spec"]["replicas"].as_u64().unwrap();
+        let pods = scheduled_or_refused(&cluster, &name, usize::try_from(replicas).unwrap()).await;
+        for pod in &pods {
+            assert_eq!(node_of(pod), None, "{name}");
+            let refusal = refusal(pod).unwrap();
+            // All Windows nodes are refused for their only taint, those of the right build among them.
+            assert!(refusal.contains("4 node(s) had untolerated taint(s)"), "{name}: {refusal}");
+        }
+    }
+    let pods = scheduled_or_refused(&cluster, "linux-web", 2 * LINUX_ROOM + 3).await;
+    let mut by_node: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for pod in &pods {
+        *by_node.entry(node_of(pod)).or_default() += 1;
+    }
+    assert_eq!(by_node, BTreeMap::from([(None, 3), (Some("linux-a"), LINUX_ROOM), (Some("linux-b"), LINUX_ROOM)]));
+    for pod in pods.iter().filter(|pod| node_of(pod).is_none()) {
+        let refusal = refusal(pod).unwrap();
+        let (full, tainted) = ("2 Too many pods", "4 node(s) had untolerated taint(s)");
+        assert!(refusal.contains(full) && refusal.contains(tainted), "{refusal}");
+    }
+    let by_class = scheduled_or_refused(&cluster, "by-class", 2).await;
+    assert_eq!(desired(&cluster, "by-class").await, 2, "its controller sees no class, so it wants the Linux nodes");
+    assert_eq!(by_class.iter().map(node_of).collect::<Vec<_>>(), [None, None], "where the class forbids it to run");
+    let by_selector = scheduled_or_refused(&cluster, "by-selector", 2).await;
+    assert_eq!(desired(&cluster, "by-selector").await, 2);
+    let mut on: Vec<_> = by_selector.iter().map(node_of).collect();
+    on.sort_unstable();
+    assert_eq!(on, [Some("win-2019-a"), Some("win-2019-b")]);
+    operator.stop().await;
+}
+
+/// Two small Linux nodes, four Windows ones, and winpool with an empty pool that is Ready.
+async fn cluster_with_empty_pool() -> (Cluster, Operator) {
+    let cluster = lend_cluster().await.unwrap();
+    let linux = SimulatedNode::linux().resource("pods", &LINUX_ROOM.to_string());
+    let nodes = [
+        linux.clone().name("linux-a"),
+        linux.name("linux-b"),
+        SimulatedNode::windows("10.0.17763.6659").name("win-2019-a"),
+        SimulatedNode::windows("10.0.17763.1817").name("win-2019-b").without_label(BUILD),
+        SimulatedNode::windows("10.0.20348.2655").name("win-2022-a"),
+        SimulatedNode::windows("10.0.26100.4061").name("win-2025-a"),
+    ];
+    let mut names = Vec::new();
+    for node in nodes {
+        names.push(node.join(&cluster.client()).await.unwrap().name().to_owned());
+    }
+    for name in &names {
+        cluster.node_ready(name).await.unwrap();
+    }
+    scene::install_crd(&cluster).await.unwrap();
+    let operator = Operator::start_as(cluster.api_server().config().unwrap(), &["system:masters"]);
+    scene::pool_gets_ready(&cluster).await.unwrap();
+    for node in Api::<Node>::all(cluster.client()).list(&ListParams::default()).await.unwrap() {
+        let expected: &[&str] = if label(&node, BUILD).is_some() { &["os=windows:NoSchedule"] } else { &[] };
+        assert_eq!(taints(&node), expected, "{}", node.name_any());
+    }
+    (cluster, operator)
+}
+
+/// All objects in `examples/`, in the order of their names.
+fn examples() -> Vec<DynamicObject> {
+    let files = std::fs::read_dir(EXAMPLES).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut objects: Vec<DynamicObject> = files.flat_map(|file| example(&file).unwrap()).collect();
+    objects.sort_by_key(ResourceExt::name_any);
+    objects
+}
+
+/// The only object of a file.
+fn the_example(file: &str) -> DynamicObject {
+    let mut objects = example(file).unwrap();
+    assert_eq!(objects.len(), 1, "{file}");
+    objects.remove(0)
+}
+
+fn kind(object: &DynamicObject) -> &str {
+    object.types.as_ref().map_or("", |types| types.kind.as_str())
+}
+
+/// The pod in the template of a workload.
+fn spec(workload: &DynamicObject) -> &Value {
+    &workload.data["spec"]["template"]["spec"]
+}
+
+/// A DaemonSet with the template of a Deployment.
+fn daemon_set(name: &str, deployment: &DynamicObject) -> DynamicObject {
+    let mut template = deployment.data["spec"]["template"].clone();
+    template["metadata"]["labels"] = json!({"app": name});
+    serde_json::from_value(json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
+    }))
+    .unwrap()
+}
+
+/// How many pods a DaemonSet wants, once its controller has looked at it.
+async fn desired(cluster: &Cluster, name: &str) -> i32 {
+    let sets: Api<DaemonSet> = Api::default_namespaced(cluster.client());
+    let looked_at = async || {
+        let set = sets.get(name).await?;
+        let status = set.status.filter(|status| status.observed_generation == set.metadata.generation);
+        Ok(status.map(|status| status.desired_number_scheduled))
+    };
+    cluster.wait_for(&format!("DaemonSet {name} is looked at"), looked_at).await.unwrap()
+}
+
+/// The pods of a Deployment, once there are that many and the scheduler has decided about each.
+async fn scheduled_or_refused(cluster: &Cluster, name: &str, number: usize) -> Vec<Pod> {
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+    let of_deployment = ListParams::default().labels(&format!("app={name}"));
+    let decided = async || {
+        let pods = pods.list(&of_deployment).await?.items;
+        let done = pods.len() == number && pods.iter().all(|pod| node_of(pod).is_some() || refusal(pod).is_some());
+        Ok(done.then_some(pods))
+    };
+    cluster.wait_for(&format!("the scheduler has decided about {number} pods of {name}"), decided).await.unwrap()
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// Why the scheduler found no node.
+fn refusal(pod: &Pod) -> Option<&str> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let refused = conditions.iter().find(|condition| {
+        condition.type_ == "PodScheduled"
+            && condition.status == "False"
+            && condition.reason.as_deref() == Some("Unschedulable")
+    });
+    refused?.message.as_deref()
+}
+
+async fn kernel_under(client: &Client, pod: &Pod) -> String {
+    let node = Api::<Node>::all(client.clone()).get(node_of(pod).unwrap()).await.unwrap();
+    node.status.unwrap().node_info.unwrap().kernel_version
+}

@@ -1,0 +1,33 @@
+//! A pool as it is watched: one that does not decode must not blind the operator to the others.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::Value;
+use winpool_core::api::{WindowsPool, WindowsPoolStatus};
+
+/// A pool that may not decode, with the status that it has in any case: what was reported of a pool, its taints above
+/// all, is not forgotten when its spec cannot be read any more.
+#[derive(Clone, Debug, Deserialize, kube::Resource)]
+#[resource(inherit = WindowsPool)]
+#[serde(try_from = "Value")]
+pub struct GuardedPool {
+    /// `metadata`.
+    pub metadata: ObjectMeta,
+    /// The pool, or why it does not decode.
+    pub pool: Result<WindowsPool, String>,
+    /// `status`, if that decodes.
+    pub status: Option<WindowsPoolStatus>,
+}
+
+impl TryFrom<Value> for GuardedPool {
+    type Error = serde_json::Error;
+
+    fn try_from(object: Value) -> Result<Self, Self::Error> {
+        let part = |name| object.get(name).unwrap_or(&Value::Null);
+        Ok(Self {
+            metadata: ObjectMeta::deserialize(part("metadata"))?,
+            status: Option::deserialize(part("status")).unwrap_or_default(),
+            pool: WindowsPool::deserialize(&object).map_err(|error| error.to_string()),
+        })
+    }
+}
