@@ -210,7 +210,7 @@ fn kubeconfig_in_first_line(process: &mut Child) -> PathBuf {
 
 fn pids_in_introduction(process: &mut Child) -> Vec<u32> {
     let line = lines(process.stderr.take().unwrap())
-        .find_map(|line| line.strip_prefix("its processes are ").map(str::to_owned))
+        .find_map(|line| line.strip_prefix("the control plane is processes ").map(str::to_owned))
         .expect("its processes");
     line.split(' ').map(|pid| pid.parse().expect("a pid")).collect()
 }
