@@ -11,15 +11,15 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
+    Api, Client, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
     core::{PartialObjectMeta, Status},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use thiserror::Error;
 use winpool_core::{
     api::{WindowsPool, WindowsPoolStatus, names},
-    plan::status_patch,
+    plan::{finalizer_patch, status_patch},
 };
 
 use crate::{
@@ -165,6 +165,29 @@ impl Applier {
         in_time(self.classes.get_opt(name)).await
     }
 
+    /// Deletes a RuntimeClass, only if it is still the object that was read.
+    ///
+    /// # Errors
+    /// When it is not accepted.
+    pub async fn delete_class(&self, class: &RuntimeClass) -> Result<(), WriteError> {
+        let (uid, resource_version) = (class.uid(), class.resource_version());
+        let parameters =
+            DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::default() };
+        let result = in_time(self.classes.delete(&class.name_any(), &parameters)).await.map(|_| ());
+        self.metrics.class_write(Operation::Delete, &result);
+        result
+    }
+
+    /// Puts winpool's finalizer on a pool, or takes it off.
+    ///
+    /// # Errors
+    /// When it is not accepted.
+    pub async fn set_finalizer(&self, pool: &ObjectMeta, wanted: bool) -> Result<(), WriteError> {
+        let patch: Patch<()> = Patch::Json(finalizer_patch(pool, wanted));
+        let name = pool.name.as_deref().unwrap_or_default();
+        in_time(self.pools.patch(name, &patch_parameters(), &patch)).await.map(|_| ())
+    }
+
     /// Writes a pool's status, whole: winpool is its only writer.
     ///
     /// # Errors
@@ -191,7 +214,8 @@ fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteError> {
+/// Waits for an answer, at most [`WRITE_TIMEOUT`].
+pub(crate) async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteError> {
     match tokio::time::timeout(WRITE_TIMEOUT, answer).await {
         Ok(answer) => answer.map_err(WriteError::from),
         Err(_) => Err(WriteError::TimedOut),

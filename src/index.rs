@@ -7,12 +7,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use winpool_core::{
     api::{NodeCounts, Problem, Taint, names::reason},
-    plan::{NodePlan, Policy, Seen, Standing, State, assess, assess_as, number},
+    plan::{Contest, Gist, Node, NodePlan, Overlap, Policy, Seen, Standing, State, assess, assess_as, number},
     windows::{Build, KernelVersion},
 };
 
@@ -40,11 +40,23 @@ struct Inner {
     pools: BTreeMap<String, Totals>,
 }
 
+#[derive(Default)]
 struct Entry {
     contributions: Vec<Contribution>,
+    /// Pools that select the node and do not own it, each with the owner.
+    overlaps: Vec<(String, String)>,
     refusal: Option<Refusal>,
+    /// What was written lately, and who undoes it as far as that is known.
+    contest: Option<Contest<Gist>>,
+    rival: Option<Rival>,
     /// When the node was first seen to need a write.
     pending_since: Option<Instant>,
+}
+
+/// Who undoes what winpool writes on a node, and until when winpool stands back.
+struct Rival {
+    name: Arc<str>,
+    until: Instant,
 }
 
 /// What one node adds to one pool.
@@ -63,6 +75,7 @@ struct Contribution {
 enum NodeProblem {
     BuildUnknown,
     Denied(Arc<str>),
+    Contested(Arc<str>),
     ValueDiffers(Taint),
     WouldChange,
 }
@@ -76,6 +89,8 @@ pub struct Totals {
     problems: BTreeMap<NodeProblem, BTreeSet<Arc<str>>>,
     unlabeled: usize,
     untainted: usize,
+    /// Nodes that an older pool owns, with that pool.
+    overlaps: BTreeMap<Arc<str>, String>,
 }
 
 impl Index {
@@ -102,6 +117,7 @@ impl Index {
         let mut inner = self.lock();
         let Some(entry) = inner.nodes.remove(name) else { return false };
         let name = Arc::from(name);
+        inner.clear_overlaps(&name, &entry.overlaps);
         for contribution in &entry.contributions {
             inner.subtract(&name, contribution);
         }
@@ -119,6 +135,7 @@ impl Index {
     /// The API server refuses a part of a node's plan.
     pub fn refused(&self, node: &CachedNode, refusal: Refusal) {
         let mut inner = self.lock();
+        inner.observe(node);
         if let Some(entry) = inner.nodes.get_mut(node.name()) {
             entry.refusal = Some(refusal);
         }
@@ -131,6 +148,45 @@ impl Index {
         let inner = self.lock();
         let refusal = inner.nodes.get(name)?.refusal.as_ref()?;
         (refusal.plan == *plan && Instant::now() < refusal.until).then(|| refusal.clone())
+    }
+
+    /// This plan of a node was accepted.
+    pub fn written(&self, name: &str, plan: &NodePlan) {
+        if let Some(entry) = self.lock().nodes.get_mut(name) {
+            let (gist, now) = (plan.gist(), Instant::now());
+            match &mut entry.contest {
+                Some(contest) => contest.written(gist, now),
+                None => entry.contest = Some(Contest::new(gist, now)),
+            }
+        }
+    }
+
+    /// How long this plan of a node has to wait because somebody keeps undoing it.
+    #[must_use]
+    pub fn contested(&self, name: &str, plan: &NodePlan) -> Option<Duration> {
+        self.lock().nodes.get(name)?.contest.as_ref()?.pause(&plan.gist(), Instant::now())
+    }
+
+    /// Whether the node's next try is set already, so that its events are no reason for one.
+    #[must_use]
+    pub fn stands_back(&self, name: &str, plan: &NodePlan) -> bool {
+        let contested = self.contested(name, plan).is_some();
+        let inner = self.lock();
+        let rival = inner.nodes.get(name).and_then(|entry| entry.rival.as_ref());
+        contested && rival.is_some_and(|rival| Instant::now() < rival.until)
+    }
+
+    /// Records who undoes what winpool writes on a node, in words for people, and how long winpool stands back. Tells
+    /// whether the name is news.
+    pub fn stand_back(&self, node: &CachedNode, rival: &str, pause: Duration) -> bool {
+        let mut inner = self.lock();
+        let news = inner.nodes.get_mut(node.name()).is_some_and(|entry| {
+            let news = entry.rival.as_ref().is_none_or(|known| known.name.as_ref() != rival);
+            entry.rival = Some(Rival { name: rival.into(), until: Instant::now() + pause });
+            news
+        });
+        inner.observe(node);
+        news
     }
 
     /// Since when the node needs a write; asked once, when it was accepted.
@@ -162,10 +218,12 @@ impl Index {
 impl Inner {
     fn observe(&mut self, node: &CachedNode) -> bool {
         let policy = Arc::clone(&self.policy);
-        let owned = assess(&node.seen, &policy);
-        let (name, mut entry) = self.nodes.remove_entry(node.name()).unwrap_or_else(|| {
-            (Arc::from(node.name()), Entry { contributions: Vec::new(), refusal: None, pending_since: None })
-        });
+        let mut owned = assess(&node.seen, &policy);
+        // A pool that is being deleted counts the nodes that still carry its marks.
+        let deleting = |name: &String| policy.pool(name).is_some_and(|pool| pool.deleting);
+        owned.pool = owned.pool.or(owned.releasing.take().filter(deleting));
+        let known = self.nodes.remove_entry(node.name());
+        let (name, mut entry) = known.unwrap_or_else(|| (Arc::from(node.name()), Entry::default()));
         if entry.refusal.as_ref().is_some_and(|refusal| refusal.plan != owned.plan) {
             entry.refusal = None;
         }
@@ -175,9 +233,21 @@ impl Inner {
         };
         let previews = policy.previews(&node.seen.labels);
         let previews = previews.filter_map(|pool| preview(assess_as(&node.seen, Some(pool), &policy)));
-        let contributions: Vec<_> = contribution(owned, entry.refusal.as_ref()).into_iter().chain(previews).collect();
-        let changed = contributions != entry.contributions;
+        let gist = owned.plan.gist();
+        let contested = entry.contest.as_ref().is_some_and(|contest| contest.pause(&gist, Instant::now()).is_some());
+        let rival = entry.rival.as_ref().filter(|_| contested && !owned.plan.is_empty());
+        let rival = rival.map(|rival| Arc::clone(&rival.name));
+        let contributions: Vec<_> =
+            contribution(owned, entry.refusal.as_ref(), rival).into_iter().chain(previews).collect();
+        let overlaps = overlaps(&node.seen, &policy);
+        let changed = contributions != entry.contributions || overlaps != entry.overlaps;
         if changed {
+            self.clear_overlaps(&name, &entry.overlaps);
+            for (pool, owner) in &overlaps {
+                let totals = self.pools.entry(pool.clone()).or_default();
+                totals.overlaps.insert(Arc::clone(&name), owner.clone());
+            }
+            entry.overlaps = overlaps;
             for contribution in &entry.contributions {
                 self.subtract(&name, contribution);
             }
@@ -231,10 +301,27 @@ impl Inner {
                 totals.problems.remove(problem);
             }
         }
-        if totals.states.is_empty() {
+        if totals.is_empty() {
             self.pools.remove(&contribution.pool);
         }
     }
+
+    fn clear_overlaps(&mut self, name: &Arc<str>, overlaps: &[(String, String)]) {
+        for (pool, _) in overlaps {
+            let Some(totals) = self.pools.get_mut(pool) else { continue };
+            totals.overlaps.remove(name);
+            if totals.is_empty() {
+                self.pools.remove(pool);
+            }
+        }
+    }
+}
+
+/// The pools that select a node after its owner.
+fn overlaps(node: &Node, policy: &Policy) -> Vec<(String, String)> {
+    let mut selecting = policy.selecting(&node.labels);
+    let Some(owner) = selecting.next() else { return Vec::new() };
+    selecting.map(|pool| (pool.name.clone(), owner.name.clone())).collect()
 }
 
 fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
@@ -246,14 +333,19 @@ fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
     }
 }
 
-fn contribution(standing: Standing, refusal: Option<&Refusal>) -> Option<Contribution> {
-    let state = if refusal.is_some() { State::Blocked } else { standing.state() };
-    let Standing { pool, version, ignored, tolerate, differing, plan } = standing;
+fn contribution(standing: Standing, refusal: Option<&Refusal>, rival: Option<Arc<str>>) -> Option<Contribution> {
+    let state = match (refusal, &rival) {
+        (Some(_), _) => State::Blocked,
+        (None, Some(_)) => State::Contested,
+        (None, None) => standing.state(),
+    };
+    let Standing { pool, version, ignored, tolerate, differing, plan, held, releasing: _ } = standing;
     let unknown = version.is_none() && !ignored;
     let problems = unknown
         .then_some(NodeProblem::BuildUnknown)
         .into_iter()
         .chain(refusal.map(|refusal| NodeProblem::Denied(Arc::clone(&refusal.message))))
+        .chain(rival.map(NodeProblem::Contested))
         .chain(differing.into_iter().map(NodeProblem::ValueDiffers))
         .collect();
     Some(Contribution {
@@ -261,7 +353,7 @@ fn contribution(standing: Standing, refusal: Option<&Refusal>) -> Option<Contrib
         version,
         state,
         unlabeled: unknown || plan.windows_build.is_some(),
-        untainted: plan.taints.is_some(),
+        untainted: plan.taints.is_some() || held,
         tolerate,
         problems,
     })
@@ -269,7 +361,7 @@ fn contribution(standing: Standing, refusal: Option<&Refusal>) -> Option<Contrib
 
 fn preview(standing: Standing) -> Option<Contribution> {
     let changes = !standing.plan.is_empty();
-    let mut contribution = contribution(standing, None)?;
+    let mut contribution = contribution(standing, None, None)?;
     if changes {
         contribution.problems.push(NodeProblem::WouldChange);
     }
@@ -277,6 +369,17 @@ fn preview(standing: Standing) -> Option<Contribution> {
 }
 
 impl Totals {
+    fn is_empty(&self) -> bool {
+        self.states.is_empty() && self.overlaps.is_empty()
+    }
+
+    /// Nodes that the pool selects and an older one owns.
+    #[must_use]
+    pub fn overlap(&self) -> Option<Overlap> {
+        let (example, owner) = self.overlaps.first_key_value()?;
+        Some(Overlap { nodes: self.overlaps.len(), example: example.to_string(), owner: owner.clone() })
+    }
+
     /// Nodes by state.
     #[must_use]
     pub fn counts(&self) -> NodeCounts {
@@ -287,6 +390,8 @@ impl Totals {
             match state {
                 State::Converged => counts.converged += count,
                 State::Pending => counts.pending += count,
+                State::Held => counts.held += count,
+                State::Contested => counts.contested += count,
                 State::Blocked => counts.blocked += count,
                 State::Ignored => counts.ignored += count,
             }
@@ -345,6 +450,7 @@ impl NodeProblem {
                 reason::ADMISSION_DENIED,
                 format!("{nodes} node(s): the API server refuses the change, next try within 10 minutes: {message}"),
             ),
+            Self::Contested(rival) => (reason::CONTESTED, format!("{nodes} node(s): {rival}")),
             Self::ValueDiffers(taint) => (
                 reason::TAINT_VALUE_DIFFERS,
                 format!(

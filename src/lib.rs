@@ -8,10 +8,12 @@ pub mod controllers;
 pub mod index;
 pub mod metrics;
 pub mod node;
+pub mod pod;
 pub mod policy;
 pub mod server;
 pub mod telemetry;
 
 mod operator;
+mod rival;
 
 pub use operator::{Error, Options, crd_yaml, run};

@@ -65,6 +65,8 @@ pub enum Operation {
     Create,
     /// PATCH.
     Patch,
+    /// DELETE.
+    Delete,
 }
 
 impl Operation {
@@ -72,6 +74,7 @@ impl Operation {
         match self {
             Self::Create => "create",
             Self::Patch => "patch",
+            Self::Delete => "delete",
         }
     }
 }

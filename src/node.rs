@@ -73,6 +73,13 @@ struct WireSpec {
 struct WireStatus {
     #[serde(default)]
     node_info: WireNodeInfo,
+    runtime_handlers: Option<Vec<WireHandler>>,
+}
+
+#[derive(Deserialize)]
+struct WireHandler {
+    #[serde(default)]
+    name: Box<str>,
 }
 
 #[derive(Default, Deserialize)]
@@ -80,6 +87,7 @@ struct WireStatus {
 struct WireNodeInfo {
     kernel_version: Option<Box<str>>,
     operating_system: Option<Box<str>>,
+    container_runtime_version: Option<Box<str>>,
 }
 
 static LABELS: LazyLock<Shared<(Box<str>, Box<str>)>> = LazyLock::new(Shared::default);
@@ -107,9 +115,15 @@ impl From<Wire> for CachedNode {
                 taints: TAINTS.share(TaintList::new(spec.taints)),
                 kernel_version: status.node_info.kernel_version.map(|text| TEXTS.share(text)),
                 operating_system: status.node_info.operating_system.map(|text| TEXTS.share(text)),
+                container_runtime: status.node_info.container_runtime_version.map(|text| TEXTS.share(text)),
+                runtime_handlers: status.runtime_handlers.map(handler_names),
             },
         }
     }
+}
+
+fn handler_names(handlers: Vec<WireHandler>) -> Arc<[Box<str>]> {
+    handlers.into_iter().map(|handler| handler.name).collect()
 }
 
 /// Values of which one copy is kept for all nodes that have them.

@@ -3,13 +3,14 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::http::{HeaderValue, header::USER_AGENT};
-use kube::{Client, Config, runtime::reflector};
+use kube::{Api, Client, Config, runtime::reflector};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use winpool_core::windows::KubernetesVersion;
 
 use crate::{
-    apply::Applier,
+    apply::{Applier, WRITE_TIMEOUT},
     controllers::{self, Context, Synced},
     index::Index,
     metrics::Metrics,
@@ -66,6 +67,7 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
     let client = Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))?;
     let index = Arc::new(Index::default());
     let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
+    let kubernetes = kubernetes_version(&client).await;
     let (nodes, node_writer) = reflector::store();
     let (pools, pool_writer) = reflector::store();
     let (classes, class_writer) = reflector::store();
@@ -75,8 +77,11 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
         index,
         policy: Publisher::new(),
         nodes,
+        metadata: Api::all(client.clone()),
+        pods: Api::all(client.clone()),
         pools,
         classes,
+        kubernetes,
         synced: Synced::new(),
         changed: watch::Sender::new(()),
     });
@@ -86,7 +91,7 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
         None => None,
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "winpool starts");
-    let controllers = async {
+    let controllers = Box::pin(async {
         tokio::join!(
             controllers::node::run(
                 client.clone(),
@@ -95,10 +100,11 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
                 options.concurrency,
                 stop.child_token()
             ),
+            controllers::node::run_reimaged(client.clone(), Arc::clone(&context), stop.child_token()),
             controllers::pool::run(client.clone(), pool_writer, Arc::clone(&context), stop.child_token()),
             controllers::pool::watch_classes(client.clone(), class_writer, Arc::clone(&context), stop.child_token()),
         );
-    };
+    });
     let serving = async {
         if let Some(listener) = listener {
             return server::serve(listener, endpoints, stop.child_token()).await.map_err(Error::Serve);
@@ -117,6 +123,19 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
     }
     tracing::info!("winpool ends");
     Ok(())
+}
+
+/// Only told in status, never needed: an API server that does not answer now is no reason to wait.
+async fn kubernetes_version(client: &Client) -> Option<KubernetesVersion> {
+    let info = match tokio::time::timeout(WRITE_TIMEOUT, client.apiserver_version()).await {
+        Ok(Ok(info)) => info,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the API server does not tell its version");
+            return None;
+        }
+        Err(_) => return None,
+    };
+    KubernetesVersion::parse(&info.major, &info.minor).inspect_err(|error| tracing::warn!(%error, "version")).ok()
 }
 
 /// The CustomResourceDefinition as YAML, as it stands in `crds/`.

@@ -10,7 +10,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, Entry, PlannedClass, Policy, describe, plan_classes},
+    plan::{ClassAction, ClassesPlan, Entry, PlannedClass, Policy, describe, is_made_by_winpool, plan_classes},
 };
 
 /// `windows-2019` of the Kubernetes documentation, made by hand, merged with `changes`.
@@ -67,12 +67,98 @@ fn a_class_of_others_that_does_what_the_pool_needs_is_satisfied_and_not_touched(
     }
 }
 
+/// Marks of those that keep classes in step themselves.
+const MANAGED: [(&str, &str); 7] = [
+    ("metadata: {annotations: {meta.helm.sh/release-name: classes}}", "Helm"),
+    ("metadata: {labels: {app.kubernetes.io/managed-by: Helm}}", "Helm"),
+    ("metadata: {annotations: {argocd.argoproj.io/tracking-id: x}}", "Argo CD"),
+    ("metadata: {labels: {argocd.argoproj.io/instance: x}}", "Argo CD"),
+    ("metadata: {labels: {kustomize.toolkit.fluxcd.io/name: x}}", "Flux"),
+    ("metadata: {labels: {helm.toolkit.fluxcd.io/name: x}}", "Flux"),
+    (
+        "metadata: {ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: x, uid: u, controller: true}]}",
+        "the object in its ownerReferences",
+    ),
+];
+
+/// The default pool's plan for `windows-2019` under an adoptionPolicy.
+fn adopting(adoption: &str, existing: &Arc<RuntimeClass>) -> PlannedClass {
+    let pool = pool(&format!("spec: {{adoptionPolicy: {adoption}}}"));
+    let plan = plan_classes(&pool, &policy([pool.clone()]), &seen(&[17763], &[]), std::slice::from_ref(existing));
+    let [class] = plan.classes.as_slice() else { panic!("{plan:?}") };
+    class.clone()
+}
+
+fn with_handler(changes: &str) -> Arc<RuntimeClass> {
+    let mut value = json!(*by_hand("handler: runhcs-wcow-process"));
+    json_patch::merge(&mut value, &yaml(changes));
+    class(&value.to_string())
+}
+
+#[test]
+fn a_class_that_is_nobodys_and_does_what_the_pool_needs_is_adopted_and_keeps_what_else_it_has() {
+    let wider = "{overhead: {podFixed: {memory: 1Gi}}, scheduling: {nodeSelector: {team: a}, tolerations: [{operator: Exists}]}}";
+    for changes in ["{}", wider, "metadata: {labels: {team: a}}"] {
+        let existing = with_handler(changes);
+        let first = adopting("IfCompatible", &existing);
+        assert_eq!(first.state, ClassState::Pending, "{changes}");
+        assert!(matches!(first.action, ClassAction::Change { adopted: true, tolerations: false, .. }), "{changes}");
+        let settled = settle(&[Arc::clone(&existing)], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
+        let second = adopting("IfCompatible", &settled[0]);
+        assert_eq!((second.action, second.state), (ClassAction::Nothing, ClassState::Adopted), "{changes}");
+        let mut expected = json!(*existing);
+        expected["metadata"]["labels"]["winpool.dev/pool"] = "default".into();
+        let mut found = json!(*settled[0]);
+        for value in [&mut expected, &mut found] {
+            value["metadata"]["resourceVersion"] = json!(null);
+        }
+        assert_eq!(found, expected, "nothing but the label changed");
+        assert!(!is_made_by_winpool(&settled[0]), "and it is never winpool's to delete");
+    }
+}
+
+#[test]
+fn a_class_that_somebody_else_keeps_in_step_is_not_adopted_by_default() {
+    for (marks, manager) in MANAGED {
+        let planned = adopting("IfCompatible", &with_handler(marks));
+        assert_eq!((planned.action, planned.state), (ClassAction::Nothing, ClassState::Satisfied), "{marks}");
+        let trap = "scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}";
+        let mut value = json!(*with_handler(marks));
+        json_patch::merge(&mut value, &yaml(trap));
+        let planned = adopting("IfCompatible", &class(&value.to_string()));
+        let message = conflict(&planned);
+        assert!(message.contains(&format!("is managed by {manager}")), "{message}");
+        assert!(
+            message.contains(r#""node.kubernetes.io/windows-build":"10.0.17763""#),
+            "what to put into Git: {message}"
+        );
+    }
+}
+
+#[test]
+fn always_adopts_and_corrects_scheduling_but_never_a_foreign_handler() {
+    let trap = by_hand("scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, tolerations: null}");
+    let first = adopting("Always", &trap);
+    assert!(matches!(first.action, ClassAction::Change { adopted: true, tolerations: true, .. }), "{first:?}");
+    let settled = settle(&[trap], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
+    assert_eq!(settled[0].handler, "example-container-runtime-handler");
+    let selector = settled[0].scheduling.as_ref().unwrap().node_selector.as_ref().unwrap();
+    assert_eq!(selector["node.kubernetes.io/windows-build"], "10.0.17763");
+    assert_eq!(adopting("Always", &settled[0]).state, ClassState::Adopted);
+}
+
+#[test]
+fn never_adopts_nothing() {
+    let planned = adopting("Never", &with_handler("{}"));
+    assert_eq!((planned.action, planned.state), (ClassAction::Nothing, ClassState::Satisfied));
+}
+
 #[test]
 fn a_class_of_others_that_selects_another_build_is_a_conflict() {
     // The Kubernetes 1.35 documentation has a `windows-2019` that selects Windows Server 2022.
     let trap = "scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}";
     let cases = [
-        (trap, "selects 10.0.20348 instead of 10.0.17763"),
+        (trap, "selects 10.0.20348 (Windows Server 2022) instead of 10.0.17763"),
         (
             "scheduling: {nodeSelector: {node.kubernetes.io/windows-build: null}}",
             "selects no build instead of 10.0.17763",
@@ -102,26 +188,42 @@ fn a_class_of_others_that_lacks_a_toleration_is_a_conflict_that_names_it() {
 }
 
 #[test]
-fn a_class_of_another_pool_is_a_conflict_while_that_pool_exists() {
-    let theirs = by_hand("{metadata: {labels: {winpool.dev/pool: other}}, handler: runhcs-wcow-process}");
+fn a_class_of_an_older_pool_is_a_conflict_while_that_pool_exists() {
+    let theirs = by_hand(
+        "{metadata: {labels: {winpool.dev/pool: older, app.kubernetes.io/managed-by: winpool}}, handler: runhcs-wcow-process}",
+    );
     let entry = |ready, changes: &str| Entry { pool: Arc::new(pool(changes)), ready };
     let none = BTreeSet::new;
+    let older = "metadata: {name: older, creationTimestamp: '2020-01-01T00:00:00Z'}";
+    let younger = "metadata: {creationTimestamp: '2021-01-01T00:00:00Z'}";
     let policies = [
-        policy([pool("{}"), pool("metadata: {name: other}")]),
-        Policy::new([entry(true, "{}"), entry(false, "metadata: {name: other}")], none()),
-        Policy::new([entry(true, "{}"), entry(true, "{metadata: {name: other}, spec: {mode: DryRun}}")], none()),
-        Policy::new([entry(true, "{}")], ["other".to_owned()].into()),
+        Policy::new([entry(true, younger), entry(true, older)], none()),
+        Policy::new([entry(true, younger), entry(false, older)], none()),
+        Policy::new([entry(true, younger)], ["older".to_owned()].into()),
     ];
     for policy in policies {
         let planned = planned(&theirs, &policy);
         let message = conflict(&planned);
-        assert!(message.contains("WindowsPool other") && message.contains("{pool}"), "{message}");
+        assert!(message.contains("WindowsPool older") && message.contains("{pool}"), "{message}");
     }
 }
 
 #[test]
+fn a_class_of_a_younger_pool_goes_to_the_older_one() {
+    let theirs = by_hand(
+        "{metadata: {labels: {winpool.dev/pool: younger, app.kubernetes.io/managed-by: winpool}}, handler: runhcs-wcow-process}",
+    );
+    let older = pool("metadata: {creationTimestamp: '2020-01-01T00:00:00Z'}");
+    let younger = pool("metadata: {name: younger, creationTimestamp: '2021-01-01T00:00:00Z'}");
+    let planned = planned(&theirs, &policy([older, younger]));
+    assert_eq!(describe(&planned.action).unwrap(), "would be changed: metadata.labels.winpool.dev/pool");
+}
+
+#[test]
 fn a_class_of_a_pool_that_is_gone_is_taken_over() {
-    let orphan = by_hand("{metadata: {labels: {winpool.dev/pool: gone, team: a}}, handler: runhcs-wcow-process}");
+    let orphan = by_hand(
+        "{metadata: {labels: {winpool.dev/pool: gone, app.kubernetes.io/managed-by: winpool, team: a}}, handler: runhcs-wcow-process}",
+    );
     let policy = policy([pool("{}")]);
     let planned = planned(&orphan, &policy);
     assert_eq!(describe(&planned.action).unwrap(), "would be changed: metadata.labels.winpool.dev/pool");
@@ -133,12 +235,11 @@ fn a_class_of_a_pool_that_is_gone_is_taken_over() {
 }
 
 #[test]
-fn a_handler_that_would_have_to_change_is_a_conflict_that_says_how() {
-    let planned = planned(&by_hand("metadata: {labels: {winpool.dev/pool: default}}"), &policy([pool("{}")]));
-    let message = conflict(&planned);
-    for part in ["example-container-runtime-handler", "runhcs-wcow-process", "Delete the class"] {
-        assert!(message.contains(part), "{message}");
-    }
+fn a_class_of_winpools_with_another_handler_is_made_again() {
+    let own = by_hand("metadata: {labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}");
+    let planned = planned(&own, &policy([pool("{}")]));
+    let ClassAction::Replace(class) = &planned.action else { panic!("{planned:?}") };
+    assert_eq!((class.handler.as_str(), planned.state), ("runhcs-wcow-process", ClassState::Pending));
 }
 
 #[test]

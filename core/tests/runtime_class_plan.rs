@@ -120,7 +120,8 @@ fn unnamed_builds_make_at_most_eight_classes_those_that_exist_included() {
     let existing = settle(&[], &plan(&pool("{}"), &seen(&[50, 60, 70], &[]), &[]));
     let more = plan(&pool("{}"), &seen(&[1, 2, 3, 4, 5, 6, 60, 20348], &[]), &existing);
     let unnamed: Vec<_> = names(&more).into_iter().filter(|name| name.contains("build")).collect();
-    assert_eq!(unnamed, [1, 2, 3, 4, 5, 50, 60, 70].map(|n| format!("windows-build-{n}")));
+    assert_eq!(unnamed, [1, 2, 3, 4, 5, 6, 60].map(|n| format!("windows-build-{n}")));
+    assert_eq!(more.leftover, ["windows-build-50", "windows-build-70"], "their nodes are gone, and so do they");
     assert!(names(&more).contains(&"windows-2022"));
 }
 
@@ -157,7 +158,8 @@ fn a_declared_class_adds_to_the_discovered_ones_and_overrides_them_by_name() {
       - {name: next, version: '2028'}
       builds: [{build: 10.0.29000, version: '2028'}]";
     let classes = fresh(&pool(spec), &seen(&[17763, 20348], &[]));
-    let summary: Vec<_> = classes.values().map(|c| (c.name.as_str(), c.build.number(), c.handler.as_str())).collect();
+    let summary: Vec<_> =
+        classes.values().map(|c| (c.name.as_str(), c.hosts.build().unwrap().number(), c.handler.as_str())).collect();
     let process = "runhcs-wcow-process";
     let expected = [
         ("legacy", 14393, process),
@@ -216,7 +218,9 @@ fn drift_is_repaired_in_one_write() {
     for (change, field, lacked_tolerations) in cases {
         let existing = [drifted(change)];
         let first = plan(&pool(DRIFTING), &seen(&[17763], &[]), &existing);
-        let ClassAction::Change { changes, tolerations } = &only(&first).action else { panic!("{change}: {first:?}") };
+        let ClassAction::Change { changes, tolerations, .. } = &only(&first).action else {
+            panic!("{change}: {first:?}")
+        };
         assert_eq!(changes.iter().map(|c| c.path.join(".")).collect::<Vec<_>>(), [field], "{change}");
         assert_eq!(*tolerations, lacked_tolerations, "{change}");
         assert_eq!(only(&first).state, ClassState::Pending);
@@ -259,21 +263,23 @@ fn what_means_the_same_costs_no_write() {
 }
 
 #[test]
-fn classes_stay_and_are_kept_in_step_when_nothing_asks_for_them_any_more() {
+fn classes_of_named_builds_stay_and_others_go_when_nothing_asks_for_them_any_more() {
     let start = seen(&[17763, 29000], &[]);
     let spec = "spec: {runtimeClasses: [{name: special, version: '2022', nodeSelector: {a: b}, overhead: {podFixed: {cpu: 1m}}}]}";
     let existing = settle(&[], &plan(&pool(spec), &start, &[]));
     assert_eq!(existing.len(), 3);
-    for later in ["{}", "spec: {discoverRuntimeClasses: false}", "spec: {classNameFormat: 'other-{version}'}"] {
+    for (later, stays, goes) in [
+        ("{}", vec!["windows-2019"], vec!["special", "windows-build-29000"]),
+        ("spec: {discoverRuntimeClasses: false}", vec![], vec!["special", "windows-2019", "windows-build-29000"]),
+        ("spec: {classNameFormat: 'other-{version}'}", vec![], vec!["special", "windows-2019", "windows-build-29000"]),
+    ] {
         let plan = plan(&pool(later), &seen(&[], &[]), &existing);
-        assert_eq!(names(&plan), ["special", "windows-2019", "windows-build-29000"], "{later}");
+        assert_eq!(names(&plan), stays, "{later}");
+        assert_eq!(plan.leftover, goes, "{later}");
         assert!(plan.classes.iter().all(|class| class.action == ClassAction::Nothing), "{later}: {plan:#?}");
     }
     let guarded = plan(&pool("{}"), &seen(&[], &["os=Windows:NoSchedule"]), &existing);
-    for class in &guarded.classes {
-        assert!(matches!(class.action, ClassAction::Change { tolerations: true, .. }), "{}", class.desired.name);
-    }
-    assert_eq!(guarded.classes[0].desired.node_selector["a"], "b");
+    assert!(matches!(only(&guarded).action, ClassAction::Change { tolerations: true, .. }), "kept in step");
 }
 
 #[test]
@@ -286,8 +292,9 @@ fn the_selector_of_a_class_that_lost_its_last_node_is_still_repaired() {
     };
     let drifted: Vec<_> = existing.iter().map(drift).collect();
     let plan = plan(&pool("{}"), &seen(&[], &[]), &drifted);
-    let builds: Vec<_> = plan.classes.iter().map(|class| class.desired.build.number()).collect();
-    assert_eq!(builds, [17763, 29000], "{plan:#?}");
+    let builds: Vec<_> = plan.classes.iter().map(|class| class.desired.hosts.build().unwrap().number()).collect();
+    assert_eq!(builds, [17763], "{plan:#?}");
+    assert_eq!(plan.leftover, ["windows-build-29000"]);
     assert!(plan.classes.iter().all(|class| matches!(class.action, ClassAction::Change { .. })), "{plan:#?}");
 }
 
@@ -298,5 +305,5 @@ fn a_build_that_gets_a_name_gets_a_second_class_and_keeps_the_first() {
     let actions: Vec<_> = named.classes.iter().map(|c| (c.desired.name.as_str(), describe(&c.action))).collect();
     assert_eq!(actions, [("windows-2028", Some("would be created".to_owned())), ("windows-build-29000", None)]);
     assert_eq!(named.problems, []);
-    assert_eq!(named.classes[1].desired.build, Build::new(29000));
+    assert_eq!(named.classes[1].desired.hosts.build(), Some(Build::new(29000)));
 }

@@ -10,11 +10,11 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use winpool_core::{
     api::{
-        ClassState, NodeCounts, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
+        ClassState, Isolation, NodeCounts, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
         names::{condition, reason},
     },
-    plan::{Observation, Pool, ever_applied, invalid_status, number, status, status_patch},
-    windows::Build,
+    plan::{Held, Observation, Overlap, Pool, ever_applied, invalid_status, number, status, status_patch},
+    windows::{Build, KubernetesSupport, KubernetesVersion},
 };
 
 const DRY_RUN: &str = "spec: {mode: DryRun}";
@@ -27,6 +27,7 @@ fn class(name: &str, state: ClassState) -> RuntimeClassStatus {
     RuntimeClassStatus {
         name: name.to_owned(),
         build: "10.0.17763".to_owned(),
+        isolation: Isolation::Process,
         handler: "runhcs-wcow-process".to_owned(),
         state,
         nodes: 1,
@@ -53,9 +54,10 @@ fn report(pool: &Pool, observation: &Observation) -> WindowsPoolStatus {
     status(pool, observation, None, at("2026-03-01T12:00:00Z"))
 }
 
-/// `status reason` of each condition, in their order.
+/// `status reason` of each condition, in their order, but for `WindowsSupported`, which has a test of its own.
 fn verdicts(status: &WindowsPoolStatus) -> Vec<String> {
-    status.conditions.iter().map(|c| format!("{} {}", c.status, c.reason)).collect()
+    let conditions = status.conditions.iter().filter(|c| c.type_ != condition::WINDOWS_SUPPORTED);
+    conditions.map(|c| format!("{} {}", c.status, c.reason)).collect()
 }
 
 #[test]
@@ -154,7 +156,7 @@ fn conditions_say_what_is_left_to_do() {
 
 #[test]
 fn messages_count_and_name_what_they_are_about() {
-    let nodes = NodeCounts { selected: 9, converged: 4, pending: 3, blocked: 2, ignored: 0 };
+    let nodes = NodeCounts { selected: 9, converged: 4, pending: 3, blocked: 2, ..NodeCounts::default() };
     let busy = Observation { nodes, unlabeled: 5, classes: vec![class("windows-2019", ClassState::Pending)], ..done() };
     let message = |spec: &str, observation: &Observation, index: usize| -> String {
         report(&pool(spec), observation).conditions[index].message.clone()
@@ -190,17 +192,88 @@ fn an_invalid_pool_keeps_what_was_reported_and_says_what_is_wrong() {
 }
 
 #[test]
+fn windows_is_supported_until_the_last_day_of_a_build_in_use() {
+    let in_use = |builds: &[u32]| Observation {
+        builds: builds.iter().map(|build| (Build::new(*build), [(None, 1)].into())).collect(),
+        kubernetes: Some(KubernetesVersion { major: 1, minor: 36 }),
+        ..done()
+    };
+    for (fact, builds, day, verdict, part) in [
+        ("all supported", vec![20348, 26100], "2026-03-01", "True", "supports every known build"),
+        (
+            "not listed, which never turns it",
+            vec![17763],
+            "2026-03-01",
+            "True",
+            "Kubernetes 1.36 does not list Windows Server 2019",
+        ),
+        ("the last day", vec![17763], "2029-01-09", "True", "supports"),
+        (
+            "the day after",
+            vec![17763, 26100],
+            "2029-01-10",
+            "False",
+            "past Microsoft's end of support: Windows Server 2019",
+        ),
+        ("a build nobody knows", vec![29000], "2099-01-01", "True", "supports every known build"),
+    ] {
+        let now = at(&format!("{day}T12:00:00Z"));
+        let status = status(&pool("{}"), &in_use(&builds), None, now);
+        let condition = status.conditions.iter().find(|c| c.type_ == condition::WINDOWS_SUPPORTED).unwrap();
+        assert_eq!(condition.status, verdict, "{fact}");
+        assert!(condition.message.contains(part), "{fact}: {}", condition.message);
+        assert_eq!(status.conditions[0].status, "True", "{fact}: Ready is not concerned");
+    }
+    let seen = status(&pool("{}"), &in_use(&[17763, 26100, 29000]), None, at("2026-03-01T12:00:00Z")).builds;
+    let told: Vec<_> = seen.iter().map(|b| (b.kubernetes_support, b.end_of_support.as_deref())).collect();
+    assert_eq!(
+        told,
+        [
+            (KubernetesSupport::Unlisted, Some("2029-01-09")),
+            (KubernetesSupport::Listed, Some("2034-10-10")),
+            (KubernetesSupport::Unlisted, None),
+        ]
+    );
+}
+
+#[test]
+fn held_taints_keep_the_pool_from_being_ready_and_name_the_workloads() {
+    let held = Pool { held: [Taint::os_windows()].into(), ..pool("{}") };
+    let nodes = NodeCounts { selected: 3, held: 3, ..NodeCounts::default() };
+    let workloads = (0..12).map(|number| (format!("Deployment shop/web-{number:02}"), 2)).collect();
+    let observation = Observation { nodes, untainted: 3, held: Some(Held::Stranded(workloads)), ..done() };
+    let status = report(&held, &observation);
+    let waits = "False WorkloadsNotTolerating";
+    assert_eq!(verdicts(&status), [waits, "True Done", waits, "True Done"]);
+    let message = &status.conditions[2].message;
+    for part in ["os=windows:NoSchedule held", "Deployment shop/web-09 (2 pod(s)) and 2 more", "taintPolicy: Always"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(status.taints, Vec::<String>::new(), "what was never put on is not recorded");
+}
+
+#[test]
+fn overlapping_is_said_only_where_older_pools_own_nodes() {
+    let overlap = Overlap { nodes: 2, example: "win-1".to_owned(), owner: "older".to_owned() };
+    let status = report(&pool("{}"), &Observation { overlap: Some(overlap), ..done() });
+    let condition = status.conditions.iter().find(|c| c.type_ == condition::OVERLAPPING).unwrap();
+    assert_eq!(condition.status, "True");
+    assert!(condition.message.contains("2 node(s)") && condition.message.contains("win-1 to older"));
+    assert!(!report(&pool("{}"), &done()).conditions.iter().any(|c| c.type_ == condition::OVERLAPPING));
+}
+
+#[test]
 fn a_transition_time_changes_only_when_the_condition_turns() {
     let times = |status: &WindowsPoolStatus| -> Vec<Timestamp> {
         status.conditions.iter().map(|c| c.last_transition_time.0).collect()
     };
     let [first, later, last] = ["2026-03-01T12:00:00Z", "2026-03-01T13:00:00Z", "2026-03-01T14:00:00Z"].map(at);
     let start = status(&pool("{}"), &done(), None, first);
-    assert_eq!(times(&start), [first; 4]);
+    assert_eq!(times(&start), [first; 5]);
 
     let busy = NodeCounts { selected: 3, pending: 3, ..NodeCounts::default() };
     let turned = status(&pool("{}"), &Observation { nodes: busy, untainted: 3, ..done() }, Some(&start), later);
-    assert_eq!(times(&turned), [later, first, later, first]);
+    assert_eq!(times(&turned), [later, first, later, first, first]);
 
     let less = NodeCounts { selected: 3, converged: 2, pending: 1, ..NodeCounts::default() };
     let still = status(&pool("{}"), &Observation { nodes: less, untainted: 1, ..done() }, Some(&turned), last);

@@ -8,13 +8,18 @@ mod retry;
 use std::sync::Arc;
 
 use futures::{Stream, stream};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::runtime::{reflector::Store, watcher};
+use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use kube::{
+    Api,
+    core::PartialObjectMeta,
+    runtime::{reflector::Store, watcher},
+};
 use tokio::sync::watch;
+use winpool_core::windows::KubernetesVersion;
 
 pub use guarded::GuardedPool;
 
-use crate::{apply::Applier, index::Index, metrics::Metrics, node::CachedNode, policy::Publisher};
+use crate::{apply::Applier, index::Index, metrics::Metrics, node::CachedNode, pod::ListedPod, policy::Publisher};
 
 /// What both controllers share.
 pub struct Context {
@@ -28,10 +33,16 @@ pub struct Context {
     pub policy: Publisher,
     /// The cached nodes.
     pub nodes: Store<CachedNode>,
+    /// Nodes with all their metadata, to be read when somebody contests them.
+    pub metadata: Api<PartialObjectMeta<Node>>,
     /// The cached pools.
     pub pools: Store<GuardedPool>,
+    /// Pods, to be listed when it matters who uses what.
+    pub pods: Api<ListedPod>,
     /// The cached RuntimeClasses, all of the cluster's.
     pub classes: Store<RuntimeClass>,
+    /// The version of the cluster's Kubernetes; `None` when it could not be read.
+    pub kubernetes: Option<KubernetesVersion>,
     /// Which caches are filled.
     pub synced: Synced,
     /// Tells the pool controller that something changed which pools are made from.

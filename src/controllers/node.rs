@@ -13,7 +13,7 @@ use kube::{
         Controller, WatchStreamExt,
         controller::{Action, Config as ControllerConfig},
         events::EventType,
-        reflector::store::Writer,
+        reflector::{self, store::Writer},
         watcher::{self, Event, watcher},
     },
 };
@@ -23,7 +23,7 @@ use winpool_core::{
     plan::{NodePlan, Policy, assess, node_patch},
 };
 
-use crate::{apply::WriteError, index::Refusal, node::CachedNode};
+use crate::{apply::WriteError, index::Refusal, node::CachedNode, rival};
 
 use super::{Cache, Context, changes, outages, retry::Retries};
 
@@ -59,6 +59,22 @@ pub async fn run(
     let state = Arc::new(State { shared: Arc::clone(&context), retries: Retries::default() });
     Controller::for_stream(needing_work(events, Arc::clone(&context)), context.nodes.clone())
         .with_config(ControllerConfig::default().concurrency(concurrency))
+        .reconcile_all_on(changes(context.policy.subscribe()))
+        .graceful_shutdown_on(stop.cancelled_owned())
+        .run(reconcile, on_error, state)
+        .for_each(|_| future::ready(()))
+        .await;
+}
+
+/// Finds nodes that came back as another system under their old name, and takes winpool's marks off them. The watch of
+/// Windows nodes cannot tell them from nodes that are gone.
+pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: CancellationToken) {
+    let others = watcher::Config::default().labels(&format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS));
+    let (reader, writer) = reflector::store();
+    let events = watcher(Api::<CachedNode>::all(client), others).default_backoff().reflect(writer);
+    let state = Arc::new(State { shared: Arc::clone(&context), retries: Retries::default() });
+    Controller::for_stream(events.inspect(outages("reimaged Nodes")).applied_objects(), reader)
+        .with_config(ControllerConfig::default().concurrency(1))
         .reconcile_all_on(changes(context.policy.subscribe()))
         .graceful_shutdown_on(stop.cancelled_owned())
         .run(reconcile, on_error, state)
@@ -104,7 +120,8 @@ fn observe(event: Event<CachedNode>, listed: &mut BTreeSet<String>, context: &Co
     let node = node?;
     let policy = context.policy.current()?;
     let plan = assess(&node.seen, &policy).plan;
-    (!plan.is_empty() && context.index.refusal(node.name(), &plan).is_none()).then_some(node)
+    let waits = || context.index.refusal(node.name(), &plan).is_some() || context.index.stands_back(node.name(), &plan);
+    (!plan.is_empty() && !waits()).then_some(node)
 }
 
 async fn reconcile(node: Arc<CachedNode>, state: Arc<State>) -> Result<Action, Error> {
@@ -145,6 +162,9 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
         }
         if let Some(refusal) = context.index.refusal(name, &plan) {
             return Ok(Action::requeue(refusal.until.saturating_duration_since(Instant::now())));
+        }
+        if let Some(pause) = context.index.contested(name, &plan) {
+            return Ok(stand_back(&node, pause, context).await);
         }
         let patch = node_patch(node.uid(), &node.seen, &plan, policy);
         if failed.as_ref() == Some(&patch) {
@@ -204,6 +224,18 @@ async fn send_parts(
     }
 }
 
+/// No write fight: waits, longer each time, and says who it is.
+async fn stand_back(node: &CachedNode, pause: Duration, context: &Context) -> Action {
+    let rival = rival::find(&context.metadata, node.name()).await;
+    if context.index.stand_back(node, &rival, pause) {
+        tracing::warn!(node = node.name(), pause_s = pause.as_secs(), "{rival}");
+        let object = node.object_ref(&());
+        context.applier.event(&object, EventType::Warning, reason::CONTESTED, "Patch", rival).await;
+    }
+    context.changed.send_replace(());
+    Action::requeue(pause)
+}
+
 async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &Context) -> Action {
     tracing::warn!(node = node.name(), %message, "the API server refuses to change the node; next try in 10 minutes");
     let until = Instant::now() + REFUSED;
@@ -215,6 +247,7 @@ async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &C
 }
 
 fn report(name: &str, pool: Option<&str>, plan: &NodePlan, context: &Context) {
+    context.index.written(name, plan);
     if let Some(since) = context.index.take_pending_since(name) {
         context.metrics.converged(since.elapsed());
     }

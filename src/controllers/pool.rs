@@ -7,29 +7,35 @@ use std::{
 };
 
 use futures::{Stream, StreamExt, future};
-use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{
     Api, Client, Resource, ResourceExt,
     runtime::{
         Controller, WatchStreamExt,
         controller::{Action, Config as ControllerConfig},
-        events::EventType,
         reflector::store::Writer,
         watcher::{self, Event, watcher},
     },
 };
 use tokio_util::sync::CancellationToken;
 use winpool_core::{
-    api::{Mode, Problem, RuntimeClassStatus, WindowsPoolStatus, names::reason, validation::Violation},
-    plan::{ClassAction, Entry, InvalidPool, Observation, Policy, Pool, invalid_status, number, plan_classes, status},
-    windows::Build,
+    api::{Mode, Problem, WindowsPoolStatus},
+    plan::{ClassAction, Contest, plan_classes, status},
 };
 
-use crate::{apply::WriteError, index::Totals};
+use crate::apply::WriteError;
 
 use super::{Cache, Context, GuardedPool, changes, outages, retry::Retries};
 
 mod classes;
+mod deletion;
+mod pools;
+mod report;
+mod workloads;
+
+use pools::Pools;
+use report::observe;
+use workloads::{Early, Look};
 
 const CONTROLLER: &str = "pool";
 /// The API server's admission reads RuntimeClasses from a cache, and tolerations are baked into a pod when it is
@@ -39,6 +45,8 @@ const CLASSES_SEEN: Duration = Duration::from_secs(5);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a class may change between reading and writing before the pool has to queue again.
 const ATTEMPTS: usize = 4;
+/// How long a look at pods is good for.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
 /// How long a refused RuntimeClass is not sent again.
 const REFUSED: Duration = Duration::from_mins(10);
 
@@ -68,17 +76,24 @@ struct Progress {
     next_status: Option<Instant>,
     /// The status last written, which the cache may not show yet.
     written: Option<WindowsPoolStatus>,
-    /// RuntimeClasses that the API server refuses, by name.
-    refused: BTreeMap<String, Refusal>,
     /// The generation whose status the API server refuses, and when to try again.
     status_refused: Option<(Option<i64>, Instant)>,
+    /// Who would be stranded by the taints that the pool has never put on.
+    look: Option<Look>,
+    /// Pods that were created before their class tolerated a taint.
+    early: Early,
+    /// What was written lately to each RuntimeClass.
+    contests: BTreeMap<String, Contest<Option<String>>>,
+    /// Writes of RuntimeClasses that have to wait, by name.
+    postponed: BTreeMap<String, Postponed>,
 }
 
-/// A refused write of a RuntimeClass: not sent again before `until`, unless something else is to be written.
+/// A write of a RuntimeClass that was refused or has to wait for pods: not sent before `until`, unless something else is
+/// to be written.
 #[derive(Clone)]
-struct Refusal {
+struct Postponed {
     action: ClassAction,
-    message: String,
+    problem: Problem,
     until: Instant,
 }
 
@@ -133,13 +148,13 @@ fn observed(
                 Some(Ok(pool))
             }
             Ok(Event::Delete(_)) => {
-                Pools::read(&context).publish(None, &context);
+                Pools::read(&context, |_| BTreeSet::new()).publish(None, &context);
                 context.changed.send_replace(());
                 None
             }
             Ok(Event::InitDone) => {
                 context.synced.filled(Cache::Pools);
-                Pools::read(&context).publish(None, &context);
+                Pools::read(&context, |_| BTreeSet::new()).publish(None, &context);
                 None
             }
             Ok(Event::Init) => None,
@@ -148,63 +163,18 @@ fn observed(
     })
 }
 
-/// All pools of the cluster, read.
-struct Pools {
-    valid: Vec<Arc<Pool>>,
-    invalid: BTreeMap<String, InvalidPool>,
-}
-
-impl Pools {
-    fn read(context: &Context) -> Self {
-        let (mut valid, mut invalid) = (Vec::new(), BTreeMap::new());
-        for guarded in context.pools.state() {
-            match read(&guarded) {
-                Ok(pool) => valid.push(Arc::new(pool)),
-                Err(error) => {
-                    invalid.insert(error.name.clone(), error);
-                }
-            }
-        }
-        Self { valid, invalid }
-    }
-
-    fn publish(&self, ready: Option<Arc<Pool>>, context: &Context) {
-        let suspended: BTreeSet<String> = self.invalid.keys().cloned().collect();
-        context.metrics.keep_pools(|name| self.valid.iter().any(|pool| pool.name == name));
-        if context.synced.all() {
-            context.policy.publish(ready, &self.valid, &suspended);
-        }
-    }
-
-    /// What nodes would be judged by if all pools were ready.
-    fn as_written(&self) -> Policy {
-        let entries = self.valid.iter().map(|pool| Entry { pool: Arc::clone(pool), ready: true });
-        Policy::new(entries, self.invalid.keys().cloned().collect())
-    }
-}
-
-fn read(guarded: &GuardedPool) -> Result<Pool, InvalidPool> {
-    match &guarded.pool {
-        Ok(pool) => Pool::read(pool),
-        Err(error) => {
-            let violation = Violation { field: "spec".to_owned(), message: error.clone() };
-            Err(InvalidPool { name: guarded.name_any(), violations: vec![violation] })
-        }
-    }
-}
-
 async fn reconcile(guarded: Arc<GuardedPool>, state: Arc<State>) -> Result<Action, Error> {
-    if let Some(wait) = state.retries.remaining(&guarded.name_any()) {
+    let name = guarded.name_any();
+    if let Some(wait) = state.retries.remaining(&name) {
         return Ok(Action::requeue(wait));
     }
     let started = Instant::now();
     let result = bring_up_to_date(&guarded, &state).await;
     let error = result.as_ref().err().map(|error| error.source.as_str());
     state.shared.metrics.reconciled(CONTROLLER, started.elapsed(), error);
-    if result.is_ok() {
-        state.retries.forget(&guarded.name_any());
-    }
-    result
+    let again = result?;
+    state.retries.forget(&name);
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
@@ -214,75 +184,66 @@ fn on_error(pool: Arc<GuardedPool>, error: &Error, state: Arc<State>) -> Action 
     Action::requeue(wait)
 }
 
-/// Classes first, then `status.taints`, then the policy, so that the nodes come last.
-async fn bring_up_to_date(guarded: &GuardedPool, state: &State) -> Result<Action, Error> {
+/// Classes first, then the look at who would be stranded, then `status.taints`, then the policy, so that the nodes come
+/// last. Returns when to come back, if nothing happens before.
+async fn bring_up_to_date(guarded: &GuardedPool, state: &State) -> Result<Option<Duration>, Error> {
     let context = &state.shared;
-    let name = guarded.name_any();
     if !context.synced.all() {
-        return Ok(Action::await_change());
+        return Ok(None);
     }
     state.begin(guarded);
-    let pools = Pools::read(context);
+    let name = guarded.name_any();
+    let pools = Pools::read(context, |pool| state.held_taints(pool));
     let as_written = pools.as_written();
     context.index.judge_by(&as_written, || context.nodes.state());
     if let Some(error) = pools.invalid.get(&name) {
         pools.publish(None, context);
+        if guarded.meta().deletion_timestamp.is_some() {
+            return state.abandon(guarded).await;
+        }
         return state.report_invalid(guarded, error).await;
     }
     // Deleted meanwhile: what it published went with it.
-    let Some(pool) = as_written.pool(&name) else { return Ok(Action::await_change()) };
+    let Some(pool) = as_written.pool(&name) else { return Ok(None) };
+    if pool.deleting {
+        pools.publish(Some(Arc::clone(pool)), context);
+        return state.clean_up(guarded, pool, &as_written).await;
+    }
+    if state.settle_finalizer(guarded, pool).await? {
+        return Ok(None);
+    }
 
     let totals = context.index.totals(&name);
     let existing = context.classes.state();
     let plan = plan_classes(pool, &as_written, &totals.seen(), &existing);
-    let outcome = match pool.mode {
-        Mode::Enforce => classes::apply(guarded, plan, &existing, &as_written, state).await?,
+    let mut outcome = match pool.mode {
+        Mode::Enforce => {
+            state.look_at_workloads(pool, &as_written, &plan, &existing).await?;
+            if state.held_taints(pool) != pool.held {
+                return Ok(Some(Duration::ZERO));
+            }
+            state.retire_classes(guarded, &plan.leftover, &existing).await?;
+            classes::apply(guarded, plan, &existing, &as_written, state).await?
+        }
         Mode::DryRun => classes::preview(plan),
     };
-    if outcome.tolerations_changed {
+    if !outcome.widened.is_empty() {
         state.progress(&name, |progress| progress.classes_seen_at = Some(Instant::now() + CLASSES_SEEN));
     }
-    let observation = observe(pool, guarded.meta(), &totals, outcome.classes, outcome.problems);
+    state.find_early_pods(pool, std::mem::take(&mut outcome.widened)).await?;
+
+    let Progress { look, early, .. } = state.progress(&name, |progress| progress.clone());
+    outcome.problems.extend(early.problems);
+    let held = look.and_then(|look| look.held).filter(|_| !pool.held.is_empty());
+    let observation =
+        observe(pool, guarded.meta(), &totals, context.kubernetes, held, outcome.classes, outcome.problems);
     context.metrics.classes(&name, &observation.classes);
-    let action = state.report(guarded, |previous, now| status(pool, &observation, previous, now)).await?;
+    let later = state.report(guarded, |previous, now| status(pool, &observation, previous, now)).await?;
 
     let wait = state.classes_unseen_for(&name);
     let ready = (wait.is_none() && !outcome.holds_nodes).then(|| Arc::new(observation.publishable(pool)));
     pools.publish(ready, context);
-    // A refused class is tried again by itself; what comes sooner is done first.
-    let retry = outcome.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
-    let retry = retry.filter(|_| action == Action::await_change());
-    Ok(wait.or(retry).map_or(action, Action::requeue))
-}
-
-/// What the pool's status is computed from.
-fn observe(
-    pool: &Pool,
-    metadata: &ObjectMeta,
-    totals: &Totals,
-    classes: Vec<RuntimeClassStatus>,
-    mut problems: Vec<Problem>,
-) -> Observation {
-    problems.extend(totals.problems());
-    let seen = totals.seen();
-    Observation {
-        generation: metadata.generation,
-        nodes: totals.counts(),
-        unlabeled: totals.unlabeled(),
-        untainted: totals.untainted(),
-        builds: totals.revisions().clone(),
-        lingering: seen.tolerate.into_iter().filter(|taint| pool.ever_applied.contains(taint)).collect(),
-        classes: classes
-            .into_iter()
-            .map(|class| RuntimeClassStatus { nodes: nodes_of(&class, &seen.builds), ..class })
-            .collect(),
-        problems,
-    }
-}
-
-fn nodes_of(class: &RuntimeClassStatus, builds: &BTreeMap<Build, usize>) -> i64 {
-    let build: Option<Build> = class.build.parse().ok();
-    number(build.and_then(|build| builds.get(&build)).copied().unwrap_or_default())
+    Ok([later, wait, state.next_try(&name)].into_iter().flatten().min())
 }
 
 impl State {
@@ -307,83 +268,4 @@ impl State {
         let wait = until.saturating_duration_since(Instant::now());
         (!wait.is_zero()).then_some(wait)
     }
-
-    /// Writes the status that `compute` makes of the previous one, if it differs: at once when it records a taint that
-    /// nodes will get, otherwise at most once in [`STATUS_INTERVAL`].
-    async fn report(
-        &self,
-        pool: &GuardedPool,
-        compute: impl Fn(Option<&WindowsPoolStatus>, Timestamp) -> WindowsPoolStatus,
-    ) -> Result<Action, Error> {
-        let name = pool.name_any();
-        let Progress { next_status, written, .. } = self.progress(&name, |progress| progress.clone());
-        let recent = next_status.is_some_and(|next| Instant::now() < next + STATUS_INTERVAL);
-        let cached = pool.status.clone();
-        let previous = written.filter(|_| recent).or(cached);
-        let status = compute(previous.as_ref(), whole_seconds(Timestamp::now()));
-        if previous.as_ref() == Some(&status) {
-            return Ok(Action::await_change());
-        }
-        let recorded = |taint| previous.as_ref().is_some_and(|previous| previous.taints.contains(taint));
-        let wait = next_status.map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()));
-        if !wait.is_zero() && status.taints.iter().all(recorded) {
-            return Ok(Action::requeue(wait));
-        }
-        match self.shared.applier.write_status(pool.meta(), &status).await {
-            Ok(()) => {}
-            // Gone, or another object of that name: its own event follows.
-            Err(WriteError::Gone | WriteError::Stale) => return Ok(Action::await_change()),
-            Err(error) => return Err(Error { pool: name, object: "status".to_owned(), source: error }),
-        }
-        self.announce(pool, previous.as_ref(), &status).await;
-        self.progress(&name, |progress| {
-            progress.next_status = Some(Instant::now() + STATUS_INTERVAL);
-            progress.written = Some(status);
-        });
-        Ok(Action::await_change())
-    }
-
-    /// Reports that a pool is not valid. The API server may refuse that, because it judges the whole object by rules that
-    /// this one breaks: then an Event says it, and the status is not sent again before the spec changes or [`REFUSED`]
-    /// has passed.
-    async fn report_invalid(&self, pool: &GuardedPool, error: &InvalidPool) -> Result<Action, Error> {
-        let (name, generation) = (pool.name_any(), pool.meta().generation);
-        if let Some((refused, until)) = self.progress(&name, |progress| progress.status_refused) {
-            let wait = until.saturating_duration_since(Instant::now());
-            if refused == generation && !wait.is_zero() {
-                return Ok(Action::requeue(wait));
-            }
-        }
-        let report = |previous: Option<&_>, now| invalid_status(error, generation, previous, now);
-        match self.report(pool, report).await {
-            Err(Error { source: WriteError::Denied(refusal), .. }) => {
-                tracing::warn!(%error, refusal, "the API server refuses a status that says so; next try in 10 minutes");
-                self.progress(&name, |progress| progress.status_refused = Some((generation, Instant::now() + REFUSED)));
-                let (object, note) = (pool.object_ref(&()), error.to_string());
-                self.shared.applier.event(&object, EventType::Warning, reason::INVALID_SPEC, "Validate", note).await;
-                Ok(Action::requeue(REFUSED))
-            }
-            result => result,
-        }
-    }
-
-    /// One Event for each problem that is new.
-    async fn announce(&self, pool: &GuardedPool, previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) {
-        let known = |problem: &Problem| {
-            let mut problems = previous.iter().flat_map(|status| &status.problems);
-            problems.any(|known| known.reason == problem.reason && known.object == problem.object)
-        };
-        let object = pool.object_ref(&());
-        for problem in status.problems.iter().filter(|problem| !known(problem)) {
-            let Problem { reason, object: subject, message } = problem;
-            tracing::warn!(pool = pool.name_any(), reason, object = subject, message, "problem");
-            let note = format!("{subject}: {message}");
-            self.shared.applier.event(&object, EventType::Warning, reason, subject, note).await;
-        }
-    }
-}
-
-/// The API keeps whole seconds.
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -2,18 +2,24 @@
 //! `kubectl explain windowspool.spec` prints.
 
 pub mod names;
+mod policies;
 mod pool;
 pub(crate) mod quantity;
+mod runtime_class;
 mod status;
 mod taint;
 pub mod validation;
 
-pub(crate) use pool::{DEFAULT_ARCHITECTURE, PROCESS_ISOLATION_HANDLER};
-pub use pool::{Mode, NamedBuild, Overhead, RuntimeClassSpec, WindowsPool, WindowsPoolSpec, crd};
+#[cfg(test)]
+mod tests;
+
+pub use policies::{AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, TaintPolicy};
+pub use pool::{NamedBuild, WindowsPool, WindowsPoolSpec, crd};
+pub(crate) use runtime_class::{
+    ANY_VERSION, DEFAULT_ARCHITECTURE, HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER,
+};
+pub use runtime_class::{Overhead, RuntimeClassSpec};
 pub use status::{
     BuildStatus, ClassState, NodeCounts, Problem, Revisions, RuntimeClassStatus, Summary, WindowsPoolStatus,
 };
 pub use taint::{ParseTaintError, Taint};
-
-#[cfg(test)]
-mod tests;

@@ -16,10 +16,14 @@ pub const WINDOWS: &str = "windows";
 
 /// On nodes: the pool whose marks the node carries. On RuntimeClasses: the pool that owns the class.
 pub const POOL: &str = "winpool.dev/pool";
+/// Prefix of labels on nodes that run the images of a RuntimeClass with `hostMatch: Compatible`.
+pub const STAMP_PREFIX: &str = "runtimeclass.winpool.dev/";
 /// Annotation on nodes: what winpool added, see [`Applied`](crate::plan::Applied).
 pub const APPLIED: &str = "winpool.dev/applied";
 /// Annotation on nodes: `"true"` means that winpool neither adds nor removes anything.
 pub const IGNORE: &str = "winpool.dev/ignore";
+/// Finalizer on pools that clean up when they are deleted.
+pub const CLEANUP: &str = "winpool.dev/cleanup";
 /// Label on RuntimeClasses that winpool created.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
@@ -33,8 +37,12 @@ pub mod condition {
     pub const TAINTS_APPLIED: &str = "TaintsApplied";
     /// Every RuntimeClass of the pool exists and is right.
     pub const RUNTIME_CLASSES_APPLIED: &str = "RuntimeClassesApplied";
-    /// All condition types, in the order in which they are written.
-    pub const ALL: [&str; 4] = [READY, NODES_LABELED, TAINTS_APPLIED, RUNTIME_CLASSES_APPLIED];
+    /// No build in use is past Microsoft's end of support. Never holds up `Ready`.
+    pub const WINDOWS_SUPPORTED: &str = "WindowsSupported";
+    /// Older pools own nodes that this pool selects too. Absent where there are none.
+    pub const OVERLAPPING: &str = "Overlapping";
+    /// All condition types that are always there, in the order in which they are written.
+    pub const ALL: [&str; 5] = [READY, NODES_LABELED, TAINTS_APPLIED, RUNTIME_CLASSES_APPLIED, WINDOWS_SUPPORTED];
 }
 
 /// Reasons in conditions, problems and Events.
@@ -45,18 +53,36 @@ pub mod reason {
     pub const IN_PROGRESS: &str = "InProgress";
     /// `mode: DryRun`: what would change is reported, nothing is written.
     pub const DRY_RUN: &str = "DryRun";
+    /// A build in use is past Microsoft's end of support.
+    pub const END_OF_SUPPORT: &str = "EndOfSupport";
+    /// No build in use is past Microsoft's end of support.
+    pub const SUPPORTED: &str = "Supported";
+    /// Older pools own nodes that this pool selects too.
+    pub const OLDER_POOL: &str = "OlderPool";
     /// The spec is not valid; nothing is written until it is.
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// A node reports no build that can be read.
     pub const BUILD_UNKNOWN: &str = "BuildUnknown";
     /// A build has no name in this release nor in `spec.builds`.
     pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
+    /// Pods on the nodes do not tolerate a taint that the pool wants.
+    pub const WORKLOADS_NOT_TOLERATING: &str = "WorkloadsNotTolerating";
+    /// Pods were created before their RuntimeClass tolerated a taint.
+    pub const PODS_CREATED_TOO_EARLY: &str = "PodsCreatedTooEarly";
+    /// Somebody keeps undoing what winpool writes.
+    pub const CONTESTED: &str = "Contested";
+    /// The pool is being deleted and its marks are being taken off.
+    pub const DELETING: &str = "Deleting";
+    /// A RuntimeClass stays because pods use it.
+    pub const CLASS_IN_USE: &str = "ClassInUse";
     /// The API server, or a policy in it, refuses a write.
     pub const ADMISSION_DENIED: &str = "AdmissionDenied";
     /// A taint of the same key and effect with another value is on a node and is left alone.
     pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
     /// A RuntimeClass of that name exists and is not winpool's.
     pub const CLASS_CONFLICT: &str = "ClassConflict";
+    /// Kubernetes' documentation does not support Hyper-V isolation.
+    pub const HYPERV_NOT_SUPPORTED: &str = "HyperVNotSupported";
     /// The name that a RuntimeClass would get is no valid object name.
     pub const CLASS_NAME_INVALID: &str = "ClassNameInvalid";
     /// A node or RuntimeClass would be changed if the pool's mode were Enforce.

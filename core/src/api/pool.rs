@@ -2,19 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::Toleration,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-        CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
-    },
-    apimachinery::pkg::api::resource::Quantity,
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Taint, WindowsPoolStatus};
+use super::{
+    AdoptionPolicy, DeletionPolicy, Mode, RuntimeClassSpec, Taint, TaintPolicy, WindowsPoolStatus,
+    policies::{adoption_policy_schema, deletion_policy_schema, mode_schema, taint_policy_schema},
+};
 
 /// A group of Windows nodes and what winpool does to them. It describes nodes; it creates none. Every field has a
 /// default, and `spec: {}` is the normal case: all Windows nodes, labelled, tainted, and one RuntimeClass per build.
@@ -42,7 +40,7 @@ use super::{Taint, WindowsPoolStatus};
 )]
 #[x_kube(
     validation = Rule::new("!has(self.taints) || size(self.taints) > 0")
-        .message("taints: [] is the same as no taints field; leave the field out for os=windows:NoSchedule, or list the taints"),
+        .message("taints: [] is the same as no taints field; leave the field out for os=windows:NoSchedule, list the taints, or write taintPolicy: Never for none"),
     validation = Rule::new("!has(self.taints) || self.taints.all(t, self.taints.exists_one(u, u.key == t.key && u.effect == t.effect))")
         .message("taints must be unique by key and effect, as Kubernetes counts them; remove one of the two"),
     validation = Rule::new("!has(self.retiredTaints) || !has(self.taints) || !self.taints.exists(t, self.retiredTaints.exists(r, r.key == t.key && r.effect == t.effect && (has(r.value) ? r.value : '') == (has(t.value) ? t.value : '')))")
@@ -57,8 +55,8 @@ use super::{Taint, WindowsPoolStatus};
         .message("nodeSelector: keys must be label names and values label values, as in a pod's nodeSelector"),
     validation = Rule::new("!has(self.runtimeClasses) || self.runtimeClasses.all(c, self.runtimeClasses.exists_one(d, d.name == c.name))")
         .message("runtimeClasses: names must be unique; remove or rename one of the two"),
-    validation = Rule::new("!has(self.runtimeClasses) || self.runtimeClasses.all(c, !has(c.version) || c.version in ['2016', '1709', '1803', '2019', '1903', '1909', '2004', '20h2', '2022', '23h2', '2025'] || (has(self.builds) && self.builds.exists(b, b.version == c.version)))")
-        .message("runtimeClasses: version is not known; write one of 2016, 1709, 1803, 2019, 1903, 1909, 2004, 20h2, 2022, 23h2, 2025, name it in spec.builds, or write build instead"),
+    validation = Rule::new("!has(self.runtimeClasses) || self.runtimeClasses.all(c, !has(c.version) || c.version in ['Any', '2016', '1709', '1803', '2019', '1903', '1909', '2004', '20h2', '2022', '23h2', '2025'] || (has(self.builds) && self.builds.exists(b, b.version == c.version)))")
+        .message("runtimeClasses: version is not known; write Any, one of 2016, 1709, 1803, 2019, 1903, 1909, 2004, 20h2, 2022, 23h2, 2025, name it in spec.builds, or write build instead"),
     validation = Rule::new("!has(self.builds) || self.builds.all(b, self.builds.exists_one(c, c.build == b.build) && self.builds.exists_one(c, c.version == b.version))")
         .message("builds: each build and each version may be named once; remove one of the two"),
     validation = Rule::new("!has(self.classNameFormat) || (self.classNameFormat.contains('{version}') && self.classNameFormat.replace('{version}', 'v').replace('{pool}', 'p').matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))")
@@ -84,6 +82,14 @@ pub struct WindowsPoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub taints: Option<Vec<Taint>>,
+
+    /// When taints are put on. `WhenTolerated`: a taint that the pool has not put on before waits until every pod on
+    /// the nodes tolerates it, and the condition `TaintsApplied` names those that do not; labels and RuntimeClasses do
+    /// not wait, and once it was put on, new nodes get it at once. `Always`: at once, whoever loses. `Never`: winpool
+    /// puts on no taint and takes its own off; RuntimeClasses tolerate `taints` all the same.
+    #[serde(default)]
+    #[schemars(schema_with = "taint_policy_schema")]
+    pub taint_policy: TaintPolicy,
 
     /// Taints to take off the pool's nodes, such as `os=Win1809:NoSchedule`, in the same request that adds the wanted
     /// ones. RuntimeClasses tolerate them as long as they are listed here.
@@ -111,6 +117,20 @@ pub struct WindowsPoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub builds: Vec<NamedBuild>,
+
+    /// What happens to a RuntimeClass that exists already under a name that this pool wants and that winpool did not
+    /// make. `IfCompatible`: it becomes winpool's to keep, if nobody else's mark is on it, it has the same handler and
+    /// selector, and tolerates the same taints. `Always`: also otherwise, and its scheduling is corrected; never its
+    /// handler. `Never`: it is left alone. A class that is left alone and does not do what the pool needs is a conflict.
+    #[serde(default)]
+    #[schemars(schema_with = "adoption_policy_schema")]
+    pub adoption_policy: AdoptionPolicy,
+
+    /// What happens when this pool is deleted. `Delete`: its marks are taken off the nodes, and its RuntimeClasses that
+    /// no pod uses are deleted; one in use stays and is no longer winpool's. `Retain`: everything stays.
+    #[serde(default)]
+    #[schemars(schema_with = "deletion_policy_schema")]
+    pub deletion_policy: DeletionPolicy,
 }
 
 fn default_true() -> bool {
@@ -132,23 +152,11 @@ impl Default for WindowsPoolSpec {
             class_name_format: default_class_name_format(),
             runtime_classes: Vec::new(),
             builds: Vec::new(),
+            taint_policy: TaintPolicy::default(),
+            adoption_policy: AdoptionPolicy::default(),
+            deletion_policy: DeletionPolicy::default(),
         }
     }
-}
-
-/// Whether winpool writes or only reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Mode {
-    /// Write what the pool wants.
-    #[default]
-    Enforce,
-    /// Report what would change; write nothing but the pool's status.
-    DryRun,
-}
-
-// A plain enum keeps the field's documentation in the schema, which schemars would otherwise replace.
-fn mode_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({"type": "string", "enum": ["Enforce", "DryRun"], "default": "Enforce"})
 }
 
 /// A name for a Windows build.
@@ -169,89 +177,6 @@ pub struct NamedBuild {
     /// Its name in RuntimeClass names, such as `2028`.
     #[schemars(length(min = 1, max = 32))]
     pub version: String,
-}
-
-/// A RuntimeClass that the pool wants whether or not a node of its build is there.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[cfg_attr(test, x_kube(cel))]
-#[x_kube(
-    validation = Rule::new("has(self.version) != has(self.build)")
-        .message("write exactly one of version (such as 2019) and build (such as 10.0.17763)"),
-    validation = Rule::new("!has(self.build) || self.build.matches('^10[.]0[.][1-9][0-9]{0,5}$')")
-        .message("build must be 10.0.<number>, as in the label node.kubernetes.io/windows-build, such as 10.0.20348"),
-    validation = Rule::new("self.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
-        .message("name must be a DNS subdomain of at most 63 characters, such as windows-2022"),
-    validation = Rule::new("!has(self.handler) || self.handler.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
-        .message("handler must be a DNS label, such as runhcs-wcow-process"),
-    validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, !(k in ['kubernetes.io/os', 'kubernetes.io/arch', 'node.kubernetes.io/windows-build']))")
-        .message("nodeSelector may not set kubernetes.io/os, kubernetes.io/arch or node.kubernetes.io/windows-build; they follow from version or build, and architecture"),
-    validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, size(k) <= 317 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self.nodeSelector[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))")
-        .message("nodeSelector: keys must be label names and values label values, as in a pod's nodeSelector"),
-    validation = Rule::new("!has(self.tolerations) || self.tolerations.all(t, (has(t.operator) ? t.operator : 'Equal') in ['Equal', 'Exists'] && (has(t.effect) ? t.effect : '') in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])")
-        .message("tolerations: operator must be Equal or Exists, and effect NoSchedule, PreferNoSchedule or NoExecute, or left out for all"),
-    validation = Rule::new("!has(self.overhead) || self.overhead.podFixed.all(k, string(self.overhead.podFixed[k]).matches('^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?$'))")
-        .message("overhead.podFixed: values must be quantities that are not negative, such as 512Mi or 500m"),
-    validation = Rule::new("!has(self.architecture) || self.architecture.matches('^[a-z0-9]+$')")
-        .message("architecture must be a value of the label kubernetes.io/arch, such as amd64"),
-)]
-#[serde(rename_all = "camelCase")]
-pub struct RuntimeClassSpec {
-    /// Name of the RuntimeClass.
-    #[schemars(length(min = 1, max = 63))]
-    pub name: String,
-    /// The Windows version whose build the class selects: 2016, 2019, 2022, 2025, 1709 to 20h2, 23h2, or a name from
-    /// `spec.builds`. Exactly one of `version` and `build` is set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 32))]
-    pub version: Option<String>,
-    /// The build that the class selects, such as `10.0.17763`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 12))]
-    pub build: Option<String>,
-    /// The container runtime's handler. It cannot be changed on an existing RuntimeClass.
-    #[serde(default = "default_handler")]
-    #[schemars(length(min = 1, max = 63))]
-    pub handler: String,
-    /// Value of `kubernetes.io/arch` in the class's selector.
-    #[serde(default = "default_architecture")]
-    #[schemars(length(min = 1, max = 16))]
-    pub architecture: String,
-    /// Resources that the runtime itself takes for each pod, see RuntimeClass `overhead`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overhead: Option<Overhead>,
-    /// Labels added to the class's `scheduling.nodeSelector`. It may not set os, arch or windows-build.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
-    pub node_selector: BTreeMap<String, String>,
-    /// Tolerations added to the class's `scheduling.tolerations`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub tolerations: Vec<Toleration>,
-}
-
-/// Process isolation, the handler that containerd defines by default on Windows
-/// (containerd, `internal/cri/config/config_windows.go`).
-pub(crate) const PROCESS_ISOLATION_HANDLER: &str = "runhcs-wcow-process";
-/// The architecture of every Windows container host that Kubernetes supports.
-pub(crate) const DEFAULT_ARCHITECTURE: &str = "amd64";
-
-fn default_handler() -> String {
-    PROCESS_ISOLATION_HANDLER.to_owned()
-}
-
-fn default_architecture() -> String {
-    DEFAULT_ARCHITECTURE.to_owned()
-}
-
-/// `RuntimeClass.overhead`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Overhead {
-    /// Resources for each pod, such as `memory: 512Mi`.
-    #[serde(default)]
-    // Without a maxLength the API server refuses the rule on these values as too costly.
-    #[schemars(extend("maxProperties" = 8, "additionalProperties" = {"x-kubernetes-int-or-string": true, "maxLength": 32}))]
-    pub pod_fixed: BTreeMap<String, Quantity>,
 }
 
 /// The CustomResourceDefinition, as in `crds/`.

@@ -4,6 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::windows::KubernetesSupport;
+
+use super::Isolation;
+
 /// What winpool sees and did. Written by winpool alone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -34,7 +38,8 @@ pub struct WindowsPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub problems: Vec<Problem>,
-    /// `Ready`, `NodesLabeled`, `TaintsApplied` and `RuntimeClassesApplied`.
+    /// `Ready`, `NodesLabeled`, `TaintsApplied`, `RuntimeClassesApplied` and `WindowsSupported`; `Overlapping` where older
+    /// pools own nodes that this pool selects too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -52,7 +57,8 @@ pub struct Summary {
     pub builds: String,
 }
 
-/// Numbers of nodes. `selected` = `converged` + `pending` + `blocked` + `ignored`.
+/// Numbers of nodes. `selected` = `converged` + `pending` + `held` + `contested` + `blocked` +
+/// `ignored`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {
@@ -65,6 +71,12 @@ pub struct NodeCounts {
     /// Nodes that winpool has yet to change. With `mode: DryRun`: nodes that would be changed.
     #[serde(default)]
     pub pending: i64,
+    /// Nodes that wait for pods on them to tolerate the taint.
+    #[serde(default)]
+    pub held: i64,
+    /// Nodes where somebody keeps undoing what winpool writes.
+    #[serde(default)]
+    pub contested: i64,
     /// Nodes that winpool cannot make right: the build is not known, or the API server refuses the change.
     #[serde(default)]
     pub blocked: i64,
@@ -84,6 +96,13 @@ pub struct BuildStatus {
     pub product: Option<String>,
     /// Number of nodes with this build.
     pub nodes: i64,
+    /// Whether the documentation of the cluster's Kubernetes version lists this Windows: `Listed`, `Unlisted` or
+    /// `Unknown`.
+    #[serde(default)]
+    pub kubernetes_support: KubernetesSupport,
+    /// The last day on which Microsoft supports this Windows; absent when the build is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_of_support: Option<String>,
     /// The discovered RuntimeClass of this build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class: Option<String>,
@@ -110,11 +129,14 @@ pub struct Revisions {
 pub struct RuntimeClassStatus {
     /// Name of the RuntimeClass.
     pub name: String,
-    /// The build that it selects.
+    /// The build of its images, or `Any`.
     pub build: String,
+    /// `Process` or `HyperV`.
+    #[serde(default)]
+    pub isolation: Isolation,
     /// The handler that it names.
     pub handler: String,
-    /// `Applied`, `Satisfied`, `Conflict` or `Pending`.
+    /// `Applied`, `Adopted`, `Satisfied`, `Conflict` or `Pending`.
     pub state: ClassState,
     /// Number of the pool's nodes with that build.
     pub nodes: i64,
@@ -123,6 +145,7 @@ pub struct RuntimeClassStatus {
 /// State of a RuntimeClass.
 ///
 /// - `Applied`: winpool made it and it is right.
+/// - `Adopted`: it was there before, is winpool's to keep now, and is right.
 /// - `Satisfied`: it belongs to someone else and does what the pool needs.
 /// - `Conflict`: it belongs to someone else, or cannot be changed, and does not do what the pool needs; see `problems`.
 /// - `Pending`: it is yet to be written.
@@ -130,6 +153,8 @@ pub struct RuntimeClassStatus {
 pub enum ClassState {
     /// winpool made it and it is right.
     Applied,
+    /// It was there before, is winpool's to keep now, and is right.
+    Adopted,
     /// It belongs to someone else and does what the pool needs.
     Satisfied,
     /// It belongs to someone else, or cannot be changed, and does not do what the pool needs.
@@ -144,6 +169,7 @@ impl ClassState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Applied => "Applied",
+            Self::Adopted => "Adopted",
             Self::Satisfied => "Satisfied",
             Self::Conflict => "Conflict",
             Self::Pending => "Pending",

@@ -12,7 +12,7 @@ use crate::{
     windows::{Build, product},
 };
 
-use super::{NamedBuild, RuntimeClassSpec, quantity::is_not_negative};
+use super::{ANY_VERSION, HostMatch, NamedBuild, RuntimeClassSpec, quantity::is_not_negative};
 
 /// One thing that is wrong in a pool, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
     found.unless(
         wanted.is_none_or(|taints| !taints.is_empty()),
         "spec.taints",
-        "an empty list is the same as no field; leave it out for os=windows:NoSchedule, or list the taints",
+        "an empty list is the same as no field; leave it out for os=windows:NoSchedule, list the taints, or write taintPolicy: Never for none",
     );
     taints(&mut found, "spec.taints", wanted.unwrap_or_default());
     taints(&mut found, "spec.retiredTaints", &spec.retired_taints);
@@ -167,7 +167,7 @@ fn runtime_class(found: &mut Violations, field: &str, class: &RuntimeClassSpec, 
     );
     if let Some(version) = &class.version {
         found.unless(
-            product::by_version(version).is_some() || named.iter().any(|b| b.version == *version),
+            version == ANY_VERSION || product::by_version(version).is_some() || named.iter().any(|b| b.version == *version),
             &at("version"),
             "is not known; write the version of a Windows Server release such as 2019, name it in spec.builds, or write build instead",
         );
@@ -180,7 +180,16 @@ fn runtime_class(found: &mut Violations, field: &str, class: &RuntimeClassSpec, 
         &at("name"),
         "must be a DNS subdomain of at most 63 characters, such as windows-2022",
     );
-    found.unless(is_dns_label(&class.handler), &at("handler"), "must be a DNS label, such as runhcs-wcow-process");
+    found.unless(
+        class.version.as_deref() != Some(ANY_VERSION) || class.host_match == HostMatch::Exact,
+        &at("hostMatch"),
+        "Compatible needs the build of the images; write a version such as 2022 instead of Any",
+    );
+    found.unless(
+        class.handler.as_deref().is_none_or(is_dns_label),
+        &at("handler"),
+        "must be a DNS label, such as runhcs-wcow-process",
+    );
     found.unless(
         class.architecture.len() <= 16
             && class.architecture.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())

@@ -10,7 +10,8 @@ use kube::ResourceExt;
 
 use crate::{
     api::{
-        DEFAULT_ARCHITECTURE, PROCESS_ISOLATION_HANDLER, Problem, RuntimeClassSpec, Taint,
+        DEFAULT_ARCHITECTURE, HYPERV_ISOLATION_HANDLER, Isolation, PROCESS_ISOLATION_HANDLER, Problem,
+        RuntimeClassSpec, Taint,
         names::{self, reason},
         validation::is_dns_subdomain,
     },
@@ -18,9 +19,10 @@ use crate::{
 };
 
 use super::{
-    DesiredClass, PlannedClass, Policy, Pool, plan_class,
-    runtime_class::{overhead_of, owner},
-    tolerations::{normalised, toleration, tolerations_of},
+    DesiredClass, Hosts, PlannedClass, Policy, Pool, plan_class,
+    runtime_class::owner,
+    stamps::stamp,
+    tolerations::{normalised, toleration},
 };
 
 /// Classes of builds that have no name, at most: a node can report any number as its build.
@@ -42,6 +44,8 @@ pub struct Seen {
 pub struct ClassesPlan {
     /// By name.
     pub classes: Vec<PlannedClass>,
+    /// Names of classes that are the pool's and that it no longer wants.
+    pub leftover: Vec<String>,
     /// What needs attention and belongs to no class above.
     pub problems: Vec<Problem>,
 }
@@ -51,8 +55,11 @@ pub struct ClassesPlan {
 pub fn plan_classes(pool: &Pool, policy: &Policy, seen: &Seen, existing: &[Arc<RuntimeClass>]) -> ClassesPlan {
     let (mut problems, owned) = (Vec::new(), owned_classes(pool, existing));
     let mut desired: BTreeMap<String, DesiredClass> = BTreeMap::new();
-    for (build, spec) in &pool.declared {
-        desired.insert(spec.name.clone(), declared_class(pool, *build, spec, seen));
+    for (hosts, spec) in &pool.declared {
+        desired.insert(spec.name.clone(), declared_class(pool, *hosts, spec, seen));
+        if spec.isolation == Isolation::HyperV {
+            problems.push(hyperv_problem(&spec.name));
+        }
     }
     if pool.discover {
         for build in discovered_builds(pool, seen, &owned, &mut problems) {
@@ -64,20 +71,25 @@ pub fn plan_classes(pool: &Pool, policy: &Policy, seen: &Seen, existing: &[Arc<R
             desired.entry(name.clone()).or_insert_with(|| discovered_class(pool, build, &name, seen));
         }
     }
-    // Classes that were made earlier stay and are kept in step: workloads name them.
+    // Discovered classes stay when their last node goes: workloads name them.
+    let mut leftover = Vec::new();
     for (build, class) in owned {
         let name = class.name_any();
-        desired.entry(name.clone()).or_insert_with(|| {
-            let discovered = discovered_class(pool, build, &name, seen);
-            if name == pool.class_name(build) { discovered } else { kept_class(class, discovered) }
-        });
+        if desired.contains_key(&name) {
+            continue;
+        }
+        if is_sticky(pool, build, &name) {
+            desired.insert(name.clone(), discovered_class(pool, build, &name, seen));
+        } else {
+            leftover.push(name);
+        }
     }
     let find = |name: &str| existing.iter().find(|class| class.metadata.name.as_deref() == Some(name));
     let classes = desired
         .into_values()
         .map(|class| plan_class(class.clone(), find(&class.name).map(AsRef::as_ref), policy))
         .collect();
-    ClassesPlan { classes, problems }
+    ClassesPlan { classes, leftover, problems }
 }
 
 /// The classes that winpool made for this pool, with the build of each: the one that its name stands for, because
@@ -104,6 +116,13 @@ fn numbers_in(name: &str) -> impl Iterator<Item = Build> {
     })
 }
 
+/// Whether a class without nodes stays: one of a build with a name, under the name that it has now or had before this
+/// release knew one. A build without a name may be made up, so its class goes.
+fn is_sticky(pool: &Pool, build: Build, name: &str) -> bool {
+    let named = pool.version_of(build).is_some();
+    pool.discover && named && (name == pool.class_name(build) || name == pool.unnamed_class_name(build))
+}
+
 /// The builds that get a class: every one with a name, and a few without.
 fn discovered_builds(
     pool: &Pool,
@@ -125,9 +144,8 @@ fn discovered_builds(
         ),
     });
     let has_class = |build: &Build| owned.iter().any(|(owned, _)| owned == build);
-    let existing = owned.iter().filter(|(build, _)| pool.version_of(*build).is_none()).count();
     let (with_class, without): (Vec<Build>, Vec<Build>) = unnamed.into_iter().partition(has_class);
-    let room = UNNAMED_BUILDS.saturating_sub(existing);
+    let room = UNNAMED_BUILDS.saturating_sub(with_class.len());
     named.into_iter().chain(with_class).chain(without.into_iter().take(room)).collect()
 }
 
@@ -146,43 +164,68 @@ fn discovered_class(pool: &Pool, build: Build, name: &str, seen: &Seen) -> Desir
     DesiredClass {
         name: name.to_owned(),
         pool: pool.name.clone(),
-        build,
+        adoption_policy: pool.adoption_policy,
+        hosts: Hosts::Of(build),
+        isolation: Isolation::Process,
         handler: PROCESS_ISOLATION_HANDLER.to_owned(),
         overhead: BTreeMap::new(),
-        node_selector: selector(pool, build, DEFAULT_ARCHITECTURE, &BTreeMap::new()),
+        node_selector: selector(pool, Hosts::Of(build), name, DEFAULT_ARCHITECTURE, &BTreeMap::new()),
         tolerations: tolerations(pool, seen, &[]),
     }
 }
 
-fn declared_class(pool: &Pool, build: Build, spec: &RuntimeClassSpec, seen: &Seen) -> DesiredClass {
+fn declared_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &Seen) -> DesiredClass {
     DesiredClass {
-        handler: spec.handler.clone(),
+        name: spec.name.clone(),
+        pool: pool.name.clone(),
+        adoption_policy: pool.adoption_policy,
+        hosts,
+        isolation: spec.isolation,
+        handler: handler(spec).to_owned(),
         overhead: spec.overhead.clone().unwrap_or_default().pod_fixed,
-        node_selector: selector(pool, build, &spec.architecture, &spec.node_selector),
+        node_selector: selector(pool, hosts, &spec.name, &spec.architecture, &spec.node_selector),
         tolerations: tolerations(pool, seen, &spec.tolerations),
-        ..discovered_class(pool, build, &spec.name, seen)
     }
 }
 
-/// A class that this spec no longer describes: all of it stays, and it tolerates what the pool's other classes do.
-fn kept_class(class: &RuntimeClass, pool: DesiredClass) -> DesiredClass {
-    let scheduling = class.scheduling.clone().unwrap_or_default();
-    DesiredClass {
-        handler: class.handler.clone(),
-        overhead: overhead_of(class),
-        node_selector: scheduling.node_selector.unwrap_or_default(),
-        tolerations: normalised(tolerations_of(class).into_iter().chain(pool.tolerations.clone())),
-        ..pool
+/// The handler that a class names.
+pub(super) fn handler(spec: &RuntimeClassSpec) -> &str {
+    match (&spec.handler, spec.isolation) {
+        (Some(handler), _) => handler,
+        (None, Isolation::Process) => PROCESS_ISOLATION_HANDLER,
+        (None, Isolation::HyperV) => HYPERV_ISOLATION_HANDLER,
     }
 }
 
-fn selector(pool: &Pool, build: Build, architecture: &str, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn selector(
+    pool: &Pool,
+    hosts: Hosts,
+    name: &str,
+    architecture: &str,
+    own: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     let mut selector = pool.node_selector.clone();
     selector.extend(own.clone());
     selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
     selector.insert(names::ARCH.to_owned(), architecture.to_owned());
-    selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string());
+    match hosts {
+        Hosts::Any => None,
+        Hosts::Of(build) => selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string()),
+        // A RuntimeClass cannot say "one of these builds".
+        Hosts::Running(..) => selector.insert(stamp(name), "true".to_owned()),
+    };
     selector
+}
+
+fn hyperv_problem(name: &str) -> Problem {
+    Problem {
+        reason: reason::HYPERV_NOT_SUPPORTED.to_owned(),
+        object: format!("RuntimeClass/{name}"),
+        message:
+            "the Kubernetes documentation does not support Hyper-V isolation; it works where the container runtime \
+                  has the handler"
+                .to_owned(),
+    }
 }
 
 /// What tolerates the pool's taints, the retired ones, those of winpool's that are still on a node, and a bounded number

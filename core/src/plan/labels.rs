@@ -17,6 +17,12 @@ impl Labels {
         self.0.get(index).map(|pair| pair.1.as_ref())
     }
 
+    /// The labels whose key starts with `prefix`.
+    pub fn with_prefix(&self, prefix: &str) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.0.iter().map(|pair| (pair.0.as_ref(), pair.1.as_ref()));
+        pairs.filter(move |(key, _)| key.starts_with(prefix))
+    }
+
     /// Whether every pair of `selector` is among the labels.
     pub fn matches<'a>(&self, selector: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
         selector.into_iter().all(|(key, value)| self.get(key) == Some(value))

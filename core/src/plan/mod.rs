@@ -1,20 +1,28 @@
 //! What should be: for each Node and RuntimeClass, what to change and why. A plan that is empty sends nothing.
 
 mod classes;
+mod contest;
 mod labels;
 mod node;
 mod patch;
 mod pools;
 mod runtime_class;
+mod stamps;
 mod status;
 mod taints;
 mod tolerations;
+mod workloads;
 
 pub use classes::{ClassesPlan, Seen, plan_classes};
+pub use contest::Contest;
 pub use labels::{LabelPair, Labels};
-pub use node::{AnnotationChange, LabelChange, Node, NodePlan, Standing, State, assess, assess_as};
-pub use patch::{FieldChange, node_patch, runtime_class_patch, status_patch};
-pub use pools::{Entry, InvalidPool, Policy, Pool, WantedTaints};
-pub use runtime_class::{ClassAction, DesiredClass, PlannedClass, describe, plan_class};
-pub use status::{Observation, ever_applied, invalid_status, number, status};
+pub use node::{AnnotationChange, Gist, LabelChange, Node, NodePlan, Standing, State, assess, assess_as};
+pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
+pub use pools::{Entry, Hosts, InvalidPool, Policy, Pool, WantedTaints};
+pub use runtime_class::{
+    ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner, plan_class,
+    release_class,
+};
+pub use status::{Held, Observation, Overlap, ever_applied, invalid_status, number, status};
 pub use taints::{Applied, TaintChange, TaintList};
+pub use workloads::{Pod, PodProgress, created_too_early, stranded, users_of_class};

@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    Applied, Entry, Labels, Policy, Pool, TaintChange, TaintList,
+    Applied, Entry, Labels, Policy, Pool, TaintChange, TaintList, stamps,
     taints::{self, guards},
 };
 
@@ -29,6 +29,10 @@ pub struct Node {
     pub kernel_version: Option<Arc<str>>,
     /// `status.nodeInfo.operatingSystem`.
     pub operating_system: Option<Arc<str>>,
+    /// `status.nodeInfo.containerRuntimeVersion`.
+    pub container_runtime: Option<Arc<str>>,
+    /// Names in `status.runtimeHandlers`; `None` where the node does not list them.
+    pub runtime_handlers: Option<Arc<[Box<str>]>>,
 }
 
 impl Node {
@@ -46,6 +50,10 @@ impl Node {
         self.ignore.as_deref() == Some("true")
     }
 
+    fn was_reimaged(&self) -> bool {
+        self.labels.get(names::OS).is_some_and(|os| os != names::WINDOWS)
+    }
+
     /// A node that was re-imaged may keep its old label until its kubelet reports: no write on such a contradiction.
     fn reports_another_system(&self) -> bool {
         self.operating_system.as_deref().is_some_and(|os| !os.is_empty() && os != names::WINDOWS)
@@ -56,7 +64,7 @@ impl Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelChange {
     /// The label's key.
-    pub key: &'static str,
+    pub key: String,
     /// The value that the node has.
     pub from: Option<String>,
     /// The value that it should have.
@@ -77,6 +85,8 @@ pub enum AnnotationChange {
 pub struct NodePlan {
     /// `node.kubernetes.io/windows-build`.
     pub windows_build: Option<LabelChange>,
+    /// Labels under `runtimeclass.winpool.dev/`.
+    pub stamps: Vec<LabelChange>,
     /// The taint list.
     pub taints: Option<TaintChange>,
     /// The label `winpool.dev/pool`.
@@ -92,13 +102,31 @@ impl NodePlan {
         *self == Self::default()
     }
 
-    /// The label, and everything else: what can still be sent when the other part is refused.
+    /// What somebody has to undo for this plan to come up again, whatever else is on the node meanwhile.
+    #[must_use]
+    pub fn gist(&self) -> Gist {
+        let build = self.windows_build.as_ref().and_then(|change| change.to.clone());
+        let (added, removed) =
+            self.taints.as_ref().map(|change| (change.added.clone(), change.removed.clone())).unwrap_or_default();
+        Gist { build, stamps: self.stamps.clone(), added, removed }
+    }
+
+    /// The labels, and everything else: what can still be sent when the other part is refused.
     #[must_use]
     pub fn parts(&self) -> [Self; 2] {
-        let label = Self { windows_build: self.windows_build.clone(), ..Self::default() };
-        let rest = Self { windows_build: None, ..self.clone() };
-        [label, rest]
+        let labels = Self { windows_build: self.windows_build.clone(), stamps: self.stamps.clone(), ..Self::default() };
+        let rest = Self { windows_build: None, stamps: Vec::new(), ..self.clone() };
+        [labels, rest]
     }
+}
+
+/// What a plan changes, apart from what stands beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gist {
+    build: Option<String>,
+    stamps: Vec<LabelChange>,
+    added: Vec<Taint>,
+    removed: Vec<Taint>,
 }
 
 /// State of a node, as status and metrics count it.
@@ -108,6 +136,10 @@ pub enum State {
     Converged,
     /// About to be changed.
     Pending,
+    /// Waits for pods on it to tolerate the taint.
+    Held,
+    /// Somebody keeps undoing what winpool writes.
+    Contested,
     /// Cannot be made right.
     Blocked,
     /// Hands off, by annotation.
@@ -116,7 +148,8 @@ pub enum State {
 
 impl State {
     /// All states.
-    pub const ALL: [Self; 4] = [Self::Converged, Self::Pending, Self::Blocked, Self::Ignored];
+    pub const ALL: [Self; 6] =
+        [Self::Converged, Self::Pending, Self::Held, Self::Contested, Self::Blocked, Self::Ignored];
 
     /// The name in status and metrics.
     #[must_use]
@@ -124,6 +157,8 @@ impl State {
         match self {
             Self::Converged => "converged",
             Self::Pending => "pending",
+            Self::Held => "held",
+            Self::Contested => "contested",
             Self::Blocked => "blocked",
             Self::Ignored => "ignored",
         }
@@ -143,6 +178,10 @@ pub struct Standing {
     pub tolerate: Vec<Taint>,
     /// Taints on it that stand where a wanted one would, with another value.
     pub differing: Vec<Taint>,
+    /// Whether a taint that it lacks is held.
+    pub held: bool,
+    /// The pool whose marks it carries though it does not belong to it: they are about to be taken off.
+    pub releasing: Option<String>,
     /// What to change.
     pub plan: NodePlan,
 }
@@ -154,8 +193,9 @@ impl Standing {
         match self {
             Self { ignored: true, .. } => State::Ignored,
             Self { version: None, .. } => State::Blocked,
-            Self { plan, .. } if plan.is_empty() => State::Converged,
-            _ => State::Pending,
+            Self { plan, .. } if !plan.is_empty() => State::Pending,
+            Self { held: true, .. } => State::Held,
+            _ => State::Converged,
         }
     }
 }
@@ -163,6 +203,9 @@ impl Standing {
 /// How `node` stands under `policy`, and what has to change.
 #[must_use]
 pub fn assess(node: &Node, policy: &Policy) -> Standing {
+    if node.was_reimaged() {
+        return assess_reimaged(node, policy);
+    }
     if node.reports_another_system() {
         return Standing::default();
     }
@@ -171,6 +214,28 @@ pub fn assess(node: &Node, policy: &Policy) -> Standing {
         Some(Entry { ready: false, .. }) => Standing::default(),
         None => assess_as(node, None, policy),
     }
+}
+
+/// A node that came back as another system under its old name: it loses winpool's marks, and `windows-build` with them.
+fn assess_reimaged(node: &Node, policy: &Policy) -> Standing {
+    let marks = Marks::of(node);
+    if node.is_ignored() || !marks.belong_to_a_live_pool(policy) {
+        return Standing::default();
+    }
+    let taints = taints::plan(&node.taints, marks.applied.as_ref(), None, policy);
+    let build = node.labels.get(names::WINDOWS_BUILD);
+    let plan = NodePlan {
+        windows_build: build.map(|build| LabelChange {
+            key: names::WINDOWS_BUILD.to_owned(),
+            from: Some(build.to_owned()),
+            to: None,
+        }),
+        stamps: stamps::plan(node, None),
+        taints: taints.change,
+        pool: marks.label_change(None),
+        applied: marks.annotation_change(None),
+    };
+    Standing { releasing: marks.pool().map(str::to_owned), plan, ..Standing::default() }
 }
 
 /// How `node` would stand if it belonged to `pool`: the preview of a pool in dry run.
@@ -182,22 +247,29 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy) -> Standing 
     if let Some(pool) = pool {
         standing.tolerate = to_tolerate(node, pool, policy);
     }
+    let marks = Marks::of(node);
+    if pool.is_none() && marks.belong_to_a_live_pool(policy) {
+        standing.releasing = marks.pool().map(str::to_owned);
+    }
     if standing.ignored {
         return standing;
     }
-    let marks = Marks::of(node);
     if marks.belong_to_a_suspended_pool(policy) {
         return Standing::default();
     }
     // Marks are taken off only on evidence: a live pool that no longer wants them, or another pool that owns the node.
-    if pool.is_none() && !marks.belong_to_a_live_pool(policy) {
+    if pool.is_none() && standing.releasing.is_none() {
         return standing;
     }
     let taints = taints::plan(&node.taints, marks.applied.as_ref(), pool, policy);
     standing.differing = taints.differing;
+    standing.held = taints.held;
     standing.plan.windows_build = pool.and(version).and_then(|version| build_label(node, version.build));
+    standing.plan.stamps = stamps::plan(node, pool);
     let wanted = pool.and_then(|pool| {
-        let wrote = standing.plan.windows_build.is_some() || !taints.owned.is_empty();
+        let wrote = standing.plan.windows_build.is_some()
+            || standing.plan.stamps.iter().any(|stamp| stamp.to.is_some())
+            || !taints.owned.is_empty();
         (wrote || marks.are_there()).then(|| Applied {
             pool: pool.name.clone(),
             taints: taints.owned.iter().map(ToString::to_string).collect(),
@@ -212,7 +284,11 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy) -> Standing 
 fn build_label(node: &Node, build: Build) -> Option<LabelChange> {
     let from = node.labels.get(names::WINDOWS_BUILD);
     let to = build.to_string();
-    (from != Some(&to)).then(|| LabelChange { key: names::WINDOWS_BUILD, from: from.map(str::to_owned), to: Some(to) })
+    (from != Some(&to)).then(|| LabelChange {
+        key: names::WINDOWS_BUILD.to_owned(),
+        from: from.map(str::to_owned),
+        to: Some(to),
+    })
 }
 
 /// Windows taints in any spelling, values that stand in the way of a wanted taint, and taints that winpool put there
@@ -255,7 +331,8 @@ impl<'n> Marks<'n> {
     }
 
     fn belong_to_a_live_pool(&self, policy: &Policy) -> bool {
-        self.pool().and_then(|name| policy.pool(name)).is_some_and(|pool| pool.mode == Mode::Enforce)
+        let pool = self.pool().and_then(|name| policy.pool(name));
+        pool.is_some_and(|pool| pool.mode == Mode::Enforce && (!pool.deleting || pool.needs_cleanup()))
     }
 
     fn belong_to_a_suspended_pool(&self, policy: &Policy) -> bool {
@@ -265,7 +342,7 @@ impl<'n> Marks<'n> {
     fn label_change(&self, wanted: Option<&Applied>) -> Option<LabelChange> {
         let to = wanted.map(|applied| applied.pool.as_str());
         (self.label != to).then(|| LabelChange {
-            key: names::POOL,
+            key: names::POOL.to_owned(),
             from: self.label.map(str::to_owned),
             to: to.map(str::to_owned),
         })

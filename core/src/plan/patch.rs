@@ -7,6 +7,7 @@
 use json_patch::{
     AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::api::{WindowsPoolStatus, names};
@@ -23,7 +24,8 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
         patch.test(&["status", "nodeInfo", "kernelVersion"], json!(version.as_ref()));
     }
     let own = [names::OS, names::WINDOWS_BUILD, names::POOL];
-    for key in own.into_iter().chain(policy.selector_keys().filter(|key| !own.contains(key))) {
+    let stamps = plan.stamps.iter().map(|stamp| stamp.key.as_str());
+    for key in own.into_iter().chain(policy.selector_keys().filter(|key| !own.contains(key))).chain(stamps) {
         patch.test(&["metadata", "labels", key], json!(node.labels.get(key)));
     }
     if node.has_annotations {
@@ -33,7 +35,7 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
         patch.test(&["metadata", "annotations"], Value::Null);
     }
 
-    for LabelChange { key, from, to } in plan.windows_build.iter().chain(&plan.pool) {
+    for LabelChange { key, from, to } in plan.windows_build.iter().chain(&plan.stamps).chain(&plan.pool) {
         match to {
             Some(value) => patch.add(&["metadata", "labels", key], json!(value)),
             None if from.is_some() => patch.remove(&["metadata", "labels", key]),
@@ -87,6 +89,21 @@ pub fn status_patch(uid: &str, status: &WindowsPoolStatus) -> Patch {
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(uid));
     patch.add(&["status"], json!(status));
+    Patch(patch.0)
+}
+
+/// The request that puts winpool's finalizer on the pool, or takes it off, beside those of others.
+#[must_use]
+pub fn finalizer_patch(pool: &ObjectMeta, wanted: bool) -> Patch {
+    let mut finalizers = pool.finalizers.clone().unwrap_or_default();
+    finalizers.retain(|finalizer| finalizer != names::CLEANUP);
+    if wanted {
+        finalizers.push(names::CLEANUP.to_owned());
+    }
+    let mut patch = Operations::default();
+    patch.test(&["metadata", "uid"], json!(pool.uid));
+    patch.test(&["metadata", "finalizers"], json!(pool.finalizers));
+    patch.add(&["metadata", "finalizers"], json!(finalizers));
     Patch(patch.0)
 }
 

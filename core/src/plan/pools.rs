@@ -10,7 +10,8 @@ use thiserror::Error;
 
 use crate::{
     api::{
-        Mode, RuntimeClassSpec, Taint, WindowsPool, names,
+        ANY_VERSION, AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassSpec, Taint, TaintPolicy,
+        WindowsPool, names,
         validation::{Violation, violations},
     },
     windows::{Build, product},
@@ -25,6 +26,28 @@ pub enum WantedTaints {
     Guard,
     /// Exactly these.
     Exactly(Vec<Taint>),
+}
+
+/// The nodes that a RuntimeClass selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// Windows nodes of any build.
+    Any,
+    /// Nodes of this build.
+    Of(Build),
+    /// Nodes that run images of this build under this isolation, which carry a stamp.
+    Running(Build, Isolation),
+}
+
+impl Hosts {
+    /// The build of the images, if there is one.
+    #[must_use]
+    pub fn build(self) -> Option<Build> {
+        match self {
+            Self::Any => None,
+            Self::Of(build) | Self::Running(build, _) => Some(build),
+        }
+    }
 }
 
 /// A valid pool.
@@ -42,6 +65,17 @@ pub struct Pool {
     pub taints: WantedTaints,
     /// `spec.retiredTaints`.
     pub retired_taints: Vec<Taint>,
+    /// `spec.taintPolicy`.
+    pub taint_policy: TaintPolicy,
+    /// Taints that are not put on yet, because pods on the nodes do not tolerate them. While there are any, none is
+    /// taken off either, so that no node loses its guard.
+    pub held: BTreeSet<Taint>,
+    /// `spec.adoptionPolicy`.
+    pub adoption_policy: AdoptionPolicy,
+    /// `spec.deletionPolicy`.
+    pub deletion_policy: DeletionPolicy,
+    /// Whether the pool is being deleted: it selects no node any more and takes its marks off.
+    pub deleting: bool,
     /// `status.taints`: every taint that this pool ever put on a node.
     pub ever_applied: Vec<Taint>,
     /// `spec.discoverRuntimeClasses`.
@@ -50,8 +84,8 @@ pub struct Pool {
     pub class_name_format: String,
     /// `spec.builds`.
     pub named_builds: BTreeMap<Build, String>,
-    /// `spec.runtimeClasses`, each with the build that it selects.
-    pub declared: Vec<(Build, RuntimeClassSpec)>,
+    /// `spec.runtimeClasses`, each with what it selects.
+    pub declared: Vec<(Hosts, RuntimeClassSpec)>,
 }
 
 /// A pool breaks the rules of its own schema, because it was stored before they were in force.
@@ -76,7 +110,8 @@ impl Pool {
     pub fn read(pool: &WindowsPool) -> Result<Self, InvalidPool> {
         let name = pool.metadata.name.clone().unwrap_or_default();
         let violations = violations(pool);
-        if !violations.is_empty() {
+        // What is being deleted need not be right: as much of it is cleaned up as can be read.
+        if !violations.is_empty() && pool.metadata.deletion_timestamp.is_none() {
             return Err(InvalidPool { name, violations });
         }
         let spec = &pool.spec;
@@ -89,8 +124,12 @@ impl Pool {
                 .or_else(|| named_builds.iter().find(|(_, name)| *name == version).map(|(build, _)| *build)),
             (None, None) => None,
         };
-        let declared =
-            spec.runtime_classes.iter().filter_map(|class| Some((build_of(class)?, class.clone()))).collect();
+        let hosts = |class: &RuntimeClassSpec| match (class.version.as_deref(), class.isolation, class.host_match) {
+            (Some(ANY_VERSION), ..) => Some(Hosts::Any),
+            (_, Isolation::Process, HostMatch::Exact) => Some(Hosts::Of(build_of(class)?)),
+            (_, isolation, _) => Some(Hosts::Running(build_of(class)?, isolation)),
+        };
+        let declared = spec.runtime_classes.iter().filter_map(|class| Some((hosts(class)?, class.clone()))).collect();
         let mut node_selector = spec.node_selector.clone();
         node_selector.remove(names::OS);
         Ok(Self {
@@ -99,6 +138,11 @@ impl Pool {
             node_selector,
             taints: spec.taints.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly),
             retired_taints: spec.retired_taints.clone(),
+            taint_policy: spec.taint_policy,
+            held: BTreeSet::new(),
+            adoption_policy: spec.adoption_policy,
+            deletion_policy: spec.deletion_policy,
+            deleting: pool.metadata.deletion_timestamp.is_some(),
             ever_applied: ever_applied(pool),
             discover: spec.discover_runtime_classes,
             class_name_format: spec.class_name_format.clone(),
@@ -108,13 +152,49 @@ impl Pool {
         })
     }
 
-    /// The taints that this pool may put on a node.
+    /// The taints that the pool's RuntimeClasses have to tolerate on its account, whether winpool or somebody else puts
+    /// them on.
     #[must_use]
     pub fn wanted_taints(&self) -> Vec<Taint> {
         match &self.taints {
             WantedTaints::Guard => vec![Taint::os_windows()],
             WantedTaints::Exactly(list) => list.clone(),
         }
+    }
+
+    /// The taints that winpool puts on the pool's nodes now.
+    #[must_use]
+    pub fn applicable_taints(&self) -> Vec<Taint> {
+        match self.taint_policy {
+            TaintPolicy::Never => Vec::new(),
+            _ => self.wanted_taints().into_iter().filter(|taint| !self.held.contains(taint)).collect(),
+        }
+    }
+
+    /// The taints that may not be put on before it was looked who would be stranded: those that the pool has never put
+    /// on before. A taint that only advises strands nobody.
+    #[must_use]
+    pub fn unjudged_taints(&self) -> BTreeSet<Taint> {
+        match self.taint_policy {
+            TaintPolicy::WhenTolerated => self
+                .wanted_taints()
+                .into_iter()
+                .filter(|taint| taint.effect != "PreferNoSchedule" && !self.ever_applied.contains(taint))
+                .collect(),
+            TaintPolicy::Always | TaintPolicy::Never => BTreeSet::new(),
+        }
+    }
+
+    /// Whether winpool writes for this pool at all.
+    #[must_use]
+    pub fn enforces(&self) -> bool {
+        self.mode == Mode::Enforce && !self.deleting
+    }
+
+    /// Whether deleting this pool needs winpool to clean up first.
+    #[must_use]
+    pub fn needs_cleanup(&self) -> bool {
+        self.mode == Mode::Enforce && self.deletion_policy == DeletionPolicy::Delete
     }
 
     /// Whether the labels are those of a Windows node that this pool selects.
@@ -133,8 +213,20 @@ impl Pool {
     /// The name of the discovered RuntimeClass of `build`.
     #[must_use]
     pub fn class_name(&self, build: Build) -> String {
-        let version = self.version_of(build).map_or_else(|| format!("build-{}", build.number()), str::to_owned);
-        self.class_name_format.replace("{version}", &version).replace("{pool}", &self.name)
+        match self.version_of(build) {
+            Some(version) => self.format_class_name(version),
+            None => self.unnamed_class_name(build),
+        }
+    }
+
+    /// The name of that class as long as nobody knows a name for the build.
+    #[must_use]
+    pub fn unnamed_class_name(&self, build: Build) -> String {
+        self.format_class_name(&format!("build-{}", build.number()))
+    }
+
+    fn format_class_name(&self, version: &str) -> String {
+        self.class_name_format.replace("{version}", version).replace("{pool}", &self.name)
     }
 
     fn age(&self) -> (Option<Timestamp>, &str) {
@@ -194,10 +286,23 @@ impl Policy {
         self.entries.iter().map(|entry| &entry.pool).find(|pool| pool.name == name)
     }
 
-    /// Whether there is a pool of this name, usable or not.
+    /// Whether there is a pool of this name, usable or not, that is not about to go.
     #[must_use]
     pub fn exists(&self, name: &str) -> bool {
-        self.is_suspended(name) || self.pool(name).is_some()
+        self.is_suspended(name) || self.pool(name).is_some_and(|pool| !pool.deleting)
+    }
+
+    /// Whether the first of these pools wins over the second.
+    #[must_use]
+    pub fn is_older(&self, name: &str, than: &str) -> bool {
+        let position = |name: &str| self.entries.iter().position(|entry| entry.pool.name == name);
+        matches!((position(name), position(than)), (Some(a), Some(b)) if a < b)
+    }
+
+    /// The enforcing pools that select a node with these labels, oldest first: the first one owns it.
+    pub fn selecting(&self, labels: &Labels) -> impl Iterator<Item = &Arc<Pool>> {
+        let pools = self.entries.iter().map(|entry| &entry.pool);
+        pools.filter(|pool| pool.enforces() && pool.selects(labels))
     }
 
     /// Whether a pool of this name exists and cannot be used.
@@ -209,13 +314,13 @@ impl Policy {
     /// The pool that a node with these labels belongs to: the oldest enforcing one that selects it.
     #[must_use]
     pub fn owner(&self, labels: &Labels) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.pool.mode == Mode::Enforce && entry.pool.selects(labels))
+        self.entries.iter().find(|entry| entry.pool.enforces() && entry.pool.selects(labels))
     }
 
     /// The pools in dry run that select a node with these labels.
     pub fn previews(&self, labels: &Labels) -> impl Iterator<Item = &Arc<Pool>> {
         let pools = self.entries.iter().map(|entry| &entry.pool);
-        pools.filter(|pool| pool.mode == Mode::DryRun && pool.selects(labels))
+        pools.filter(|pool| pool.mode == Mode::DryRun && !pool.deleting && pool.selects(labels))
     }
 
     /// Every label key that decides which pool a node belongs to.

@@ -9,20 +9,20 @@ use k8s_openapi::{
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     api::{
-        ClassState, Problem,
+        AdoptionPolicy, ClassState, Isolation, Problem, Taint,
         names::{self, reason},
         quantity,
     },
-    windows::Build,
+    windows::product,
 };
 
 use super::{
-    FieldChange, Policy,
-    tolerations::{covers, tolerations_of},
+    FieldChange, Hosts, Policy,
+    tolerations::{covers, normalised, toleration, tolerations_of},
 };
 
 /// A RuntimeClass as it should be.
@@ -32,8 +32,12 @@ pub struct DesiredClass {
     pub name: String,
     /// The pool that owns it.
     pub pool: String,
-    /// The build that it selects.
-    pub build: Build,
+    /// What to do with a class of that name that winpool did not make.
+    pub adoption_policy: AdoptionPolicy,
+    /// The nodes that it selects.
+    pub hosts: Hosts,
+    /// How its pods are kept apart from their host.
+    pub isolation: Isolation,
     /// `handler`.
     pub handler: String,
     /// `overhead.podFixed`.
@@ -58,7 +62,12 @@ pub enum ClassAction {
         /// Whether it gets tolerations that it lacked: the API server's admission reads classes from a cache, so nodes
         /// have to wait until it has seen them.
         tolerations: bool,
+        /// Whether somebody else made the class and winpool keeps it from now on.
+        adopted: bool,
     },
+    /// It is winpool's and has another handler, which Kubernetes never changes: delete it and create this one, once no
+    /// unfinished pod uses it.
+    Replace(Box<RuntimeClass>),
     /// It cannot be made right; the problem says why.
     Conflict(Problem),
 }
@@ -74,14 +83,16 @@ pub struct PlannedClass {
     pub state: ClassState,
 }
 
-/// A class that winpool created stays its own when somebody takes the pool's label off.
-fn is_made_by_winpool(class: &RuntimeClass) -> bool {
+/// Whether winpool created the class, and may delete it. It stays its own when somebody takes the pool's label off.
+#[must_use]
+pub fn is_made_by_winpool(class: &RuntimeClass) -> bool {
     let labels = class.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(names::MANAGED_BY)).is_some_and(|manager| manager == names::FIELD_MANAGER)
 }
 
 /// The pool that owns the class.
-pub(super) fn owner(class: &RuntimeClass) -> Option<&str> {
+#[must_use]
+pub fn owner(class: &RuntimeClass) -> Option<&str> {
     class.metadata.labels.as_ref()?.get(names::POOL).map(String::as_str)
 }
 
@@ -93,65 +104,154 @@ pub fn plan_class(desired: DesiredClass, existing: Option<&RuntimeClass>, policy
         return PlannedClass { desired, action: ClassAction::Create(class), state: ClassState::Pending };
     };
     let (action, state) = match owner(existing) {
-        // A class of a pool that is no more is taken over: another pool wants it now.
-        Some(pool) if pool == desired.pool || !policy.exists(pool) => plan_owned(&desired, existing),
-        Some(pool) => conflict(
+        Some(pool) if pool != desired.pool && policy.exists(pool) && !policy.is_older(&desired.pool, pool) => conflict(
             &desired,
             format!(
-                "belongs to WindowsPool {pool}; give this pool's classes names of their own, such as \
+                "belongs to the older WindowsPool {pool}; give this pool's classes names of their own, such as \
                  classNameFormat: \"windows-{{version}}-{{pool}}\""
             ),
         ),
-        None if is_made_by_winpool(existing) => plan_owned(&desired, existing),
+        _ if is_made_by_winpool(existing) => plan_own(&desired, existing, ClassState::Applied),
+        // Its own, that of a younger pool, or of one that is no more.
+        Some(_) => plan_adopted(&desired, existing),
         None => plan_foreign(&desired, existing),
     };
     PlannedClass { desired, action, state }
 }
 
-fn plan_owned(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, ClassState) {
+/// A class that winpool made: every difference is repaired.
+fn plan_own(desired: &DesiredClass, existing: &RuntimeClass, right: ClassState) -> (ClassAction, ClassState) {
     if existing.handler != desired.handler {
-        return conflict(
-            desired,
-            format!(
-                "has handler {} and should have {}; Kubernetes never changes a handler. Delete the class once no pod \
-                 uses it, and winpool makes it again",
-                existing.handler, desired.handler
-            ),
-        );
+        return (ClassAction::Replace(Box::new(desired.to_object())), ClassState::Pending);
     }
     let changes = desired.changes(existing);
     if changes.is_empty() {
-        return (ClassAction::Nothing, ClassState::Applied);
+        return (ClassAction::Nothing, right);
     }
     let tolerations = !untolerated(desired, existing).is_empty();
-    (ClassAction::Change { changes, tolerations }, ClassState::Pending)
+    (ClassAction::Change { changes, tolerations, adopted: right == ClassState::Adopted }, ClassState::Pending)
 }
 
-/// A class that nobody marked as winpool's is never touched.
+/// A class that somebody else made and winpool keeps: it selects and tolerates what the pool needs. Its handler, its
+/// overhead, and what else it selects and tolerates are left as they are.
+fn plan_adopted(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, ClassState) {
+    let mut node_selector = selector_of(existing);
+    node_selector.extend(desired.node_selector.clone());
+    let lacking = untolerated(desired, existing).into_iter().cloned();
+    let kept = DesiredClass {
+        handler: existing.handler.clone(),
+        overhead: overhead_of(existing),
+        node_selector,
+        tolerations: normalised(tolerations_of(existing).into_iter().chain(lacking)),
+        ..desired.clone()
+    };
+    plan_own(&kept, existing, ClassState::Adopted)
+}
+
+/// A class that nobody marked as winpool's.
 fn plan_foreign(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, ClassState) {
-    let selector = existing.scheduling.as_ref().and_then(|s| s.node_selector.as_ref());
-    let build = selector.and_then(|s| s.get(names::WINDOWS_BUILD)).map_or("no build", String::as_str);
-    if build != desired.build.to_string() {
-        return conflict(
-            desired,
-            format!(
-                "is not winpool's and selects {build} instead of {}; rename it, correct its scheduling, or choose \
-                 another classNameFormat",
-                desired.build
-            ),
-        );
+    let (manager, problems) = (other_manager(existing), incompatibilities(desired, existing));
+    let adopted = match desired.adoption_policy {
+        AdoptionPolicy::Never => false,
+        AdoptionPolicy::Always => true,
+        AdoptionPolicy::IfCompatible => manager.is_none() && covers_all(desired, existing),
+    };
+    if adopted {
+        return plan_adopted(desired, existing);
     }
-    let missing: Vec<String> = untolerated(desired, existing).iter().map(|t| json!(t).to_string()).collect();
-    if missing.is_empty() {
+    if problems.is_empty() {
         return (ClassAction::Nothing, ClassState::Satisfied);
     }
+    let whose = manager.map_or_else(|| "is not winpool's".to_owned(), |manager| format!("is managed by {manager}"));
+    let yaml = json!({"scheduling": desired.to_object().scheduling});
     conflict(
         desired,
         format!(
-            "is not winpool's and does not tolerate its nodes' taints; add to scheduling.tolerations: {}",
-            missing.join(", ")
+            "{whose} and {}; correct it where it is kept: {yaml}; or rename it, choose another classNameFormat, or set \
+         adoptionPolicy: Always",
+            problems.join(", and ")
         ),
     )
+}
+
+/// Why a class of somebody else does not do what the pool needs: it selects other nodes, or keeps pods off.
+fn incompatibilities(desired: &DesiredClass, existing: &RuntimeClass) -> Vec<String> {
+    let selector = selector_of(existing);
+    let mut problems = Vec::new();
+    let wanted = desired.node_selector.get(names::WINDOWS_BUILD);
+    match (selector.get(names::WINDOWS_BUILD), wanted) {
+        (selected, wanted) if selected == wanted => {}
+        (None, Some(wanted)) => problems.push(format!("selects no build instead of {wanted}")),
+        (Some(build), wanted) => {
+            // The example of the Kubernetes 1.35 documentation is named windows-2019 and selects the build of 2022.
+            let product = build.parse().ok().and_then(product::by_build);
+            let product = product.map_or_else(String::new, |product| format!(" ({})", product.name));
+            let wanted = wanted.map_or("no build", String::as_str);
+            problems.push(format!("selects {build}{product} instead of {wanted}"));
+        }
+        (None, None) => {}
+    }
+    for key in [names::OS, names::ARCH] {
+        if let (Some(selected), Some(wanted)) = (selector.get(key), desired.node_selector.get(key))
+            && selected != wanted
+        {
+            problems.push(format!("selects {key}={selected} instead of {wanted}"));
+        }
+    }
+    let missing: Vec<String> = untolerated(desired, existing).iter().map(|t| json!(t).to_string()).collect();
+    if !missing.is_empty() {
+        problems.push(format!("does not tolerate its nodes' taints: {}", missing.join(", ")));
+    }
+    problems
+}
+
+/// Whether keeping the class from now on changes nothing for anybody: everything that winpool wants is there.
+fn covers_all(desired: &DesiredClass, existing: &RuntimeClass) -> bool {
+    let selector = selector_of(existing);
+    existing.handler == desired.handler
+        && desired.node_selector.iter().all(|(key, value)| selector.get(key) == Some(value))
+        && untolerated(desired, existing).is_empty()
+}
+
+fn selector_of(class: &RuntimeClass) -> BTreeMap<String, String> {
+    class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone()).unwrap_or_default()
+}
+
+/// Who else keeps this class in step, by the marks that such tools leave.
+fn other_manager(class: &RuntimeClass) -> Option<&'static str> {
+    let label = |key: &str| class.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
+    let annotation = |key: &str| class.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key));
+    let managed_by = class.metadata.labels.as_ref().and_then(|labels| labels.get(names::MANAGED_BY));
+    if annotation("meta.helm.sh/release-name") || managed_by.is_some_and(|manager| manager == "Helm") {
+        Some("Helm")
+    } else if annotation("argocd.argoproj.io/tracking-id") || label("argocd.argoproj.io/instance") {
+        Some("Argo CD")
+    } else if label("kustomize.toolkit.fluxcd.io/name") || label("helm.toolkit.fluxcd.io/name") {
+        Some("Flux")
+    } else if class.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
+        Some("the object in its ownerReferences")
+    } else {
+        None
+    }
+}
+
+/// Whether pods of this class are kept off nodes with one of `taints`.
+#[must_use]
+pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Item = &'a Taint>) -> bool {
+    let standing = tolerations_of(class);
+    let wanted = normalised(taints.into_iter().map(toleration));
+    !wanted.iter().all(|wanted| standing.iter().any(|toleration| covers(toleration, wanted)))
+}
+
+/// The changes that make a class nobody's: winpool's labels go, everything else stays.
+#[must_use]
+pub fn release_class(class: &RuntimeClass) -> Vec<FieldChange> {
+    let label = |key: &'static str| {
+        let value = class.metadata.labels.as_ref()?.get(key)?;
+        Some(change(&["metadata", "labels", key], value, &Value::Null))
+    };
+    let managed_by = is_made_by_winpool(class).then(|| label(names::MANAGED_BY)).flatten();
+    label(names::POOL).into_iter().chain(managed_by).collect()
 }
 
 /// The tolerations that `existing` lacks.
@@ -190,15 +290,16 @@ impl DesiredClass {
     fn changes(&self, existing: &RuntimeClass) -> Vec<FieldChange> {
         let wanted = self.to_object();
         let mut changes = Vec::new();
-        let selector = existing.scheduling.as_ref().and_then(|s| s.node_selector.clone()).unwrap_or_default();
-        if selector != self.node_selector || tolerations_of(existing) != self.tolerations {
+        if selector_of(existing) != self.node_selector || tolerations_of(existing) != self.tolerations {
             changes.push(change(&["scheduling"], &existing.scheduling, &wanted.scheduling));
         }
         if !same_amounts(&overhead_of(existing), &self.overhead) {
             changes.push(change(&["overhead"], &existing.overhead, &wanted.overhead));
         }
         let labels = existing.metadata.labels.as_ref();
-        if labels.and_then(|l| l.get(names::POOL)) != Some(&self.pool) {
+        if labels.is_none() {
+            changes.push(change(&["metadata", "labels"], &Value::Null, &json!({ names::POOL: self.pool })));
+        } else if labels.and_then(|l| l.get(names::POOL)) != Some(&self.pool) {
             let from = labels.and_then(|l| l.get(names::POOL));
             changes.push(change(&["metadata", "labels", names::POOL], &from, &Some(&self.pool)));
         }
@@ -206,7 +307,7 @@ impl DesiredClass {
     }
 }
 
-pub(super) fn overhead_of(class: &RuntimeClass) -> BTreeMap<String, Quantity> {
+fn overhead_of(class: &RuntimeClass) -> BTreeMap<String, Quantity> {
     class.overhead.as_ref().and_then(|overhead| overhead.pod_fixed.clone()).unwrap_or_default()
 }
 
@@ -224,6 +325,7 @@ pub fn describe(action: &ClassAction) -> Option<String> {
     match action {
         ClassAction::Nothing | ClassAction::Conflict(_) => None,
         ClassAction::Create(_) => Some("would be created".to_owned()),
+        ClassAction::Replace(class) => Some(format!("would be made again with handler {}", class.handler)),
         ClassAction::Change { changes, .. } => {
             let fields: Vec<String> = changes.iter().map(|c| c.path.join(".")).collect();
             Some(format!("would be changed: {}", fields.join(", ")))

@@ -4,8 +4,10 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
+    jiff::{Timestamp, tz::TimeZone},
 };
+
+use serde_json::json;
 
 use crate::{
     api::{
@@ -13,16 +15,18 @@ use crate::{
         WindowsPoolStatus,
         names::{condition, reason},
     },
-    windows::{Build, product},
+    windows::{Build, KubernetesSupport, KubernetesVersion, product},
 };
 
-use super::{InvalidPool, Pool};
+use super::{InvalidPool, Pool, tolerations::toleration};
 
 const BUILDS: usize = 32;
 const TAINTS: usize = 32;
 const CLASSES: usize = 64;
 const PROBLEMS: usize = 10;
 const MESSAGE: usize = 1024;
+/// Workloads named in a condition.
+const WORKLOADS: usize = 10;
 /// Names in a printer column.
 const SHOWN: usize = 5;
 
@@ -37,14 +41,40 @@ pub struct Observation {
     pub unlabeled: usize,
     /// Nodes whose taints are not right yet, blocked ones included.
     pub untainted: usize,
+    /// The version of the cluster's Kubernetes, if it could be read.
+    pub kubernetes: Option<KubernetesVersion>,
+    /// Nodes that this pool selects and an older one owns: how many, and one of them with its owner.
+    pub overlap: Option<Overlap>,
     /// For each build: the number of nodes by revision, `None` when they report none.
     pub builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
     /// Taints of winpool's that are still on a node though the spec no longer has them.
     pub lingering: Vec<Taint>,
+    /// Why taints are held, if they are.
+    pub held: Option<Held>,
     /// The classes, after what was done to them.
     pub classes: Vec<RuntimeClassStatus>,
     /// What needs attention, the most important first.
     pub problems: Vec<Problem>,
+}
+
+/// Nodes that an older pool owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// How many.
+    pub nodes: usize,
+    /// One of them.
+    pub example: String,
+    /// The pool that owns it.
+    pub owner: String,
+}
+
+/// Why taints are held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Workloads on the nodes do not tolerate them; each with the number of its pods.
+    Stranded(BTreeMap<String, usize>),
+    /// Pods cannot be read, in the API server's own words.
+    PodsUnreadable(String),
 }
 
 impl Observation {
@@ -67,8 +97,18 @@ pub fn status(
     let mut conditions = Conditions { previous, now, generation: observation.generation, done: Vec::new() };
     conditions.push(condition::READY, ready(pool, observation));
     conditions.push(condition::NODES_LABELED, nodes_verdict(pool, observation, observation.unlabeled, "labelled"));
-    conditions.push(condition::TAINTS_APPLIED, nodes_verdict(pool, observation, observation.untainted, "tainted"));
+    conditions.push(
+        condition::TAINTS_APPLIED,
+        match &observation.held {
+            Some(held) => held_verdict(pool, held),
+            None => nodes_verdict(pool, observation, observation.untainted, "tainted"),
+        },
+    );
     conditions.push(condition::RUNTIME_CLASSES_APPLIED, classes_verdict(pool, observation));
+    conditions.push(condition::WINDOWS_SUPPORTED, support_verdict(observation, now));
+    if let Some(overlap) = &observation.overlap {
+        conditions.push(condition::OVERLAPPING, overlap_verdict(overlap));
+    }
     WindowsPoolStatus {
         observed_generation: observation.generation,
         nodes,
@@ -110,7 +150,7 @@ pub fn invalid_status(
 /// has not taken off everywhere. Older ones go first where the list is full.
 #[must_use]
 pub fn ever_applied(pool: &Pool, lingering: &[Taint]) -> Vec<Taint> {
-    let mut taints = if pool.mode == Mode::Enforce { pool.wanted_taints() } else { Vec::new() };
+    let mut taints = if pool.enforces() { pool.applicable_taints() } else { Vec::new() };
     for taint in lingering.iter().chain(&pool.ever_applied) {
         if taints.len() < TAINTS && !taints.contains(taint) {
             taints.push(taint.clone());
@@ -149,8 +189,14 @@ fn ready(pool: &Pool, observation: &Observation) -> Verdict {
             format!("{} node(s) and {pending_classes} RuntimeClass(es) are still to be changed", nodes.pending);
         return Verdict::no(reason::IN_PROGRESS, message);
     }
+    if let Some(held) = &observation.held {
+        return held_verdict(pool, held);
+    }
     if count(observation, ClassState::Conflict) > 0 {
         return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
+    }
+    if let Some(contested) = observation.problems.iter().find(|problem| problem.reason == reason::CONTESTED) {
+        return Verdict::no(reason::CONTESTED, format!("{}: {}", contested.object, contested.message));
     }
     let blocked =
         if nodes.blocked > 0 { format!(", {} cannot be, see problems", nodes.blocked) } else { String::new() };
@@ -174,9 +220,68 @@ fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &
     let node_problem = observation.problems.iter().find(|problem| problem.object.starts_with("Node/"));
     let reason = match node_problem.map(|problem| problem.reason.as_str()) {
         Some(reason::ADMISSION_DENIED) => reason::ADMISSION_DENIED,
+        Some(reason::CONTESTED) => reason::CONTESTED,
         _ => reason::BUILD_UNKNOWN,
     };
     Verdict::no(reason, format!("{missing} node(s) cannot be {done}, see problems"))
+}
+
+/// False only when Microsoft no longer supports a build in use; what Kubernetes lists is told, not judged.
+fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let name = |build: &Build| product::by_build(*build).map_or_else(|| build.to_string(), |p| p.name.to_owned());
+    let ended = |build: &&Build| product::by_build(**build).is_some_and(|p| p.end_of_support() < today);
+    let unlisted = |build: &&Build| support_of(observation, **build) == KubernetesSupport::Unlisted;
+    let ended: Vec<String> = observation.builds.keys().filter(ended).map(name).collect();
+    let unlisted: Vec<String> = observation.builds.keys().filter(unlisted).map(name).collect();
+    let listing = match observation.kubernetes {
+        Some(version) if !unlisted.is_empty() => {
+            format!("; the documentation of Kubernetes {version} does not list {}", unlisted.join(", "))
+        }
+        _ => String::new(),
+    };
+    if ended.is_empty() {
+        return Verdict::yes(reason::SUPPORTED, format!("Microsoft supports every known build in use{listing}"));
+    }
+    let message = format!("past Microsoft's end of support: {}{listing}", ended.join(", "));
+    Verdict::no(reason::END_OF_SUPPORT, message)
+}
+
+fn support_of(observation: &Observation, build: Build) -> KubernetesSupport {
+    observation.kubernetes.map_or(KubernetesSupport::Unknown, |version| version.support_of(build))
+}
+
+fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
+    let message = format!(
+        "{nodes} node(s) that this pool selects belong to an older pool, such as {example} to {owner}; make their \
+         nodeSelectors differ"
+    );
+    Verdict::yes(reason::OLDER_POOL, message)
+}
+
+/// Names whom the taints would strand, and what to write.
+fn held_verdict(pool: &Pool, held: &Held) -> Verdict {
+    let taints: Vec<String> = pool.held.iter().map(ToString::to_string).collect();
+    let taints = taints.join(", ");
+    let message = match held {
+        Held::PodsUnreadable(words) => format!(
+            "{taints} held: it cannot be read which pods tolerate it: {words}. Allow winpool to list pods, or set \
+             taintPolicy: Always"
+        ),
+        Held::Stranded(workloads) => {
+            let named = workloads.iter().take(WORKLOADS).map(|(name, pods)| format!("{name} ({pods} pod(s))"));
+            let named = named.collect::<Vec<_>>().join(", ");
+            let more = workloads.len().saturating_sub(WORKLOADS);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let tolerations: Vec<String> = pool.held.iter().map(|taint| json!(toleration(taint)).to_string()).collect();
+            format!(
+                "{taints} held: on the pool's nodes, {named}{more} do not tolerate it and would find no node after \
+                 their next rollout. Add to the pod templates: tolerations: [{}]; or set taintPolicy: Always",
+                tolerations.join(", ")
+            )
+        }
+    };
+    Verdict::no(reason::WORKLOADS_NOT_TOLERATING, message)
 }
 
 fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
@@ -211,7 +316,7 @@ fn builds(pool: &Pool, observation: &Observation) -> Vec<BuildStatus> {
     });
     builds.truncate(BUILDS);
     builds.sort();
-    builds.into_iter().map(|(build, revisions)| build_status(pool, *build, revisions, &observation.classes)).collect()
+    builds.into_iter().map(|(build, revisions)| build_status(pool, *build, revisions, observation)).collect()
 }
 
 /// What the printer columns show: their paths reach only the first entry of a list.
@@ -231,15 +336,17 @@ fn build_status(
     pool: &Pool,
     build: Build,
     revisions: &BTreeMap<Option<u32>, usize>,
-    classes: &[RuntimeClassStatus],
+    observation: &Observation,
 ) -> BuildStatus {
     let discovered = pool.discover.then(|| pool.class_name(build));
     let known: Vec<i64> = revisions.keys().flatten().map(|revision| i64::from(*revision)).collect();
     BuildStatus {
         build: build.to_string(),
         product: product::by_build(build).map(|product| product.name.to_owned()),
+        kubernetes_support: support_of(observation, build),
+        end_of_support: product::by_build(build).map(|product| product.end_of_support().to_string()),
         nodes: number(revisions.values().sum()),
-        runtime_class: discovered.filter(|name| classes.iter().any(|class| class.name == *name)),
+        runtime_class: discovered.filter(|name| observation.classes.iter().any(|class| class.name == *name)),
         revisions: known.first().zip(known.last()).map(|(oldest, newest)| Revisions {
             oldest: *oldest,
             newest: *newest,

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{api::Taint, windows::taint::is_known_spelling};
+use crate::{
+    api::{Taint, TaintPolicy},
+    windows::taint::is_known_spelling,
+};
 
 use super::{Policy, Pool, WantedTaints};
 
@@ -94,6 +97,8 @@ pub(super) struct TaintPlan {
     pub owned: Vec<Taint>,
     /// Taints of others that stand where a wanted one would, with another value.
     pub differing: Vec<Taint>,
+    /// Whether a taint that this node lacks is held.
+    pub held: bool,
 }
 
 /// Whether `taint` keeps pods without a toleration off a node and is a Windows taint in a spelling that is in use.
@@ -109,24 +114,31 @@ pub(super) fn plan(current: &TaintList, applied: Option<&Applied>, pool: Option<
         .filter_map(|text| text.parse().ok())
         .filter(|taint| policy.may_remove(taint))
         .collect();
+    let holding = pool.is_some_and(|p| !p.held.is_empty());
     let retired = |taint: &Taint| pool.is_some_and(|p| p.retired_taints.contains(taint));
-    let wanted_still = |taint: &Taint| match pool.map(|p| &p.taints) {
+    let wants = pool.filter(|p| p.taint_policy != TaintPolicy::Never).map(|p| &p.taints);
+    let wanted_still = |taint: &Taint| match wants {
         None => false,
         Some(WantedTaints::Guard) => guards(taint),
         Some(WantedTaints::Exactly(list)) => list.contains(taint),
     };
-    let removed = |taint: &Taint| retired(taint) || (owned.contains(taint) && !wanted_still(taint));
+    let outdated = |taint: &Taint| retired(taint) || (owned.contains(taint) && !wanted_still(taint));
+    let removed = |taint: &Taint| !holding && outdated(taint);
 
     let (mut to, mut kept): (Vec<Value>, Vec<Taint>) =
         current.pairs().filter(|(_, taint)| !removed(taint)).map(|(raw, taint)| (raw.clone(), taint.clone())).unzip();
     let removed: Vec<Taint> = current.taints.iter().filter(|taint| removed(taint)).cloned().collect();
 
-    let wanted = match pool.map(|p| &p.taints) {
+    let (held, wanted): (Vec<Taint>, Vec<Taint>) = match wants {
         None => Vec::new(),
         Some(WantedTaints::Guard) if kept.iter().any(guards) => Vec::new(),
         Some(WantedTaints::Guard) => vec![Taint::os_windows()],
         Some(WantedTaints::Exactly(list)) => list.clone(),
-    };
+    }
+    .into_iter()
+    .partition(|taint| pool.is_some_and(|p| p.held.contains(taint)));
+    let in_the_way = |taint: &Taint| kept.iter().any(|kept| kept.same_identity(taint) && !outdated(kept));
+    let held = held.iter().any(|taint| !in_the_way(taint));
     let mut owned: Vec<Taint> = owned.into_iter().filter(|taint| kept.contains(taint)).collect();
     let (mut added, mut differing) = (Vec::new(), Vec::new());
     for taint in wanted {
@@ -143,5 +155,5 @@ pub(super) fn plan(current: &TaintList, applied: Option<&Applied>, pool: Option<
     }
     owned.sort();
     let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
-    TaintPlan { change, owned, differing }
+    TaintPlan { change, owned, differing, held }
 }

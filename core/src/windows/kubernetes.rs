@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::Build;
@@ -64,13 +66,14 @@ pub struct ParseKubernetesVersionError {
 }
 
 /// What the documentation of a Kubernetes version says of a Windows build.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum KubernetesSupport {
     /// It is on the list.
     Listed,
     /// There is a list, and it is not on it.
     Unlisted,
     /// The list of this version is not known here: it is newer than this release of winpool, or it is 1.10 to 1.13.
+    #[default]
     Unknown,
 }
 

@@ -84,6 +84,10 @@ pub fn read(node: &Value) -> Node {
         taints: Arc::new(TaintList::new(node.pointer("/spec/taints").and_then(Value::as_array).cloned())),
         kernel_version: text("/status/nodeInfo/kernelVersion").map(Into::into),
         operating_system: text("/status/nodeInfo/operatingSystem").map(Into::into),
+        container_runtime: text("/status/nodeInfo/containerRuntimeVersion").map(Into::into),
+        runtime_handlers: node.pointer("/status/runtimeHandlers").and_then(Value::as_array).map(|handlers| {
+            handlers.iter().map(|handler| handler["name"].as_str().unwrap_or_default().into()).collect()
+        }),
     }
 }
 
@@ -178,6 +182,10 @@ pub fn settle(existing: &[Arc<RuntimeClass>], plan: &ClassesPlan) -> Vec<Arc<Run
     for PlannedClass { desired, action, .. } in &plan.classes {
         match action {
             ClassAction::Nothing | ClassAction::Conflict(_) => {}
+            ClassAction::Replace(new) => {
+                classes.retain(|c| c.metadata.name.as_ref() != Some(&desired.name));
+                classes.push(class(&json!(new).to_string()));
+            }
             ClassAction::Create(new) => classes.push(class(&json!(new).to_string())),
             ClassAction::Change { changes, .. } => {
                 let old = classes.iter_mut().find(|c| c.metadata.name.as_ref() == Some(&desired.name)).unwrap();

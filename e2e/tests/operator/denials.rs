@@ -267,7 +267,8 @@ fn everything_but_nodes() -> Value {
     json!([
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["get", "list", "watch", "create", "patch"]},
-        {"apiGroups": ["winpool.dev"], "resources": ["windowspools"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": ["winpool.dev"], "resources": ["windowspools"], "verbs": ["get", "list", "watch", "patch"]},
         {"apiGroups": ["winpool.dev"], "resources": ["windowspools/status"], "verbs": ["patch"]},
         {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
     ])

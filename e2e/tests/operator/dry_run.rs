@@ -38,7 +38,7 @@ async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
     assert_eq!(taints(&marked), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"]);
     assert_eq!(label(&marked, BUILD), Some("10.0.17763"));
     harness.classes().get("windows-2019").await.unwrap();
-    assert_eq!(writes(&log), ["nodes", "runtimeclasses", "windowspools/status"]);
+    assert_eq!(writes(&log), ["nodes", "runtimeclasses", "windowspools", "windowspools/status"]);
 
     harness.apply_pool(json!({"mode": "DryRun"})).await;
     harness.ready("default").await;

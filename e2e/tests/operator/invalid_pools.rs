@@ -36,7 +36,7 @@ async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_
         assert_eq!(taints(&node).contains(&"os=windows:NoSchedule".to_owned()), of_good, "{name}");
     }
     // The good pool's status is written after its nodes; by then the operator has long seen the bad one.
-    harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}, "discoverRuntimeClasses": false})).await;
+    harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}, "adoptionPolicy": "Never"})).await;
     harness.ready("good").await;
     assert_eq!(writes(&log, "nodes"), ["win-good"]);
     assert_eq!(writes(&log, "runtimeclasses"), ["windows-2022"]);

@@ -1,6 +1,8 @@
 //! What winpool does on a real Kubernetes control plane. Every test has an API server of its own.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod contested;
+mod deletion;
 mod denials;
 mod dry_run;
 mod empty_pool;
@@ -10,6 +12,7 @@ mod quiet;
 mod refusals;
 mod repair;
 mod spellings;
+mod stranded;
 mod support;
 mod taint_change;
 mod validation;

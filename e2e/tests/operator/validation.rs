@@ -29,7 +29,7 @@ fn taints() -> Cases {
     let (key, value) = ("key must be a qualified name such as os", "value must be a label value");
     let effect = "effect must be NoSchedule or PreferNoSchedule";
     let mut cases = vec![
-        (json!({"taints": []}), "leave the field out for os=windows:NoSchedule, or list the taints"),
+        (json!({"taints": []}), "list the taints, or write taintPolicy: Never for none"),
         (
             json!({"taints": [os_windows(), {"key": "os", "value": "Windows", "effect": "NoSchedule"}]}),
             "taints must be unique by key and effect",
@@ -245,7 +245,10 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
 #[tokio::test]
 async fn defaults_are_stored_but_for_taints_so_that_omitted_can_be_told_from_written() {
     let harness = Harness::new().await;
-    let defaults = json!({"mode": "Enforce", "discoverRuntimeClasses": true, "classNameFormat": "windows-{version}"});
+    let defaults = json!({
+        "mode": "Enforce", "discoverRuntimeClasses": true, "classNameFormat": "windows-{version}",
+        "taintPolicy": "WhenTolerated", "adoptionPolicy": "IfCompatible", "deletionPolicy": "Delete",
+    });
     let pools = untyped(&harness.client);
     let nulls = json!({
         "mode": null, "nodeSelector": null, "taints": null, "retiredTaints": null, "runtimeClasses": null, "builds": null,

@@ -1,51 +1,84 @@
 //! The RuntimeClasses of a pool: written, or previewed.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Resource, ResourceExt, runtime::events::EventType};
 use winpool_core::{
-    api::{ClassState, Problem, RuntimeClassStatus, names::reason},
-    plan::{ClassAction, ClassesPlan, DesiredClass, PlannedClass, Policy, describe, plan_class, runtime_class_patch},
+    api::{
+        ClassState, Problem, RuntimeClassStatus,
+        names::{self, reason},
+    },
+    plan::{
+        ClassAction, ClassesPlan, Contest, DesiredClass, PlannedClass, Policy, describe, plan_class,
+        runtime_class_patch,
+    },
 };
 
 use crate::{apply::WriteError, controllers::GuardedPool};
 
-use super::{ATTEMPTS, Error, REFUSED, Refusal, State};
+use super::{ATTEMPTS, Error, LOOK_AGAIN, Postponed, REFUSED, State};
 
 /// What became of a pool's classes.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub classes: Vec<RuntimeClassStatus>,
     pub problems: Vec<Problem>,
-    /// The tolerations of a class that was there before were changed.
-    pub tolerations_changed: bool,
+    /// Classes that were there before and got tolerations that they lacked.
+    pub widened: Vec<String>,
     /// A class that pods may use does not tolerate what the nodes are to get.
     pub holds_nodes: bool,
-    /// When the first of the refused classes is to be tried again.
-    pub retry_at: Option<Instant>,
 }
 
 impl Outcome {
     fn add(&mut self, desired: &DesiredClass, state: ClassState) {
         self.classes.push(RuntimeClassStatus {
             name: desired.name.clone(),
-            build: desired.build.to_string(),
+            build: desired.hosts.build().map_or_else(|| "Any".to_owned(), |build| build.to_string()),
+            isolation: desired.isolation,
             handler: desired.handler.clone(),
             state,
             nodes: 0,
         });
     }
 
-    fn refused(&mut self, planned: &PlannedClass, message: &str, until: Instant) {
-        self.retry_at = Some(self.retry_at.map_or(until, |earlier| earlier.min(until)));
+    /// A write that is not to be sent, or not again before a while.
+    fn postponed(&mut self, planned: &PlannedClass, problem: Problem) {
         self.holds_nodes |= matches!(planned.action, ClassAction::Change { tolerations: true, .. });
-        self.problems.push(Problem {
-            reason: reason::ADMISSION_DENIED.to_owned(),
-            object: format!("RuntimeClass/{}", planned.desired.name),
-            message: format!("the API server refuses the class, next try within 10 minutes: {message}"),
-        });
+        self.problems.push(problem);
         self.add(&planned.desired, ClassState::Pending);
+    }
+}
+
+/// The state of a class after it was written: one that winpool did not make is adopted.
+fn written_state(planned: &PlannedClass) -> ClassState {
+    match &planned.action {
+        ClassAction::Change { adopted: true, .. } => ClassState::Adopted,
+        _ => ClassState::Applied,
+    }
+}
+
+fn contested(desired: &DesiredClass, class: Option<&RuntimeClass>) -> Problem {
+    let mut managers = class.iter().flat_map(|class| class.managed_fields()).filter_map(|e| e.manager.as_deref());
+    let rival = managers.rfind(|manager| *manager != names::FIELD_MANAGER).unwrap_or("unknown");
+    Problem {
+        reason: reason::CONTESTED.to_owned(),
+        object: format!("RuntimeClass/{}", desired.name),
+        message: format!(
+            "somebody keeps undoing winpool's changes (field manager: {rival}); correct the class where it is kept, or \
+             give this pool's classes other names with classNameFormat"
+        ),
+    }
+}
+
+fn denied(desired: &DesiredClass, message: &str) -> Problem {
+    Problem {
+        reason: reason::ADMISSION_DENIED.to_owned(),
+        object: format!("RuntimeClass/{}", desired.name),
+        message: format!("the API server refuses the class, next try within 10 minutes: {message}"),
     }
 }
 
@@ -100,8 +133,14 @@ async fn apply_one(
     let name = planned.desired.name.clone();
     let applier = &state.shared.applier;
     for _ in 0..ATTEMPTS {
-        if let Some(Refusal { message, until, .. }) = state.refusal(&pool.name_any(), &planned) {
-            outcome.refused(&planned, &message, until);
+        if let Some(problem) = state.postponed(&pool.name_any(), &planned) {
+            outcome.postponed(&planned, problem);
+            return Ok(());
+        }
+        if let Some(pause) = state.class_contested(&pool.name_any(), &planned) {
+            let problem = contested(&planned.desired, current.as_ref());
+            outcome.postponed(&planned, problem.clone());
+            state.postpone(pool, planned, problem, pause);
             return Ok(());
         }
         let written = match (&planned.action, &current) {
@@ -110,7 +149,18 @@ async fn apply_one(
                 let (uid, version) = (class.uid().unwrap_or_default(), class.resource_version().unwrap_or_default());
                 applier.patch_class(&name, runtime_class_patch(&uid, &version, changes)).await
             }
-            (ClassAction::Nothing | ClassAction::Change { .. }, _) => {
+            (ClassAction::Replace(class), Some(existing)) => {
+                if let Some(problem) = state.in_use(pool, existing).await {
+                    outcome.postponed(&planned, problem.clone());
+                    state.postpone(pool, planned, problem, LOOK_AGAIN);
+                    return Ok(());
+                }
+                match applier.delete_class(existing).await {
+                    Ok(()) => applier.create_class(class).await,
+                    Err(error) => Err(error),
+                }
+            }
+            (ClassAction::Nothing | ClassAction::Change { .. } | ClassAction::Replace(_), _) => {
                 outcome.add(&planned.desired, planned.state);
                 return Ok(());
             }
@@ -123,8 +173,10 @@ async fn apply_one(
         match written {
             Ok(_) => {
                 state.class_written(pool, &planned).await;
-                outcome.tolerations_changed |= matches!(planned.action, ClassAction::Change { tolerations: true, .. });
-                outcome.add(&planned.desired, ClassState::Applied);
+                if matches!(planned.action, ClassAction::Change { tolerations: true, .. }) {
+                    outcome.widened.push(name);
+                }
+                outcome.add(&planned.desired, written_state(&planned));
                 return Ok(());
             }
             Err(WriteError::Conflict | WriteError::Stale | WriteError::Gone) => {
@@ -132,9 +184,9 @@ async fn apply_one(
                 planned = plan_class(planned.desired, current.as_ref(), policy);
             }
             Err(WriteError::Denied(message)) => {
-                let until = Instant::now() + REFUSED;
-                outcome.refused(&planned, &message, until);
-                state.class_refused(pool, planned, message, until);
+                let problem = denied(&planned.desired, &message);
+                outcome.postponed(&planned, problem.clone());
+                state.postpone(pool, planned, problem, REFUSED);
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -144,20 +196,25 @@ async fn apply_one(
 }
 
 impl State {
-    fn refusal(&self, pool: &str, planned: &PlannedClass) -> Option<Refusal> {
+    fn postponed(&self, pool: &str, planned: &PlannedClass) -> Option<Problem> {
         self.progress(pool, |progress| {
-            let refusal = progress.refused.get(&planned.desired.name)?;
-            let stands = refusal.action == planned.action && Instant::now() < refusal.until;
-            stands.then(|| refusal.clone())
+            let postponed = progress.postponed.get(&planned.desired.name)?;
+            let stands = postponed.action == planned.action && Instant::now() < postponed.until;
+            stands.then(|| postponed.problem.clone())
         })
     }
 
-    fn class_refused(&self, pool: &GuardedPool, planned: PlannedClass, message: String, until: Instant) {
+    fn postpone(&self, pool: &GuardedPool, planned: PlannedClass, problem: Problem, wait: Duration) {
         let PlannedClass { desired, action, .. } = planned;
-        tracing::warn!(pool = pool.name_any(), class = desired.name, %message, "the API server refuses a RuntimeClass");
-        self.progress(&pool.name_any(), |progress| {
-            progress.refused.insert(desired.name, Refusal { action, message, until });
-        });
+        tracing::warn!(pool = pool.name_any(), class = desired.name, problem.message, "RuntimeClass not written");
+        let postponed = Postponed { action, problem, until: Instant::now() + wait };
+        self.progress(&pool.name_any(), |progress| progress.postponed.insert(desired.name, postponed));
+    }
+
+    /// How long this write has to wait because somebody keeps undoing it.
+    fn class_contested(&self, pool: &str, planned: &PlannedClass) -> Option<Duration> {
+        let contest = self.progress(pool, |progress| progress.contests.get(&planned.desired.name).cloned());
+        contest?.pause(&describe(&planned.action), Instant::now())
     }
 
     async fn class_written(&self, pool: &GuardedPool, planned: &PlannedClass) {
@@ -166,10 +223,20 @@ impl State {
             ClassAction::Change { changes, .. } => {
                 ("RuntimeClassChanged", changes.iter().map(|change| change.path.join(".")).collect())
             }
+            ClassAction::Replace(_) => ("RuntimeClassReplaced", vec!["handler".to_owned()]),
             _ => ("RuntimeClassCreated", Vec::new()),
         };
         tracing::info!(pool = pool.name_any(), class = name, ?fields, "RuntimeClass written");
-        self.progress(&pool.name_any(), |progress| progress.refused.remove(name));
+        let (what, now) = (describe(&planned.action), Instant::now());
+        self.progress(&pool.name_any(), |progress| {
+            progress.postponed.remove(name);
+            match progress.contests.get_mut(name) {
+                Some(contest) => contest.written(what, now),
+                None => {
+                    progress.contests.insert(name.clone(), Contest::new(what, now));
+                }
+            }
+        });
         let note = if fields.is_empty() { name.clone() } else { format!("{name}: {}", fields.join(", ")) };
         self.shared.applier.event(&pool.object_ref(&()), EventType::Normal, reason, name, note).await;
     }

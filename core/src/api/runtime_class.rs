@@ -1,0 +1,120 @@
+//! `WindowsPool.spec.runtimeClasses`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::Toleration,
+    apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
+};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::policies::{HostMatch, Isolation, host_match_schema, isolation_schema};
+
+/// A RuntimeClass that the pool wants whether or not a node of its build is there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[cfg_attr(test, x_kube(cel))]
+#[x_kube(
+    validation = Rule::new("has(self.version) != has(self.build)")
+        .message("write exactly one of version (such as 2019) and build (such as 10.0.17763)"),
+    validation = Rule::new("!has(self.build) || self.build.matches('^10[.]0[.][1-9][0-9]{0,5}$')")
+        .message("build must be 10.0.<number>, as in the label node.kubernetes.io/windows-build, such as 10.0.20348"),
+    validation = Rule::new("self.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
+        .message("name must be a DNS subdomain of at most 63 characters, such as windows-2022"),
+    validation = Rule::new("!has(self.handler) || self.handler.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
+        .message("handler must be a DNS label, such as runhcs-wcow-process"),
+    validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, !(k in ['kubernetes.io/os', 'kubernetes.io/arch', 'node.kubernetes.io/windows-build']))")
+        .message("nodeSelector may not set kubernetes.io/os, kubernetes.io/arch or node.kubernetes.io/windows-build; they follow from version or build, and architecture"),
+    validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, size(k) <= 317 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self.nodeSelector[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))")
+        .message("nodeSelector: keys must be label names and values label values, as in a pod's nodeSelector"),
+    validation = Rule::new("!has(self.tolerations) || self.tolerations.all(t, (has(t.operator) ? t.operator : 'Equal') in ['Equal', 'Exists'] && (has(t.effect) ? t.effect : '') in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])")
+        .message("tolerations: operator must be Equal or Exists, and effect NoSchedule, PreferNoSchedule or NoExecute, or left out for all"),
+    validation = Rule::new("!has(self.overhead) || self.overhead.podFixed.all(k, string(self.overhead.podFixed[k]).matches('^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?$'))")
+        .message("overhead.podFixed: values must be quantities that are not negative, such as 512Mi or 500m"),
+    validation = Rule::new("!has(self.version) || self.version != 'Any' || !has(self.hostMatch) || self.hostMatch == 'Exact'")
+        .message("hostMatch: Compatible needs the build of the images; write a version such as 2022 instead of Any"),
+    validation = Rule::new("!has(self.architecture) || self.architecture.matches('^[a-z0-9]+$')")
+        .message("architecture must be a value of the label kubernetes.io/arch, such as amd64"),
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeClassSpec {
+    /// Name of the RuntimeClass.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// The Windows version of the class's images: 2016, 2019, 2022, 2025, 1709 to 20h2, 23h2, or a name from
+    /// `spec.builds`. `Any` selects by operating system and architecture only. Exactly one of `version` and `build` is
+    /// set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub version: Option<String>,
+    /// The build of the class's images, such as `10.0.17763`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 12))]
+    pub build: Option<String>,
+    /// The container runtime's handler: `runhcs-wcow-process` or, with `isolation: HyperV`, `runhcs-wcow-hypervisor` when
+    /// omitted. Another handler means that the RuntimeClass is made again, once no pod uses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub handler: Option<String>,
+    /// `Process` shares the host's kernel. `HyperV` gives each pod a kernel of its own and selects hosts of the same or a
+    /// newer build whose container runtime has the handler; the Kubernetes documentation does not support it.
+    #[serde(default)]
+    #[schemars(schema_with = "isolation_schema")]
+    pub isolation: Isolation,
+    /// `Exact` selects nodes of the class's build. `Compatible` selects every node that runs its images: winpool marks
+    /// those with the label `runtimeclass.winpool.dev/<name>`, which an autoscaler cannot know for a group without nodes.
+    #[serde(default)]
+    #[schemars(schema_with = "host_match_schema")]
+    pub host_match: HostMatch,
+    /// Value of `kubernetes.io/arch` in the class's selector.
+    #[serde(default = "default_architecture")]
+    #[schemars(length(min = 1, max = 16))]
+    pub architecture: String,
+    /// Resources that the runtime itself takes for each pod, see RuntimeClass `overhead`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+    /// Labels added to the class's `scheduling.nodeSelector`. It may not set os, arch or windows-build.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
+    pub node_selector: BTreeMap<String, String>,
+    /// Tolerations added to the class's `scheduling.tolerations`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub tolerations: Vec<Toleration>,
+}
+
+/// Process isolation, the handler that containerd defines by default on Windows
+/// (containerd, `internal/cri/config/config_windows.go`).
+pub(crate) const PROCESS_ISOLATION_HANDLER: &str = "runhcs-wcow-process";
+/// Hyper-V isolation (the same file, since containerd 1.7.0).
+pub(crate) const HYPERV_ISOLATION_HANDLER: &str = "runhcs-wcow-hypervisor";
+/// The version that selects no build.
+pub(crate) const ANY_VERSION: &str = "Any";
+/// The architecture of every Windows container host that Kubernetes supports.
+pub(crate) const DEFAULT_ARCHITECTURE: &str = "amd64";
+
+fn default_architecture() -> String {
+    DEFAULT_ARCHITECTURE.to_owned()
+}
+
+/// `RuntimeClass.overhead`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Overhead {
+    /// Resources for each pod, such as `memory: 512Mi`.
+    #[serde(default, deserialize_with = "amounts")]
+    // Without a maxLength the API server refuses the rule on these values as too costly.
+    #[schemars(extend("maxProperties" = 8, "additionalProperties" = {"x-kubernetes-int-or-string": true, "maxLength": 32}))]
+    pub pod_fixed: BTreeMap<String, Quantity>,
+}
+
+/// Quantities as people write them: `1` is one, and no string.
+fn amounts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Quantity>, D::Error> {
+    let written = BTreeMap::<String, IntOrString>::deserialize(deserializer)?;
+    let quantity = |amount| match amount {
+        IntOrString::Int(number) => Quantity(number.to_string()),
+        IntOrString::String(text) => Quantity(text),
+    };
+    Ok(written.into_iter().map(|(name, amount)| (name, quantity(amount))).collect())
+}

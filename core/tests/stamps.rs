@@ -1,0 +1,103 @@
+//! Which nodes can serve a RuntimeClass whose build alone does not tell.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod common;
+
+use common::{UID, apply, node, policy, pool, read, seen};
+use serde_json::{Value, json};
+use winpool_core::{
+    api::{ClassState, names::reason},
+    plan::{Hosts, NodePlan, Pool, assess, node_patch, plan_classes},
+};
+
+const COMPATIBLE: &str = "spec: {runtimeClasses: [{name: any-2022, version: '2022', hostMatch: Compatible}]}";
+const STAMP: &str = "runtimeclass.winpool.dev/any-2022";
+
+/// A node of this version and container runtime, merged with `changes`.
+fn host(kernel: &str, runtime: &str, changes: &str) -> Value {
+    let mut value = node(
+        &json!({"status": {"nodeInfo": {"kernelVersion": kernel, "containerRuntimeVersion": runtime}}}).to_string(),
+    );
+    json_patch::merge(&mut value, &common::yaml(changes));
+    value
+}
+
+fn stamps(node: &Value, pool: &Pool) -> Vec<(String, Option<String>)> {
+    let plan: NodePlan = assess(&read(node), &policy([pool.clone()])).plan;
+    plan.stamps.into_iter().map(|change| (change.key, change.to)).collect()
+}
+
+#[test]
+fn every_node_that_runs_the_images_is_stamped_and_no_other() {
+    let yes = vec![(STAMP.to_owned(), Some("true".to_owned()))];
+    for (kernel, runtime, expected) in [
+        ("10.0.20348.2655", "containerd://1.6.6+azure", &yes),
+        ("10.0.26100.4061", "containerd://2.0.4+azure", &yes),
+        ("10.0.26100.4061", "containerd://1.7.19", &yes),
+        ("10.0.26100.4061", "containerd://1.7.18", &vec![]),
+        ("10.0.26100.4061", "docker://27.0.0", &vec![]),
+        ("10.0.17763.6659", "containerd://2.0.4", &vec![]),
+    ] {
+        assert_eq!(stamps(&host(kernel, runtime, "{}"), &pool(COMPATIBLE)), *expected, "{kernel} {runtime}");
+    }
+}
+
+#[test]
+fn a_stamp_goes_with_its_reason_and_stays_while_nothing_can_be_told() {
+    let stamped = format!("metadata: {{labels: {{{STAMP}: 'true'}}}}");
+    let gone = vec![(STAMP.to_owned(), None)];
+    let on = |kernel: &str, runtime: &str| host(kernel, runtime, &stamped);
+    assert_eq!(stamps(&on("10.0.17763.6659", "containerd://2.0.4"), &pool(COMPATIBLE)), gone, "another Windows now");
+    assert_eq!(stamps(&on("10.0.26100.4061", "containerd://1.7.18"), &pool(COMPATIBLE)), gone, "an older runtime now");
+    assert_eq!(stamps(&on("10.0.20348.2655", "containerd://2.0.4"), &pool("{}")), gone, "the class left the spec");
+    assert_eq!(stamps(&on("10.0.26100.4061", "containerd://Unknown"), &pool(COMPATIBLE)), []);
+    let handlers = "status: {runtimeHandlers: [{name: ''}, {name: runhcs-wcow-hypervisor}]}";
+    assert_eq!(stamps(&host("10.0.20348.2655", "containerd://2.0.4", handlers), &pool(COMPATIBLE)), [], "no handler");
+}
+
+#[test]
+fn hyperv_runs_older_images_on_nodes_that_have_the_handler() {
+    let hyperv = pool("spec: {runtimeClasses: [{name: vm, version: '2019', isolation: HyperV}]}");
+    let vm = vec![("runtimeclass.winpool.dev/vm".to_owned(), Some("true".to_owned()))];
+    let with = "status: {runtimeHandlers: [{name: runhcs-wcow-process}, {name: runhcs-wcow-hypervisor}]}";
+    let without = "status: {runtimeHandlers: [{name: runhcs-wcow-process}]}";
+    assert_eq!(stamps(&host("10.0.26100.4061", "containerd://2.0.4", with), &hyperv), vm);
+    assert_eq!(stamps(&host("10.0.26100.4061", "containerd://2.0.4", "{}"), &hyperv), vm, "nothing is listed");
+    assert_eq!(stamps(&host("10.0.26100.4061", "containerd://2.0.4", without), &hyperv), []);
+    assert_eq!(stamps(&host("10.0.14393.1", "containerd://2.0.4", with), &hyperv), [], "an older host");
+
+    let plan = plan_classes(&hyperv, &policy([hyperv.clone()]), &seen(&[], &[]), &[]);
+    assert_eq!(plan.classes[0].desired.handler, "runhcs-wcow-hypervisor");
+    assert_eq!(plan.problems[0].reason, reason::HYPERV_NOT_SUPPORTED);
+}
+
+#[test]
+fn a_compatible_class_selects_the_stamp_and_any_selects_no_build() {
+    let pool = pool(
+        "spec: {runtimeClasses: [{name: any-2022, version: '2022', hostMatch: Compatible}, {name: all, version: Any}]}",
+    );
+    let plan = plan_classes(&pool, &policy([pool.clone()]), &seen(&[], &[]), &[]);
+    let [all, compatible] = plan.classes.as_slice() else { panic!("{plan:?}") };
+    assert_eq!((all.desired.hosts, all.state), (Hosts::Any, ClassState::Pending));
+    assert_eq!(json!(all.desired.node_selector), json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}));
+    assert_eq!(
+        json!(compatible.desired.node_selector),
+        json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", STAMP: "true"})
+    );
+}
+
+#[test]
+fn a_stamp_travels_in_the_same_guarded_patch_and_the_next_plan_is_empty() {
+    let policy = policy([pool(COMPATIBLE)]);
+    let before = host("10.0.26100.4061", "containerd://2.0.4", "{}");
+    let seen = read(&before);
+    let plan = assess(&seen, &policy).plan;
+    let patch = node_patch(UID, &seen, &plan, &policy);
+    let after = apply(&before, &patch).unwrap();
+    assert_eq!(after["metadata"]["labels"][STAMP], "true");
+    assert_eq!(after["metadata"]["labels"]["winpool.dev/pool"], "default");
+    assert!(assess(&read(&after), &policy).plan.is_empty());
+    let mut changed = before.clone();
+    changed["metadata"]["labels"][STAMP] = "forged".into();
+    assert!(apply(&changed, &patch).is_err(), "the stamp is tested");
+}

@@ -1,0 +1,72 @@
+//! Others who undo what winpool writes, and nodes that come back as another system.
+
+use kube::{
+    ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::SimulatedNode;
+
+use crate::support::{APPLIED, BUILD, Harness, POOL, condition, label, taints};
+
+const GUARD: &str = "os=windows:NoSchedule";
+
+#[tokio::test]
+async fn somebody_who_keeps_undoing_is_named_and_not_fought() {
+    let (harness, audit) = Harness::audited().await;
+    let node = SimulatedNode::windows("10.0.20348.2655").name("aks").label("kubernetes.azure.com/agentpool", "win");
+    node.join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+
+    let undo = json!([{"op": "replace", "path": "/spec/taints", "value": [
+        {"key": "kubernetes.azure.com/scalesetpriority", "value": "spot", "effect": "NoSchedule"},
+    ]}]);
+    let undo: Patch<()> = Patch::Json(serde_json::from_value(undo).unwrap());
+    let parameters = PatchParams { field_manager: Some("node-pool-api".to_owned()), ..PatchParams::default() };
+    for _ in 0..3 {
+        harness.node_until("aks", "is tainted", |node| taints(node).contains(&GUARD.to_owned())).await;
+        harness.nodes().patch("aks", &parameters, &undo).await.unwrap();
+    }
+    let contested = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.contested == 1);
+    let pool = harness.pool_until("default", "says that the node is contested", contested).await;
+    assert_eq!(condition(&pool, "Ready"), Some("False"));
+    let problem = &pool.status.as_ref().unwrap().problems[0];
+    assert_eq!((problem.reason.as_str(), problem.object.as_str()), ("Contested", "Node/aks"));
+    assert!(problem.message.contains("node-pool-api") && problem.message.contains("AKS node pool"), "{problem:?}");
+    let patches = audit.requests().iter().filter(|r| r.verb == "patch" && r.resource == "nodes").count();
+    assert_eq!(patches, 3, "three writes are enough");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_comes_back_as_linux_loses_winpools_marks_also_after_a_restart() {
+    let harness = Harness::new().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let mut kubelets = Vec::new();
+    for name in ["early", "late"] {
+        let node = SimulatedNode::windows("10.0.20348.2655").name(name);
+        kubelets.push(node.join(&harness.client).await.unwrap());
+        harness.node_until(name, "is marked", |node| label(node, POOL).is_some()).await;
+    }
+    let late = kubelets.pop().unwrap();
+    let early = kubelets.pop().unwrap();
+    early.reimage(SimulatedNode::linux().name("early")).await.unwrap();
+    let clean = |node: &k8s_openapi::api::core::v1::Node| {
+        label(node, POOL).is_none()
+            && label(node, BUILD).is_none()
+            && !node.annotations().contains_key(APPLIED)
+            && !taints(node).contains(&GUARD.to_owned())
+    };
+    harness.node_until("early", "is clean", clean).await;
+    operator.stop().await;
+
+    late.reimage(SimulatedNode::linux().name("late")).await.unwrap();
+    assert!(!clean(&harness.node("late").await));
+    let operator = harness.operator().await;
+    harness.node_until("late", "is clean", clean).await;
+    operator.stop().await;
+}

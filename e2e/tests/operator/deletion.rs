@@ -1,0 +1,215 @@
+//! Taking winpool's hands off: pools deleted, selectors narrowed, classes no longer wanted.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
+
+use crate::support::{APPLIED, BUILD, Harness, POOL, label, taints};
+
+const GUARD: &str = "os=windows:NoSchedule";
+
+/// What administrators and others see of a node: everything that winpool may change.
+fn face(node: &Node) -> Value {
+    let mut labels = node.labels().clone();
+    labels.remove(BUILD);
+    json!({
+        "labels": labels,
+        "annotations": node.annotations(),
+        "taints": node.spec.as_ref().and_then(|spec| spec.taints.clone()),
+    })
+}
+
+async fn run_pod(harness: &Harness, name: &str, node: &str, class: &str) {
+    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {"nodeName": node, "runtimeClassName": class, "containers": [{"name": "c", "image": "servercore"}]},
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+async fn delete_pool(harness: &Harness) {
+    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
+}
+
+async fn pool_is_gone(harness: &Harness) {
+    let pools = harness.pools();
+    let gone =
+        wait_for("the pool is gone", LIMIT, async || Ok(pools.get_opt("default").await?.is_none().then_some(())));
+    gone.await.unwrap();
+}
+
+#[tokio::test]
+async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod() {
+    let harness = Harness::new().await;
+    let spot = ("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule");
+    let node = SimulatedNode::windows("10.0.17763.6659").name("used").taint(spot.0, spot.1, spot.2);
+    node.join(&harness.client).await.unwrap();
+    let node = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "windows", "NoSchedule");
+    node.without_label(BUILD).join(&harness.client).await.unwrap();
+    SimulatedNode::windows("10.0.26100.4061").name("plain").join(&harness.client).await.unwrap();
+    let names = ["used", "guarded", "plain"];
+    let mut before = Vec::new();
+    for name in names {
+        before.push(face(&harness.node(name).await));
+    }
+
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    assert_ne!(face(&harness.node("used").await), before[0]);
+    run_pod(&harness, "app", "used", "windows-2019").await;
+
+    delete_pool(&harness).await;
+    pool_is_gone(&harness).await;
+    for (name, before) in names.into_iter().zip(before) {
+        assert_eq!(face(&harness.node(name).await), before, "{name}");
+    }
+    let class = harness.classes().get("windows-2019").await.unwrap();
+    assert_eq!(class.labels().get(POOL), None, "the class in use stays and is nobody's");
+    assert_eq!(harness.classes().get_opt("windows-2022").await.unwrap(), None);
+    assert_eq!(harness.classes().get_opt("windows-2025").await.unwrap(), None);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pool_that_retains_leaves_everything_and_needs_no_operator_to_go() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({"deletionPolicy": "Retain"})).await;
+    let pool = harness.ready("default").await;
+    assert!(pool.finalizers().is_empty());
+    operator.stop().await;
+    delete_pool(&harness).await;
+    pool_is_gone(&harness).await;
+    let operator = harness.operator().await;
+    // The operator is at work again, and still a pool that is merely absent takes nothing off.
+    harness.apply_pool_named("other", json!({"nodeSelector": {"none": "such"}})).await;
+    harness.ready("other").await;
+    let node = harness.node("win").await;
+    assert!(taints(&node).contains(&GUARD.to_owned()) && node.annotations().contains_key(APPLIED));
+    assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    let ignored = SimulatedNode::windows("10.0.17763.6659").name("ignored").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    operator.stop().await;
+    harness.edit_node(ignored.name(), json!({"metadata": {"annotations": {"winpool.dev/ignore": "true"}}})).await;
+    delete_pool(&harness).await;
+    assert!(harness.pools().get("default").await.unwrap().metadata.deletion_timestamp.is_some(), "it waits");
+
+    let operator = harness.operator().await;
+    pool_is_gone(&harness).await;
+    assert!(!taints(&harness.node("win").await).contains(&GUARD.to_owned()));
+    assert!(taints(&harness.node("ignored").await).contains(&GUARD.to_owned()), "an ignored node keeps its marks");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_its_pool_no_longer_selects_is_released() {
+    let harness = Harness::new().await;
+    for name in ["a", "b"] {
+        let node = SimulatedNode::windows("10.0.17763.6659").name(name).label("team", name);
+        node.join(&harness.client).await.unwrap();
+    }
+    let before = face(&harness.node("b").await);
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    harness.apply_pool(json!({"nodeSelector": {"team": "a"}})).await;
+    let node = harness.node_until("b", "is released", |node| label(node, POOL).is_none()).await;
+    assert_eq!(face(&node), before);
+    assert!(taints(&harness.node("a").await).contains(&GUARD.to_owned()));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_taint_that_a_kubelet_forged_into_the_annotation_is_never_removed() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.17763.6659")
+        .name("win")
+        .taint("precious", "x", "NoSchedule")
+        .join(&harness.client)
+        .await
+        .unwrap();
+    let forged = r#"{"pool":"default","taints":["precious=x:NoSchedule","node.kubernetes.io/not-ready:NoSchedule"]}"#;
+    harness
+        .edit_node("win", json!({"metadata": {"annotations": {APPLIED: forged}, "labels": {POOL: "default"}}}))
+        .await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    delete_pool(&harness).await;
+    pool_is_gone(&harness).await;
+    let node = harness.node("win").await;
+    assert_eq!(taints(&node), ["precious=x:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule"]);
+    assert_eq!(node.annotations().get(APPLIED), None);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_class_that_leaves_the_spec_goes_unless_pods_use_it() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness
+        .apply_pool(
+            json!({"runtimeClasses": [{"name": "unused", "version": "2019"}, {"name": "used", "version": "2019"}]}),
+        )
+        .await;
+    harness.ready("default").await;
+    run_pod(&harness, "app", "win", "used").await;
+    harness.apply_pool(json!({})).await;
+    let classes = harness.classes();
+    let gone = async || Ok(classes.get_opt("unused").await?.is_none().then_some(()));
+    wait_for("the unused class is gone", LIMIT, gone).await.unwrap();
+    let used = harness.class_until("used", "is nobody's", |class| class.labels().get(POOL).is_none()).await;
+    assert_eq!(used.labels().get("app.kubernetes.io/managed-by"), None);
+    assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn without_the_right_to_list_pods_classes_stay_and_the_deletion_completes() {
+    let harness = Harness::new().await;
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
+        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["*"]},
+        {"apiGroups": ["winpool.dev"], "resources": ["windowspools", "windowspools/status"], "verbs": ["get", "list", "watch", "patch"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+    ]);
+    let role = json!({"metadata": {"name": "few-rights"}, "rules": rules});
+    harness.create::<k8s_openapi::api::rbac::v1::ClusterRole>(role).await;
+    let binding = json!({
+        "metadata": {"name": "few-rights"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "few-rights"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "winpool"}],
+    });
+    harness.create::<k8s_openapi::api::rbac::v1::ClusterRoleBinding>(binding).await;
+    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    let operator = crate::support::Operator::start_as(harness.server.config().unwrap(), &[]);
+    harness.apply_pool(json!({})).await;
+    let pool = harness
+        .pool_until("default", "holds the taint", |pool| pool.status.as_ref().is_some_and(|s| s.nodes.held == 1))
+        .await;
+    let message = &pool.status.unwrap().conditions.into_iter().find(|c| c.type_ == "TaintsApplied").unwrap().message;
+    assert!(message.contains("pods is forbidden") && message.contains("taintPolicy: Always"), "{message}");
+
+    delete_pool(&harness).await;
+    pool_is_gone(&harness).await;
+    let class = harness.classes().get("windows-2019").await.unwrap();
+    assert_eq!(class.labels().get(POOL), None);
+    operator.stop().await;
+}

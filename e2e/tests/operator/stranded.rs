@@ -1,0 +1,120 @@
+//! Nobody is stranded: a taint waits for the pods that it would keep off their nodes.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::SimulatedNode;
+
+use crate::support::{BUILD, Harness, condition, label, taints};
+
+const GUARD: &str = "os=windows:NoSchedule";
+
+fn is_held(pool: &WindowsPool) -> bool {
+    pool.status.as_ref().is_some_and(|status| status.nodes.held > 0)
+}
+
+fn taints_applied(pool: &WindowsPool) -> (String, String) {
+    let conditions = pool.status.as_ref().unwrap().conditions.iter();
+    let condition = conditions.clone().find(|condition| condition.type_ == "TaintsApplied").unwrap();
+    (condition.reason.clone(), condition.message.clone())
+}
+
+async fn run_pod(harness: &Harness, name: &str, node: &str, tolerations: Value) {
+    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
+    let pod = json!({
+        "metadata": {
+            "name": name,
+            "labels": {"pod-template-hash": "5d8f7"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f7", "uid": "u", "controller": true}],
+        },
+        "spec": {"nodeName": node, "tolerations": tolerations, "containers": [{"name": "c", "image": "servercore"}]},
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_taint_is_held_while_pods_do_not_tolerate_it_and_everything_else_is_done() {
+    let harness = Harness::new().await;
+    let node = SimulatedNode::windows("10.0.20348.2655").name("busy").without_label(BUILD);
+    node.join(&harness.client).await.unwrap();
+    run_pod(&harness, "web-5d8f7-a", "busy", json!([])).await;
+    run_pod(&harness, "web-5d8f7-b", "busy", json!([{"key": "os", "operator": "Exists", "effect": "NoExecute"}])).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.pool_until("default", "holds the taint", is_held).await;
+
+    let (reason, message) = taints_applied(&pool);
+    assert_eq!(reason, "WorkloadsNotTolerating");
+    assert!(message.contains("Deployment default/web (2 pod(s))"), "{message}");
+    assert!(message.contains(r#""key":"os""#) && message.contains("taintPolicy: Always"), "{message}");
+    assert_eq!(condition(&pool, "Ready"), Some("False"));
+    let node = harness.node_until("busy", "has its label", |node| label(node, BUILD).is_some()).await;
+    assert!(!taints(&node).contains(&GUARD.to_owned()));
+    harness.class_until("windows-2022", "is there", |_| true).await;
+    assert_eq!(pool.status.unwrap().taints, Vec::<String>::new(), "what was never put on is not recorded");
+
+    harness.apply_pool(json!({"taintPolicy": "Always"})).await;
+    harness.ready("default").await;
+    assert!(taints(&harness.node("busy").await).contains(&GUARD.to_owned()));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_taint_that_was_let_through_stays_enforced_and_a_changed_one_is_judged_again() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.20348.2655").name("first").join(&harness.client).await.unwrap();
+    run_pod(&harness, "tolerating", "first", json!([{"key": "os", "value": "windows"}])).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.ready("default").await;
+    assert_eq!(pool.status.unwrap().taints, [GUARD]);
+
+    // A node that joins later is tainted at once, whatever runs on it.
+    run_pod(&harness, "early", "second", json!([])).await;
+    SimulatedNode::windows("10.0.20348.2655").name("second").join(&harness.client).await.unwrap();
+    harness.node_until("second", "is tainted", |node| taints(node).contains(&GUARD.to_owned())).await;
+
+    harness.apply_pool(json!({"taints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]})).await;
+    harness.pool_until("default", "holds the changed taint", is_held).await;
+    for name in ["first", "second"] {
+        assert!(taints(&harness.node(name).await).contains(&GUARD.to_owned()), "{name} never loses its guard");
+    }
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_held_taint_goes_through_once_the_pods_tolerate_it() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.20348.2655").name("busy").join(&harness.client).await.unwrap();
+    run_pod(&harness, "web-5d8f7-a", "busy", json!([])).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.pool_until("default", "holds the taint", is_held).await;
+    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
+    pods.delete("web-5d8f7-a", &DeleteParams::default().grace_period(0)).await.unwrap();
+    // It looks again every minute, and when it starts.
+    operator.stop().await;
+    let operator = harness.operator().await;
+    harness.node_until("busy", "is tainted", |node| taints(node).contains(&GUARD.to_owned())).await;
+    harness.ready("default").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn never_puts_on_no_taint_takes_winpools_off_and_classes_tolerate_all_the_same() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    assert!(taints(&harness.node("win").await).contains(&GUARD.to_owned()));
+    harness.apply_pool(json!({"taintPolicy": "Never"})).await;
+    harness.node_until("win", "lost winpool's taint", |node| !taints(node).contains(&GUARD.to_owned())).await;
+    let class = harness.classes().get("windows-2022").await.unwrap();
+    assert!(json!(class.scheduling).to_string().contains(r#""value":"windows""#));
+    operator.stop().await;
+}

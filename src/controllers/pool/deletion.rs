@@ -1,0 +1,210 @@
+//! The end of a pool: its marks are taken off, its classes go or stay, and then its finalizer goes.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
+use kube::{Resource, ResourceExt, runtime::events::EventType};
+use winpool_core::{
+    api::{
+        Problem,
+        names::{self, reason},
+    },
+    plan::{
+        Pod, Policy, Pool, is_made_by_winpool, owner, plan_classes, release_class, runtime_class_patch, users_of_class,
+    },
+};
+
+use crate::{apply::WriteError, controllers::GuardedPool};
+
+use super::{Error, State};
+
+/// How long nodes that refuse may hold up the deletion.
+const PATIENCE: Duration = Duration::from_mins(10);
+/// How soon it is looked again whether the nodes are clean.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl State {
+    /// Puts the finalizer on a pool that cleans up, and takes it off one that does not. Tells whether it wrote.
+    pub(super) async fn settle_finalizer(&self, guarded: &GuardedPool, pool: &Pool) -> Result<bool, Error> {
+        let wanted = pool.needs_cleanup();
+        if has_finalizer(guarded) == wanted {
+            return Ok(false);
+        }
+        self.set_finalizer(guarded, wanted).await?;
+        Ok(true)
+    }
+
+    async fn set_finalizer(&self, guarded: &GuardedPool, wanted: bool) -> Result<(), Error> {
+        match self.shared.applier.set_finalizer(guarded.meta(), wanted).await {
+            Ok(()) | Err(WriteError::Gone) => Ok(()),
+            Err(source) => Err(Error { pool: guarded.name_any(), object: "finalizer".to_owned(), source }),
+        }
+    }
+
+    /// One step of cleaning up. Nodes are cleaned by their own controller, which sees the pool going. Returns when to
+    /// look again; nothing more is to be done after the finalizer is gone.
+    pub(super) async fn clean_up(
+        &self,
+        guarded: &GuardedPool,
+        pool: &Pool,
+        policy: &Policy,
+    ) -> Result<Option<Duration>, Error> {
+        if !has_finalizer(guarded) {
+            return Ok(None);
+        }
+        if pool.needs_cleanup() {
+            let nodes = self.shared.index.totals(&pool.name).counts();
+            let overdue = since_deletion(guarded) >= PATIENCE;
+            if nodes.pending > 0 || (nodes.blocked > 0 && !overdue) {
+                return Ok(Some(LOOK_AGAIN));
+            }
+            if nodes.selected > 0 {
+                let note = format!(
+                    "{} node(s) refuse to be changed and {} are ignored; they keep their marks, see label {}={}",
+                    nodes.blocked,
+                    nodes.ignored,
+                    names::POOL,
+                    pool.name
+                );
+                self.warn(guarded, reason::DELETING, "KeepMarks", note).await;
+            }
+            if self.give_up_classes(guarded, pool, policy).await? {
+                return Ok(Some(LOOK_AGAIN));
+            }
+        }
+        self.set_finalizer(guarded, false).await?;
+        tracing::info!(pool = pool.name, "pool cleaned up");
+        Ok(None)
+    }
+
+    /// Lets a pool go that cannot even be decoded: nobody can tell any more what it put where.
+    pub(super) async fn abandon(&self, guarded: &GuardedPool) -> Result<Option<Duration>, Error> {
+        if has_finalizer(guarded) {
+            let note = "the spec cannot be decoded, so nodes keep their marks and RuntimeClasses stay".to_owned();
+            self.warn(guarded, reason::INVALID_SPEC, "Delete", note).await;
+            self.set_finalizer(guarded, false).await?;
+        }
+        Ok(None)
+    }
+
+    /// Deletes the classes of a pool that goes, or lets go of them. Tells whether another pool is still to take one.
+    async fn give_up_classes(&self, guarded: &GuardedPool, pool: &Pool, policy: &Policy) -> Result<bool, Error> {
+        let existing = self.shared.classes.state();
+        let wanted = self.classes_of_others(pool, policy, &existing);
+        let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.name)).collect();
+        let (handed_over, given_up): (Vec<_>, Vec<_>) =
+            owned.into_iter().partition(|class| wanted.contains(&class.name_any()));
+        let names: Vec<String> = given_up.iter().map(|class| class.name_any()).collect();
+        self.retire_classes(guarded, &names, &existing).await?;
+        Ok(!handed_over.is_empty())
+    }
+
+    fn classes_of_others(&self, pool: &Pool, policy: &Policy, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
+        let others = policy.entries().iter().map(|entry| &entry.pool).filter(|other| other.name != pool.name);
+        others
+            .filter(|other| other.enforces())
+            .flat_map(|other| {
+                let seen = self.shared.index.totals(&other.name).seen();
+                plan_classes(other, policy, &seen, existing).classes
+            })
+            .map(|planned| planned.desired.name)
+            .collect()
+    }
+
+    /// Deletes those of the named classes that no unfinished pod uses; the others, and all if pods cannot be listed,
+    /// lose winpool's labels and stay.
+    pub(super) async fn retire_classes(
+        &self,
+        guarded: &GuardedPool,
+        names: &[String],
+        existing: &[Arc<RuntimeClass>],
+    ) -> Result<(), Error> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let pods = self.unfinished_pods(&guarded.name_any()).await?;
+        for class in existing.iter().filter(|class| names.contains(&class.name_any())) {
+            let name = class.name_any();
+            let users = pods.as_ref().map(|pods| users_of_class(pods, &name));
+            self.retire_class(guarded, class, users).await.map_err(|source| Error {
+                pool: guarded.name_any(),
+                object: format!("RuntimeClass/{name}"),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn retire_class(
+        &self,
+        guarded: &GuardedPool,
+        class: &RuntimeClass,
+        users: Result<Vec<&Pod>, &String>,
+    ) -> Result<(), WriteError> {
+        let (applier, name) = (&self.shared.applier, class.name_any());
+        let why = match users {
+            _ if !is_made_by_winpool(class) => "somebody else made it".to_owned(),
+            Ok(users) if users.is_empty() => {
+                tracing::info!(pool = guarded.name_any(), class = name, "RuntimeClass deleted: no pod uses it");
+                return gone_is_fine(applier.delete_class(class).await);
+            }
+            Ok(users) => {
+                let named: Vec<String> =
+                    users.iter().take(5).map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+                format!("{} pod(s) use it, such as {}", users.len(), named.join(", "))
+            }
+            Err(words) => format!("pods cannot be listed: {words}"),
+        };
+        let (uid, version) = (class.uid().unwrap_or_default(), class.resource_version().unwrap_or_default());
+        let patch = runtime_class_patch(&uid, &version, &release_class(class));
+        gone_is_fine(applier.patch_class(&name, patch).await.map(|_| ()))?;
+        let note = format!("RuntimeClass {name} stays and is no longer winpool's: {why}");
+        self.warn(guarded, reason::CLASS_IN_USE, &name, note).await;
+        Ok(())
+    }
+
+    /// The unfinished pods that use a class which is to be made again, as a problem; `None` when there are none.
+    pub(super) async fn in_use(&self, guarded: &GuardedPool, class: &RuntimeClass) -> Option<Problem> {
+        let name = class.name_any();
+        let why = match self.unfinished_pods(&guarded.name_any()).await {
+            Ok(Ok(pods)) => {
+                let users = users_of_class(&pods, &name);
+                let named: Vec<String> =
+                    users.iter().take(5).map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+                if named.is_empty() {
+                    return None;
+                }
+                format!("{} pod(s) use it, such as {}", users.len(), named.join(", "))
+            }
+            Ok(Err(words)) => format!("pods cannot be listed: {words}"),
+            Err(error) => error.to_string(),
+        };
+        Some(Problem {
+            reason: reason::CLASS_IN_USE.to_owned(),
+            object: format!("RuntimeClass/{name}"),
+            message: format!("gets another handler, which means to make it again, once no pod uses it; {why}"),
+        })
+    }
+
+    async fn warn(&self, guarded: &GuardedPool, reason: &str, action: &str, note: String) {
+        tracing::warn!(pool = guarded.name_any(), reason, "{note}");
+        self.shared.applier.event(&guarded.object_ref(&()), EventType::Warning, reason, action, note).await;
+    }
+}
+
+/// Whether a pool that is being deleted waits for winpool.
+pub(super) fn has_finalizer(guarded: &GuardedPool) -> bool {
+    guarded.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)
+}
+
+fn since_deletion(guarded: &GuardedPool) -> Duration {
+    let Some(deleted) = &guarded.meta().deletion_timestamp else { return Duration::ZERO };
+    Duration::try_from(Timestamp::now().duration_since(deleted.0)).unwrap_or_default()
+}
+
+fn gone_is_fine(result: Result<(), WriteError>) -> Result<(), WriteError> {
+    match result {
+        Err(WriteError::Gone) => Ok(()),
+        other => other,
+    }
+}

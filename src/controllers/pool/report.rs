@@ -1,0 +1,138 @@
+//! The status of a pool: what it is computed from, and when it is written.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
+use kube::{Resource, ResourceExt, runtime::events::EventType};
+use winpool_core::{
+    api::{Problem, RuntimeClassStatus, WindowsPoolStatus, names::reason},
+    plan::{Held, InvalidPool, Observation, Pool, invalid_status, number},
+    windows::{Build, KubernetesVersion},
+};
+
+use crate::{apply::WriteError, controllers::GuardedPool, index::Totals};
+
+use super::{Error, Progress, REFUSED, STATUS_INTERVAL, State};
+
+/// What the pool's status is computed from.
+pub(super) fn observe(
+    pool: &Pool,
+    metadata: &ObjectMeta,
+    totals: &Totals,
+    kubernetes: Option<KubernetesVersion>,
+    held: Option<Held>,
+    classes: Vec<RuntimeClassStatus>,
+    mut problems: Vec<Problem>,
+) -> Observation {
+    problems.extend(totals.problems());
+    let seen = totals.seen();
+    Observation {
+        generation: metadata.generation,
+        nodes: totals.counts(),
+        unlabeled: totals.unlabeled(),
+        untainted: totals.untainted(),
+        held,
+        kubernetes,
+        overlap: totals.overlap(),
+        builds: totals.revisions().clone(),
+        lingering: seen.tolerate.into_iter().filter(|taint| pool.ever_applied.contains(taint)).collect(),
+        classes: classes
+            .into_iter()
+            .map(|class| RuntimeClassStatus { nodes: nodes_of(&class, &seen.builds), ..class })
+            .collect(),
+        problems,
+    }
+}
+
+fn nodes_of(class: &RuntimeClassStatus, builds: &BTreeMap<Build, usize>) -> i64 {
+    let build: Option<Build> = class.build.parse().ok();
+    number(build.and_then(|build| builds.get(&build)).copied().unwrap_or_default())
+}
+
+impl State {
+    /// Writes the status that `compute` makes of the previous one, if it differs: at once when it records a taint that
+    /// nodes will get, otherwise at most once in [`STATUS_INTERVAL`]. Returns when it is to be written, if not yet.
+    pub(super) async fn report(
+        &self,
+        pool: &GuardedPool,
+        compute: impl Fn(Option<&WindowsPoolStatus>, Timestamp) -> WindowsPoolStatus,
+    ) -> Result<Option<Duration>, Error> {
+        let name = pool.name_any();
+        let Progress { next_status, written, .. } = self.progress(&name, |progress| progress.clone());
+        let recent = next_status.is_some_and(|next| Instant::now() < next + STATUS_INTERVAL);
+        let cached = pool.status.clone();
+        let previous = written.filter(|_| recent).or(cached);
+        let status = compute(previous.as_ref(), whole_seconds(Timestamp::now()));
+        if previous.as_ref() == Some(&status) {
+            return Ok(None);
+        }
+        let recorded = |taint| previous.as_ref().is_some_and(|previous| previous.taints.contains(taint));
+        let wait = next_status.map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()));
+        if !wait.is_zero() && status.taints.iter().all(recorded) {
+            return Ok(Some(wait));
+        }
+        match self.shared.applier.write_status(pool.meta(), &status).await {
+            Ok(()) => {}
+            // Gone, or another object of that name: its own event follows.
+            Err(WriteError::Gone | WriteError::Stale) => return Ok(None),
+            Err(error) => return Err(Error { pool: name, object: "status".to_owned(), source: error }),
+        }
+        self.announce(pool, previous.as_ref(), &status).await;
+        self.progress(&name, |progress| {
+            progress.next_status = Some(Instant::now() + STATUS_INTERVAL);
+            progress.written = Some(status);
+        });
+        Ok(None)
+    }
+
+    /// Reports that a pool is not valid. The API server may refuse that, because it judges the whole object by rules that
+    /// this one breaks: then an Event says it, and the status is not sent again before the spec changes or [`REFUSED`]
+    /// has passed.
+    pub(super) async fn report_invalid(
+        &self,
+        pool: &GuardedPool,
+        error: &InvalidPool,
+    ) -> Result<Option<Duration>, Error> {
+        let (name, generation) = (pool.name_any(), pool.meta().generation);
+        if let Some((refused, until)) = self.progress(&name, |progress| progress.status_refused) {
+            let wait = until.saturating_duration_since(Instant::now());
+            if refused == generation && !wait.is_zero() {
+                return Ok(Some(wait));
+            }
+        }
+        let report = |previous: Option<&_>, now| invalid_status(error, generation, previous, now);
+        match self.report(pool, report).await {
+            Err(Error { source: WriteError::Denied(refusal), .. }) => {
+                tracing::warn!(%error, refusal, "the API server refuses a status that says so; next try in 10 minutes");
+                self.progress(&name, |progress| progress.status_refused = Some((generation, Instant::now() + REFUSED)));
+                let (object, note) = (pool.object_ref(&()), error.to_string());
+                self.shared.applier.event(&object, EventType::Warning, reason::INVALID_SPEC, "Validate", note).await;
+                Ok(Some(REFUSED))
+            }
+            result => result,
+        }
+    }
+
+    /// One Event for each problem that is new.
+    async fn announce(&self, pool: &GuardedPool, previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) {
+        let known = |problem: &Problem| {
+            let mut problems = previous.iter().flat_map(|status| &status.problems);
+            problems.any(|known| known.reason == problem.reason && known.object == problem.object)
+        };
+        let object = pool.object_ref(&());
+        for problem in status.problems.iter().filter(|problem| !known(problem)) {
+            let Problem { reason, object: subject, message } = problem;
+            tracing::warn!(pool = pool.name_any(), reason, object = subject, message, "problem");
+            let note = format!("{subject}: {message}");
+            self.shared.applier.event(&object, EventType::Warning, reason, subject, note).await;
+        }
+    }
+}
+
+/// The API keeps whole seconds.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

@@ -1,0 +1,184 @@
+//! The look at pods: who would be stranded by a taint, and which pods were created too early.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use winpool_core::{
+    api::{Problem, Taint, names::reason},
+    plan::{ClassAction, ClassesPlan, Held, Pod, Policy, Pool, assess, created_too_early, lacks_tolerations, stranded},
+};
+
+use crate::{apply::WriteError, pod};
+
+use super::{Error, LOOK_AGAIN, State};
+
+/// A look at who would be stranded.
+#[derive(Clone)]
+pub(super) struct Look {
+    /// The taints that it was about.
+    pub taints: BTreeSet<Taint>,
+    /// Why they are held, if they are.
+    pub held: Option<Held>,
+    until: Instant,
+}
+
+impl Look {
+    fn is_good_for(&self, taints: &BTreeSet<Taint>) -> bool {
+        self.taints == *taints && (self.held.is_none() || Instant::now() < self.until)
+    }
+}
+
+/// Pods that were created before their class tolerated a taint.
+#[derive(Clone, Default)]
+pub(super) struct Early {
+    /// Classes that got tolerations, as long as such pods are found.
+    classes: BTreeSet<String>,
+    pub problems: Vec<Problem>,
+    until: Option<Instant>,
+}
+
+impl State {
+    /// Taints that this pool may not put on yet.
+    pub(super) fn held_taints(&self, pool: &Pool) -> BTreeSet<Taint> {
+        let look = self.progress(&pool.name, |progress| progress.look.clone());
+        let holds = |look: &Look| look.held.is_some() && look.taints == pool.unjudged_taints();
+        look.filter(holds).map(|look| look.taints).unwrap_or_default()
+    }
+
+    /// Looks who would be stranded by the taints that `pool` has never put on, unless it was looked lately. The answer
+    /// stands in the progress of the pool.
+    pub(super) async fn look_at_workloads(
+        &self,
+        pool: &Pool,
+        policy: &Policy,
+        classes: &ClassesPlan,
+        existing: &[Arc<RuntimeClass>],
+    ) -> Result<(), Error> {
+        let taints = pool.unjudged_taints();
+        let good =
+            self.progress(&pool.name, |progress| progress.look.as_ref().is_some_and(|look| look.is_good_for(&taints)));
+        if taints.is_empty() || good {
+            return Ok(());
+        }
+        let held = self.who_is_stranded(pool, policy, &taints, classes, existing).await?;
+        self.progress(&pool.name, |progress| {
+            progress.look = Some(Look { taints, held, until: Instant::now() + LOOK_AGAIN });
+        });
+        Ok(())
+    }
+
+    async fn who_is_stranded(
+        &self,
+        pool: &Pool,
+        policy: &Policy,
+        taints: &BTreeSet<Taint>,
+        classes: &ClassesPlan,
+        existing: &[Arc<RuntimeClass>],
+    ) -> Result<Option<Held>, Error> {
+        let nodes = self.nodes_to_taint(pool, policy, taints);
+        if nodes.is_empty() {
+            return Ok(None);
+        }
+        let pods = match self.unfinished_pods(&pool.name).await? {
+            Ok(pods) => pods,
+            Err(words) => return Ok(Some(Held::PodsUnreadable(words))),
+        };
+        let wanted: Vec<Taint> = taints.iter().cloned().collect();
+        let mut found = stranded(&pods, |node| nodes.contains(node), &wanted);
+        found.extend(untolerating_classes(classes, existing, taints, &pods));
+        Ok((!found.is_empty()).then_some(Held::Stranded(found)))
+    }
+
+    /// The nodes of the pool that lack one of the taints.
+    fn nodes_to_taint(&self, pool: &Pool, policy: &Policy, taints: &BTreeSet<Taint>) -> BTreeSet<String> {
+        let lacks = |node: &&Arc<crate::node::CachedNode>| {
+            let standing = assess(&node.seen, policy);
+            let would_add = |taint: &Taint| standing.plan.taints.iter().any(|change| change.added.contains(taint));
+            standing.pool.as_ref() == Some(&pool.name) && (standing.held || taints.iter().any(would_add))
+        };
+        self.shared.nodes.state().iter().filter(lacks).map(|node| node.name().to_owned()).collect()
+    }
+
+    /// All unfinished pods, or why the API server does not show them.
+    pub(super) async fn unfinished_pods(&self, pool: &str) -> Result<Result<Vec<Pod>, String>, Error> {
+        match pod::list_unfinished(&self.shared.pods).await {
+            Ok(pods) => Ok(Ok(pods)),
+            Err(WriteError::Denied(words)) => Ok(Err(words)),
+            Err(source) => Err(Error { pool: pool.to_owned(), object: "pods".to_owned(), source }),
+        }
+    }
+
+    /// Counts and names the unbound pods that were created before these classes had all their tolerations. A pod keeps
+    /// the tolerations that it was created with.
+    pub(super) async fn find_early_pods(&self, pool: &Pool, changed: Vec<String>) -> Result<(), Error> {
+        let mut early = self.progress(&pool.name, |progress| progress.early.clone());
+        let due = !changed.is_empty() || early.until.is_some_and(|until| Instant::now() >= until);
+        early.classes.extend(changed);
+        if !due || early.classes.is_empty() {
+            return Ok(());
+        }
+        // Without the right to list pods there is nothing to tell.
+        let pods = self.unfinished_pods(&pool.name).await?.unwrap_or_default();
+        let taints = pool.wanted_taints();
+        let found: BTreeMap<String, BTreeMap<String, usize>> = early
+            .classes
+            .iter()
+            .map(|class| (class.clone(), created_too_early(&pods, class, &taints)))
+            .filter(|(_, pods)| !pods.is_empty())
+            .collect();
+        early.classes = found.keys().cloned().collect();
+        early.problems = found.iter().map(|(class, pods)| too_early(class, pods)).collect();
+        early.until = (!found.is_empty()).then(|| Instant::now() + LOOK_AGAIN);
+        self.progress(&pool.name, |progress| progress.early = early);
+        Ok(())
+    }
+
+    /// When it has to be looked at pods again, or a postponed write is due.
+    pub(super) fn next_try(&self, pool: &str) -> Option<Duration> {
+        let next = self.progress(pool, |progress| {
+            let look = progress.look.iter().filter(|look| look.held.is_some()).map(|look| look.until);
+            let postponed = progress.postponed.values().map(|postponed| postponed.until);
+            look.chain(progress.early.until).chain(postponed).filter(|until| *until > Instant::now()).min()
+        })?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Somebody else's classes that select the pool's nodes: their pods would be kept off.
+fn untolerating_classes(
+    plan: &ClassesPlan,
+    existing: &[Arc<RuntimeClass>],
+    taints: &BTreeSet<Taint>,
+    pods: &[Pod],
+) -> BTreeMap<String, usize> {
+    let conflicts = plan.classes.iter().filter(|planned| matches!(planned.action, ClassAction::Conflict(_)));
+    let names: BTreeSet<&str> = conflicts.map(|planned| planned.desired.name.as_str()).collect();
+    let lacking = existing.iter().filter(|class| names.contains(class.name_any().as_str()));
+    let lacking = lacking.filter(|class| lacks_tolerations(class, taints));
+    lacking
+        .map(|class| {
+            let name = class.name_any();
+            let users = pods.iter().filter(|pod| pod.runtime_class.as_ref() == Some(&name)).count();
+            (format!("RuntimeClass {name}"), users)
+        })
+        .collect()
+}
+
+fn too_early(class: &str, pods: &BTreeMap<String, usize>) -> Problem {
+    let named: Vec<String> = pods.iter().take(5).map(|(name, count)| format!("{name} ({count})")).collect();
+    Problem {
+        reason: reason::PODS_CREATED_TOO_EARLY.to_owned(),
+        object: format!("RuntimeClass/{class}"),
+        message: format!(
+            "{} pod(s) that wait for a node were created before the class tolerated the pool's taints, and keep the \
+             tolerations that they have; delete them so that they are created again: {}",
+            pods.values().sum::<usize>(),
+            named.join(", ")
+        ),
+    }
+}
