@@ -132,7 +132,7 @@ fn classes() -> Cases {
     vec![
         (with(json!({"build": "10.0.20348"})), exactly_one),
         (json!({"runtimeClasses": [{"name": "windows-2022"}]}), exactly_one),
-        (with(json!({"version": "2023"})), "version is not known; write one of 2016, 1709"),
+        (with(json!({"version": "2023"})), "version is not known; write Any, one of 2016, 1709"),
         (json!({"runtimeClasses": [{"name": "a", "build": "10.1.20348"}]}), "build must be 10.0.<number>"),
         (with(json!({"name": "Windows"})), name),
         (with(json!({"name": "windows..2022"})), name),
