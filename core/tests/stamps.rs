@@ -84,6 +84,9 @@ fn a_compatible_class_selects_the_stamp_and_any_selects_no_build() {
         json!(compatible.desired.node_selector),
         json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", STAMP: "true"})
     );
+    let existing = common::settle(&[], &plan);
+    let later = plan_classes(&common::pool("{}"), &policy([common::pool("{}")]), &seen(&[], &[]), &existing);
+    assert_eq!(later.leftover, ["all", "any-2022"], "classes without a build of their own go with the spec");
 }
 
 #[test]

@@ -78,10 +78,11 @@ pub fn plan_classes(pool: &Pool, policy: &Policy, seen: &Seen, existing: &[Arc<R
         if desired.contains_key(&name) {
             continue;
         }
-        if is_sticky(pool, build, &name) {
-            desired.insert(name.clone(), discovered_class(pool, build, &name, seen));
-        } else {
-            leftover.push(name);
+        match build {
+            Some(build) if is_sticky(pool, build, &name) => {
+                desired.insert(name.clone(), discovered_class(pool, build, &name, seen));
+            }
+            _ => leftover.push(name),
         }
     }
     let find = |name: &str| existing.iter().find(|class| class.metadata.name.as_deref() == Some(name));
@@ -94,7 +95,7 @@ pub fn plan_classes(pool: &Pool, policy: &Policy, seen: &Seen, existing: &[Arc<R
 
 /// The classes that winpool made for this pool, with the build of each: the one that its name stands for, because
 /// somebody may have edited its selector, or else the one that it selects.
-fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Build, &'a RuntimeClass)> {
+fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Option<Build>, &'a RuntimeClass)> {
     let known = || product::PRODUCTS.iter().map(|product| product.build).chain(pool.named_builds.keys().copied());
     let build = |class: &RuntimeClass| {
         let selected = || class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok();
@@ -104,7 +105,7 @@ fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Bui
     existing
         .iter()
         .filter(|class| owner(class) == Some(&pool.name))
-        .filter_map(|class| Some((build(class)?, class.as_ref())))
+        .map(|class| (build(class), class.as_ref()))
         .collect()
 }
 
@@ -127,7 +128,7 @@ fn is_sticky(pool: &Pool, build: Build, name: &str) -> bool {
 fn discovered_builds(
     pool: &Pool,
     seen: &Seen,
-    owned: &[(Build, &RuntimeClass)],
+    owned: &[(Option<Build>, &RuntimeClass)],
     problems: &mut Vec<Problem>,
 ) -> Vec<Build> {
     let (named, unnamed): (Vec<Build>, Vec<Build>) =
@@ -143,7 +144,7 @@ fn discovered_builds(
             unnamed.len()
         ),
     });
-    let has_class = |build: &Build| owned.iter().any(|(owned, _)| owned == build);
+    let has_class = |build: &Build| owned.iter().any(|(owned, _)| owned.as_ref() == Some(build));
     let (with_class, without): (Vec<Build>, Vec<Build>) = unnamed.into_iter().partition(has_class);
     let room = UNNAMED_BUILDS.saturating_sub(with_class.len());
     named.into_iter().chain(with_class).chain(without.into_iter().take(room)).collect()

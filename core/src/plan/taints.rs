@@ -131,7 +131,7 @@ pub(super) fn plan(current: &TaintList, applied: Option<&Applied>, pool: Option<
 
     let (held, wanted): (Vec<Taint>, Vec<Taint>) = match wants {
         None => Vec::new(),
-        Some(WantedTaints::Guard) if kept.iter().any(guards) => Vec::new(),
+        Some(WantedTaints::Guard) if kept.iter().any(|kept| guards(kept) && !outdated(kept)) => Vec::new(),
         Some(WantedTaints::Guard) => vec![Taint::os_windows()],
         Some(WantedTaints::Exactly(list)) => list.clone(),
     }
