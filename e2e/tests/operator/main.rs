@@ -1,13 +1,17 @@
 //! What winpool does on a real Kubernetes control plane. Every test has an API server of its own.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod adoption;
+mod compatible;
 mod contested;
 mod deletion;
 mod denials;
 mod dry_run;
 mod empty_pool;
+mod hostile;
 mod invalid_pools;
 mod lifecycle;
+mod migration;
 mod quiet;
 mod refusals;
 mod repair;

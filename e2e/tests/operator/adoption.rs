@@ -1,0 +1,181 @@
+//! RuntimeClasses that were there before winpool: adopted when nothing changes for anybody, otherwise never touched.
+
+use k8s_openapi::api::{core::v1::Pod, node::v1::RuntimeClass};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_core::api::{ClassState, Problem, RuntimeClassStatus, WindowsPool};
+use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
+
+use crate::support::{BUILD, Harness, POOL, condition};
+
+/// A class as people write it by the Kubernetes documentation.
+fn by_hand(name: &str, build: &str, metadata: &Value) -> Value {
+    let mut class = json!({
+        "metadata": {"name": name},
+        "handler": "runhcs-wcow-process",
+        "scheduling": {
+            "nodeSelector": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: build},
+            "tolerations": [{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}],
+        },
+    });
+    for (key, value) in metadata.as_object().unwrap() {
+        class["metadata"][key] = value.clone();
+    }
+    class
+}
+
+/// Everything about a class but who wrote it when.
+fn face(class: &RuntimeClass) -> Value {
+    let mut class = class.clone();
+    class.metadata.managed_fields = None;
+    class.metadata.resource_version = None;
+    json!(class)
+}
+
+fn state_of<'a>(pool: &'a WindowsPool, name: &str) -> Option<&'a RuntimeClassStatus> {
+    pool.status.as_ref()?.runtime_classes.iter().find(|class| class.name == name)
+}
+
+fn problem_of<'a>(pool: &'a WindowsPool, name: &str) -> Option<&'a Problem> {
+    let object = format!("RuntimeClass/{name}");
+    pool.status.as_ref()?.problems.iter().find(|problem| problem.object == object)
+}
+
+/// Waits until the pool reports this state of the class.
+async fn reported(harness: &Harness, name: &str, state: ClassState) -> WindowsPool {
+    let is = |pool: &WindowsPool| state_of(pool, name).is_some_and(|class| class.state == state);
+    harness.pool_until("default", &format!("says {state:?} of {name}"), is).await
+}
+
+async fn delete_pool(harness: &Harness) {
+    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
+    let pools = harness.pools();
+    let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
+    wait_for("the pool is gone", LIMIT, gone).await.unwrap();
+}
+
+/// With one node each of Windows Server 2019 and 2022.
+async fn with_nodes() -> Harness {
+    let harness = Harness::new().await;
+    for kernel in ["10.0.17763.6659", "10.0.20348.2655"] {
+        SimulatedNode::windows(kernel).join(&harness.client).await.unwrap();
+    }
+    harness
+}
+
+#[tokio::test]
+async fn a_compatible_class_made_by_hand_is_adopted_by_a_label_and_outlives_the_pool_without_it() {
+    let harness = with_nodes().await;
+    let metadata = json!({"labels": {"team": "web"}, "annotations": {"note": "made by hand"}});
+    let before: RuntimeClass = harness.create(by_hand("windows-2022", "10.0.20348", &metadata)).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.ready("default").await;
+    assert_eq!(state_of(&pool, "windows-2022").unwrap().state, ClassState::Adopted);
+    assert_eq!(state_of(&pool, "windows-2019").unwrap().state, ClassState::Applied);
+
+    let mut adopted = harness.classes().get("windows-2022").await.unwrap();
+    let labels = adopted.metadata.labels.as_mut().unwrap();
+    assert_eq!(labels.remove(POOL).as_deref(), Some("default"));
+    assert_eq!(face(&adopted), face(&before), "nothing else changed");
+
+    delete_pool(&harness).await;
+    let released = harness.classes().get("windows-2022").await.unwrap();
+    assert_eq!(face(&released), face(&before));
+    assert_eq!(harness.classes().get_opt("windows-2019").await.unwrap(), None, "winpool's own goes");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_class_that_helm_or_argo_cd_keeps_is_never_touched_and_the_pool_says_what_to_write() {
+    let harness = with_nodes().await;
+    let helm = json!({
+        "labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": {"meta.helm.sh/release-name": "windows"},
+    });
+    let argo =
+        json!({"annotations": {"argocd.argoproj.io/tracking-id": "infra:node.k8s.io/RuntimeClass:/windows-2019"}});
+    let right: RuntimeClass = harness.create(by_hand("windows-2022", "10.0.20348", &helm)).await;
+    let mut wrong = by_hand("windows-2019", "10.0.17763", &argo);
+    wrong["scheduling"]["tolerations"] = json!([]);
+    let wrong: RuntimeClass = harness.create(wrong).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+
+    let pool = reported(&harness, "windows-2019", ClassState::Conflict).await;
+    assert_eq!(state_of(&pool, "windows-2022").unwrap().state, ClassState::Satisfied);
+    assert_eq!(condition(&pool, "Ready"), Some("False"));
+    let message = &problem_of(&pool, "windows-2019").unwrap().message;
+    assert!(message.contains("Argo CD"), "{message}");
+    // What to put into Git, as it has to stand there.
+    let yaml = message.split_once("correct it where it is kept: ").unwrap().1;
+    let yaml = yaml.split_once("; or rename it").unwrap().0;
+    let yaml: Value = serde_yaml::from_str(yaml).unwrap();
+    assert_eq!(yaml["scheduling"], by_hand("windows-2019", "10.0.17763", &json!({}))["scheduling"]);
+
+    delete_pool(&harness).await;
+    for class in [right, wrong] {
+        let now = harness.classes().get(&class.name_any()).await.unwrap();
+        assert_eq!(now.resource_version(), class.resource_version(), "{} was never written", class.name_any());
+    }
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn the_example_of_the_documentation_that_selects_another_windows_is_a_conflict_and_stays_as_it_is() {
+    let harness = with_nodes().await;
+    let trap: RuntimeClass = harness.create(by_hand("windows-2019", "10.0.20348", &json!({}))).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = reported(&harness, "windows-2019", ClassState::Conflict).await;
+    let message = &problem_of(&pool, "windows-2019").unwrap().message;
+    assert!(message.contains("10.0.20348 (Windows Server 2022) instead of 10.0.17763"), "{message}");
+    assert_eq!(condition(&pool, "RuntimeClassesApplied"), Some("False"));
+    delete_pool(&harness).await;
+    let now = harness.classes().get("windows-2019").await.unwrap();
+    assert_eq!(now.resource_version(), trap.resource_version());
+    operator.stop().await;
+}
+
+fn declared(handler: &str) -> Value {
+    json!({"runtimeClasses": [{"name": "mine", "version": "2022", "handler": handler}]})
+}
+
+#[tokio::test]
+async fn a_class_gets_another_handler_when_no_unfinished_pod_uses_it() {
+    let harness = with_nodes().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(declared("first")).await;
+    harness.ready("default").await;
+    let first = harness.classes().get("mine").await.unwrap();
+    assert_eq!(first.handler, "first");
+
+    harness.apply_pool(declared("second")).await;
+    let second = harness.class_until("mine", "has its second handler", |class| class.handler == "second").await;
+    assert_ne!(second.uid(), first.uid(), "Kubernetes never changes a handler");
+    harness.ready("default").await;
+
+    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
+    let pod = json!({
+        "metadata": {"name": "user"},
+        "spec": {"nodeName": "win-20348", "runtimeClassName": "mine", "containers": [{"name": "c", "image": "servercore"}]},
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    harness.apply_pool(declared("third")).await;
+    let pool = reported(&harness, "mine", ClassState::Pending).await;
+    let problem = problem_of(&pool, "mine").unwrap();
+    assert_eq!(problem.reason, "ClassInUse");
+    assert!(problem.message.contains("default/user"), "{}", problem.message);
+    assert_eq!(harness.classes().get("mine").await.unwrap().resource_version(), second.resource_version());
+
+    pods.delete("user", &DeleteParams::default().grace_period(0)).await.unwrap();
+    // It looks again every minute, and when it starts.
+    operator.stop().await;
+    let operator = harness.operator().await;
+    let third = harness.class_until("mine", "has its third handler", |class| class.handler == "third").await;
+    assert_ne!(third.uid(), second.uid());
+    harness.ready("default").await;
+    operator.stop().await;
+}

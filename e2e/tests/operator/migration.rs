@@ -1,0 +1,322 @@
+//! From one taint to another, and from one pool to another: a recorder of every version of every node and class proves
+//! that no node was ever without its guard, and no class ever too late.
+
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::{Arc, Mutex},
+};
+
+use futures::TryStreamExt;
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    node::v1::RuntimeClass,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use winpool_core::api::{ClassState, WindowsPool};
+use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
+
+use crate::support::{BUILD, Harness, POOL, condition, label, scheduling, taints};
+
+const OLD: &str = "os=Win1809:NoSchedule";
+const NEW: &str = "os=windows:NoSchedule";
+const NODES: [&str; 2] = ["win-a", "win-b"];
+
+/// Every version of every node and class. One etcd counts the revisions of both.
+#[derive(Default)]
+struct Versions {
+    nodes: BTreeMap<u64, Node>,
+    classes: BTreeMap<u64, RuntimeClass>,
+}
+
+struct Recorder {
+    versions: Arc<Mutex<Versions>>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+fn version(object: &impl ResourceExt) -> u64 {
+    object.resource_version().unwrap().parse().unwrap()
+}
+
+impl Recorder {
+    async fn start(harness: &Harness) -> Self {
+        let versions = Arc::new(Mutex::new(Versions::default()));
+        let (for_nodes, for_classes) = (Arc::clone(&versions), Arc::clone(&versions));
+        let (nodes, classes) = (harness.nodes(), harness.classes());
+        let tasks = [
+            tokio::spawn(async move {
+                let mut events = pin!(watcher(nodes, watcher::Config::default()).applied_objects());
+                while let Some(node) = events.try_next().await.unwrap() {
+                    for_nodes.lock().unwrap().nodes.insert(version(&node), node);
+                }
+            }),
+            tokio::spawn(async move {
+                let mut events = pin!(watcher(classes, watcher::Config::default()).applied_objects());
+                while let Some(class) = events.try_next().await.unwrap() {
+                    for_classes.lock().unwrap().classes.insert(version(&class), class);
+                }
+            }),
+        ];
+        let recorder = Self { versions, tasks };
+        recorder.caught_up(harness).await;
+        // The watch of classes works once it has shown one.
+        let witness = json!({"metadata": {"name": "witness"}, "handler": "none"});
+        let witness: RuntimeClass = harness.create(witness).await;
+        recorder.has_class(version(&witness)).await;
+        harness.classes().delete("witness", &DeleteParams::default()).await.unwrap();
+        recorder.versions.lock().unwrap().classes.clear();
+        recorder
+    }
+
+    async fn has_class(&self, version: u64) {
+        let seen = async || Ok(self.versions.lock().unwrap().classes.contains_key(&version).then_some(()));
+        wait_for("the recorder shows the class", LIMIT, seen).await.unwrap();
+    }
+
+    /// Waits until it has what stands in the cluster now.
+    async fn caught_up(&self, harness: &Harness) {
+        for name in NODES {
+            let newest = version(&harness.node(name).await);
+            let seen = async || Ok(self.versions.lock().unwrap().nodes.contains_key(&newest).then_some(()));
+            wait_for("the recorder shows the node", LIMIT, seen).await.unwrap();
+        }
+    }
+
+    /// What happened since it was started.
+    async fn stop(self, harness: &Harness) -> Versions {
+        self.caught_up(harness).await;
+        for class in harness.classes().list(&kube::api::ListParams::default()).await.unwrap() {
+            self.has_class(version(&class)).await;
+        }
+        self.tasks.iter().for_each(JoinHandle::abort);
+        std::mem::take(&mut *self.versions.lock().unwrap())
+    }
+}
+
+fn os_taints(node: &Node) -> Vec<String> {
+    let mut taints = taints(node);
+    taints.retain(|taint| taint.starts_with("os=") && taint.ends_with(":NoSchedule"));
+    taints
+}
+
+/// Whether the class tolerates this taint, written as `key=value:effect`.
+fn tolerates(class: &RuntimeClass, taint: &str) -> bool {
+    let scheduling = scheduling(class);
+    let text = |toleration: &Value| {
+        let part = |key: &str| toleration[key].as_str().unwrap_or_default().to_owned();
+        format!("{}={}:{}", part("key"), part("value"), part("effect"))
+    };
+    scheduling["tolerations"].as_array().is_some_and(|all| all.iter().any(|toleration| text(toleration) == taint))
+}
+
+/// Every version of each node has a guard, no node is written before there is a class that tolerates what it carries, and
+/// no class ever stops tolerating what a node carries.
+fn assert_never_without_guard_and_class_always_first(versions: &Versions) {
+    let mut written = BTreeMap::<String, usize>::new();
+    for (version, node) in &versions.nodes {
+        let (name, guards) = (node.name_any(), os_taints(node));
+        assert!(!guards.is_empty(), "{name} has no guard at {version}: {:?}", taints(node));
+        let writes = written.entry(name.clone()).or_default();
+        // As it was before winpool came.
+        if *writes > 0 {
+            let class = versions.classes.range(..version).next_back();
+            let (_, class) = class.unwrap_or_else(|| panic!("{name} is written at {version}, before there is a class"));
+            for guard in guards {
+                assert!(tolerates(class, &guard), "{name} has {guard} at {version}, before its class");
+            }
+        }
+        *writes += 1;
+    }
+    assert!(NODES.iter().all(|name| written[*name] > 1), "every node is written: {written:?}");
+    for (version, class) in &versions.classes {
+        for name in NODES {
+            let at_that_time = versions.nodes.range(..version).rev().find(|(_, node)| node.name_any() == name);
+            for guard in os_taints(at_that_time.unwrap().1) {
+                assert!(tolerates(class, &guard), "the class at {version} does not tolerate {guard} of {name}");
+            }
+        }
+    }
+}
+
+fn migration() -> Value {
+    json!({
+        "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
+        "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
+    })
+}
+
+async fn with_old_nodes() -> Harness {
+    let harness = Harness::new().await;
+    for name in NODES {
+        let node = SimulatedNode::windows("10.0.17763.6659").name(name).without_label(BUILD);
+        node.taint("os", "Win1809", "NoSchedule").join(&harness.client).await.unwrap();
+    }
+    harness
+}
+
+async fn run_pod(harness: &Harness, name: &str, node: &str, values: &[&str]) {
+    let tolerations: Vec<Value> =
+        values.iter().map(|value| json!({"key": "os", "value": value, "effect": "NoSchedule"})).collect();
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {"nodeName": node, "tolerations": tolerations, "containers": [{"name": "c", "image": "servercore"}]},
+    });
+    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+}
+
+fn is_held(pool: &WindowsPool) -> bool {
+    pool.status.as_ref().is_some_and(|status| usize::try_from(status.nodes.held) == Ok(NODES.len()))
+}
+
+#[tokio::test]
+async fn the_retired_taint_stays_until_every_pod_tolerates_the_new_one() {
+    let harness = with_old_nodes().await;
+    run_pod(&harness, "old", "win-a", &["Win1809"]).await;
+    run_pod(&harness, "both", "win-b", &["Win1809", "windows"]).await;
+    let recorder = Recorder::start(&harness).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(migration()).await;
+    let pool = harness.pool_until("default", "holds the taint", is_held).await;
+    assert_eq!(condition(&pool, "Ready"), Some("False"));
+    let problem = json!(pool.status).to_string();
+    assert!(problem.contains("Pod default/old (1 pod(s))") && !problem.contains("default/both"), "{problem}");
+    for name in NODES {
+        // Its label and its class do not wait.
+        let node = harness.node_until(name, "has its label", |node| label(node, BUILD).is_some()).await;
+        assert_eq!(os_taints(&node), [OLD], "{name}");
+    }
+    let class = harness.classes().get("windows-2019").await.unwrap();
+    assert!(tolerates(&class, OLD) && tolerates(&class, NEW));
+
+    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
+    pods.delete("old", &DeleteParams::default().grace_period(0)).await.unwrap();
+    run_pod(&harness, "new", "win-a", &["Win1809", "windows"]).await;
+    // It looks again every minute, and when it starts.
+    operator.stop().await;
+    let operator = harness.operator().await;
+    for name in NODES {
+        harness.node_until(name, "has the new taint only", |node| os_taints(node) == [NEW]).await;
+    }
+    harness.ready("default").await;
+    operator.stop().await;
+    assert_never_without_guard_and_class_always_first(&recorder.stop(&harness).await);
+}
+
+#[tokio::test]
+async fn a_class_that_tolerated_the_old_taint_only_tolerates_both_before_the_first_node_changes() {
+    let harness = with_old_nodes().await;
+    run_pod(&harness, "both", "win-b", &["Win1809", "windows"]).await;
+    let recorder = Recorder::start(&harness).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({"taints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]})).await;
+    harness.ready("default").await;
+    assert!(!tolerates(&harness.classes().get("windows-2019").await.unwrap(), NEW));
+
+    harness.apply_pool(migration()).await;
+    for name in NODES {
+        harness.node_until(name, "has the new taint only", |node| os_taints(node) == [NEW]).await;
+    }
+    harness.ready("default").await;
+    harness.apply_pool(json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]})).await;
+    harness.class_until("windows-2019", "tolerates the new taint only", |class| !tolerates(class, OLD)).await;
+    operator.stop().await;
+
+    let versions = recorder.stop(&harness).await;
+    assert_never_without_guard_and_class_always_first(&versions);
+    let states: Vec<[bool; 2]> = versions.classes.values().map(|c| [tolerates(c, OLD), tolerates(c, NEW)]).collect();
+    assert_eq!(states, [[true, false], [true, true], [false, true]], "old, both, new");
+}
+
+#[tokio::test]
+async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classes_of_their_own() {
+    let harness = Harness::new().await;
+    for team in ["red", "blue"] {
+        let node = SimulatedNode::windows("10.0.20348.2655").name(team).label("team", team);
+        node.join(&harness.client).await.unwrap();
+    }
+    let operator = harness.operator().await;
+    for team in ["red", "blue"] {
+        let spec = json!({
+            "nodeSelector": {"team": team},
+            "taints": [{"key": "os", "value": team, "effect": "NoSchedule"}],
+            "classNameFormat": "windows-{version}-{pool}",
+        });
+        harness.apply_pool_named(team, spec).await;
+    }
+    for team in ["red", "blue"] {
+        let pool = harness.ready(team).await;
+        assert_eq!(condition(&pool, "Overlapping"), None);
+        let status = pool.status.unwrap();
+        assert_eq!([status.nodes.selected, status.nodes.converged], [1, 1]);
+        let node = harness.node(team).await;
+        assert_eq!((os_taints(&node), label(&node, POOL)), (vec![format!("os={team}:NoSchedule")], Some(team)));
+        let class = harness.classes().get(&format!("windows-2022-{team}")).await.unwrap();
+        assert_eq!(
+            scheduling(&class),
+            json!({
+                "nodeSelector": {
+                    "kubernetes.io/arch": "amd64", "kubernetes.io/os": "windows", BUILD: "10.0.20348", "team": team,
+                },
+                "tolerations": [{"key": "os", "operator": "Equal", "value": team, "effect": "NoSchedule"}],
+            })
+        );
+    }
+    let classes = harness.classes().list(&kube::api::ListParams::default()).await.unwrap().items;
+    assert_eq!(classes.len(), 2);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn the_younger_of_two_overlapping_pools_says_so_and_takes_over_when_the_older_goes() {
+    let harness = Harness::new().await;
+    for name in NODES {
+        let node = SimulatedNode::windows("10.0.20348.2655").name(name).label("team", "a");
+        node.join(&harness.client).await.unwrap();
+    }
+    SimulatedNode::windows("10.0.20348.2655").name("alone").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    // Creation times have no fractions; within one second the name decides.
+    harness.apply_pool_named("a-older", json!({"nodeSelector": {"team": "a"}})).await;
+    harness.ready("a-older").await;
+    harness.apply_pool_named("b-younger", json!({})).await;
+    let overlaps = |pool: &WindowsPool| condition(pool, "Overlapping") == Some("True");
+    let pool = harness.pool_until("b-younger", "says that it overlaps", overlaps).await;
+    let status = pool.status.unwrap();
+    let overlapping = status.conditions.iter().find(|condition| condition.type_ == "Overlapping").unwrap();
+    let message = &overlapping.message;
+    assert!(message.contains('2') && message.contains("win-") && message.contains("a-older"), "{message}");
+    assert_eq!(status.nodes.selected, 1);
+    // They want one class name, too.
+    let class = status.runtime_classes.iter().find(|class| class.name == "windows-2022").unwrap();
+    assert_eq!(class.state, ClassState::Conflict);
+    harness.node_until("alone", "is the younger pool's", |node| label(node, POOL) == Some("b-younger")).await;
+    for name in NODES {
+        assert_eq!(label(&harness.node(name).await, POOL), Some("a-older"));
+    }
+
+    let recorder = Recorder::start(&harness).await;
+    harness.pools().delete("a-older", &DeleteParams::default()).await.unwrap();
+    for name in NODES {
+        harness.node_until(name, "is the younger pool's", |node| label(node, POOL) == Some("b-younger")).await;
+    }
+    let takes_all = |pool: &WindowsPool| {
+        condition(pool, "Overlapping").is_none()
+            && condition(pool, "Ready") == Some("True")
+            && pool.status.as_ref().is_some_and(|status| status.nodes.converged == 3)
+    };
+    harness.pool_until("b-younger", "has taken over", takes_all).await;
+    let class = harness.classes().get("windows-2022").await.unwrap();
+    assert_eq!(class.labels().get(POOL).map(String::as_str), Some("b-younger"));
+    assert!(scheduling(&class)["nodeSelector"]["team"].is_null(), "it selects what its pool selects");
+    operator.stop().await;
+    for (version, node) in recorder.stop(&harness).await.nodes {
+        assert_eq!(os_taints(&node), [NEW], "{} at {version}", node.name_any());
+    }
+}
