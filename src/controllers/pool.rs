@@ -218,7 +218,7 @@ async fn bring_up_to_date(guarded: &GuardedPool, state: &State) -> Result<Option
     let plan = plan_classes(pool, &as_written, &totals.seen(), &existing);
     let mut outcome = match pool.mode {
         Mode::Enforce => {
-            state.look_at_workloads(pool, totals.counts().held, &as_written, &plan, &existing).await?;
+            state.look_at_workloads(pool, &as_written, &plan, &existing).await?;
             if state.held_taints(pool) != pool.held {
                 return Ok(Some(Duration::ZERO));
             }

@@ -105,24 +105,6 @@ async fn a_held_taint_goes_through_once_the_pods_tolerate_it() {
 }
 
 #[tokio::test]
-async fn a_taint_that_was_never_put_on_is_judged_also_when_it_is_to_replace_another() {
-    let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("openshift").taint("os", "Windows", "NoSchedule");
-    node.join(&harness.client).await.unwrap();
-    run_pod(&harness, "tolerates-the-old", "openshift", json!([{"key": "os", "value": "Windows"}])).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let pool = harness.ready("default").await;
-    assert_eq!(pool.status.unwrap().taints, Vec::<String>::new(), "every node has a guard already");
-
-    let retired = json!([{"key": "os", "value": "Windows", "effect": "NoSchedule"}]);
-    harness.apply_pool(json!({"retiredTaints": retired})).await;
-    harness.pool_until("default", "holds the replacement", is_held).await;
-    assert!(taints(&harness.node("openshift").await).contains(&"os=Windows:NoSchedule".to_owned()));
-    operator.stop().await;
-}
-
-#[tokio::test]
 async fn never_puts_on_no_taint_takes_winpools_off_and_classes_tolerate_all_the_same() {
     let harness = Harness::new().await;
     SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();

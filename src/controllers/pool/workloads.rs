@@ -43,21 +43,18 @@ pub(super) struct Early {
 }
 
 impl State {
-    /// Taints that this pool may not put on yet: those that it has never put on, until a look lets them through.
+    /// Taints that this pool may not put on yet.
     pub(super) fn held_taints(&self, pool: &Pool) -> BTreeSet<Taint> {
-        let taints = pool.unjudged_taints();
-        let let_through = self.progress(&pool.name, |progress| {
-            progress.look.as_ref().is_some_and(|look| look.held.is_none() && look.taints == taints)
-        });
-        if let_through { BTreeSet::new() } else { taints }
+        let look = self.progress(&pool.name, |progress| progress.look.clone());
+        let holds = |look: &Look| look.held.is_some() && look.taints == pool.unjudged_taints();
+        look.filter(holds).map(|look| look.taints).unwrap_or_default()
     }
 
-    /// Looks who would be stranded by the taints that `pool` has never put on, if there are nodes that wait for them and
-    /// it was not looked lately. The answer stands in the progress of the pool.
+    /// Looks who would be stranded by the taints that `pool` has never put on, unless it was looked lately. The answer
+    /// stands in the progress of the pool.
     pub(super) async fn look_at_workloads(
         &self,
         pool: &Pool,
-        waiting: i64,
         policy: &Policy,
         classes: &ClassesPlan,
         existing: &[Arc<RuntimeClass>],
@@ -65,7 +62,7 @@ impl State {
         let taints = pool.unjudged_taints();
         let good =
             self.progress(&pool.name, |progress| progress.look.as_ref().is_some_and(|look| look.is_good_for(&taints)));
-        if taints.is_empty() || waiting == 0 || good {
+        if taints.is_empty() || good {
             return Ok(());
         }
         let held = self.who_is_stranded(pool, policy, &taints, classes, existing).await?;
