@@ -40,9 +40,10 @@ async fn it_is_ready_once_pools_are_defined_counts_nodes_without_naming_them_and
     let pool = WindowsPool::new("default", WindowsPoolSpec::default());
     pools.create(&PostParams::default(), &pool).await.unwrap();
     let converged = r#"winpool_nodes{pool="default",build="10.0.20348",state="converged"}"#;
-    let text = program.answers("/metrics", "counts two nodes", |_, body| sample(body, converged) == Some(2.0)).await;
+    let writes = r#"winpool_node_writes_total{operation="patch",result="ok"}"#;
+    let counted = |body: &str| sample(body, converged) == Some(2.0) && sample(body, writes) == Some(3.0);
+    let text = program.answers("/metrics", "counts two nodes and three writes", |_, body| counted(body)).await;
     assert_eq!(sample(&text, r#"winpool_nodes{pool="default",build="unknown",state="blocked"}"#), Some(1.0));
-    assert_eq!(sample(&text, r#"winpool_node_writes_total{operation="patch",result="ok"}"#), Some(3.0));
     assert_eq!(sample(&text, r#"winpool_runtimeclass_writes_total{operation="create",result="ok"}"#), Some(1.0));
     assert_eq!(sample(&text, r#"winpool_runtimeclasses{pool="default",state="Applied"}"#), Some(1.0));
     assert!(sample(&text, "process_resident_memory_bytes").is_some_and(|bytes| bytes > 1e6));
