@@ -142,7 +142,7 @@ async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.ready("default").await;
-    assert!(taints(&harness.node("mystery").await).contains(&GUARD.to_owned()));
+    harness.node_until("mystery", "is tainted", |node| taints(node).contains(&GUARD.to_owned())).await;
     let status = pool.status.unwrap();
     assert_eq!((status.nodes.blocked, status.nodes.converged), (1, 0));
     assert_eq!(status.problems[0].reason, "BuildUnknown");
