@@ -211,12 +211,12 @@ async fn send_parts(
         let patch = node_patch(current.uid(), &current.seen, &part, policy);
         match context.applier.patch_node(node.name(), patch).await {
             Ok(written) => current = written,
-            Err(WriteError::Denied(message)) => denied = Some((part, message)),
+            Err(WriteError::Denied(message)) => denied = Some(message),
             Err(error) => return Err(error),
         }
     }
     match denied {
-        Some((_, message)) => {
+        Some(message) => {
             let rest = assess(&current.seen, policy).plan;
             Ok(give_up(&current, rest, message, context).await)
         }

@@ -148,11 +148,7 @@ impl State {
                 tracing::info!(pool = guarded.name_any(), class = name, "RuntimeClass deleted: no pod uses it");
                 return gone_is_fine(applier.delete_class(class).await);
             }
-            Ok(users) => {
-                let named: Vec<String> =
-                    users.iter().take(5).map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
-                format!("{} pod(s) use it, such as {}", users.len(), named.join(", "))
-            }
+            Ok(users) => who_uses_it(&users),
             Err(words) => format!("pods cannot be listed: {words}"),
         };
         let (uid, version) = (class.uid().unwrap_or_default(), class.resource_version().unwrap_or_default());
@@ -167,15 +163,10 @@ impl State {
     pub(super) async fn in_use(&self, guarded: &GuardedPool, class: &RuntimeClass) -> Option<Problem> {
         let name = class.name_any();
         let why = match self.unfinished_pods(&guarded.name_any()).await {
-            Ok(Ok(pods)) => {
-                let users = users_of_class(&pods, &name);
-                let named: Vec<String> =
-                    users.iter().take(5).map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
-                if named.is_empty() {
-                    return None;
-                }
-                format!("{} pod(s) use it, such as {}", users.len(), named.join(", "))
-            }
+            Ok(Ok(pods)) => match users_of_class(&pods, &name) {
+                users if users.is_empty() => return None,
+                users => who_uses_it(&users),
+            },
             Ok(Err(words)) => format!("pods cannot be listed: {words}"),
             Err(error) => error.to_string(),
         };
@@ -192,8 +183,14 @@ impl State {
     }
 }
 
+/// Counts the pods that use a class, and names a few.
+fn who_uses_it(users: &[&Pod]) -> String {
+    let named: Vec<String> = users.iter().take(5).map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    format!("{} pod(s) use it, such as {}", users.len(), named.join(", "))
+}
+
 /// Whether a pool that is being deleted waits for winpool.
-pub(super) fn has_finalizer(guarded: &GuardedPool) -> bool {
+fn has_finalizer(guarded: &GuardedPool) -> bool {
     guarded.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)
 }
 
