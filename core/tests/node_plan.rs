@@ -9,7 +9,7 @@ use common::{applied, converge, label, marked, node, policy, pool, read, tainted
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
-    plan::{Entry, Policy, State, assess, assess_as},
+    plan::{Entry, Policy, Pool, State, assess, assess_as},
     windows::taint::SPELLINGS,
 };
 
@@ -287,9 +287,28 @@ fn a_node_without_a_readable_build_is_blocked_and_tainted_all_the_same() {
         let after = converge(&unknown, &policy);
         assert_eq!(taints_of(&after), [DEFAULT]);
         assert_eq!(label(&after, names::WINDOWS_BUILD), None);
-        for node in [&unknown, &after] {
-            assert_eq!(assess(&read(node), &policy).state(), State::Blocked, "{kernel}");
+        for (node, state) in [(&unknown, State::Pending), (&after, State::Blocked)] {
+            assert_eq!(assess(&read(node), &policy).state(), state, "{kernel}");
         }
+    }
+}
+
+#[test]
+fn a_node_that_lacks_a_held_taint_keeps_what_it_has_and_others_do_not_wait_for_it() {
+    let retiring = Pool {
+        held: [Taint::os_windows()].into(),
+        ..pool("spec: {retiredTaints: [{key: os, value: Windows, effect: NoSchedule}]}")
+    };
+    let policy = policy([retiring]);
+    for (taints, after, held) in [
+        (&["os=Windows:NoSchedule"][..], &["os=Windows:NoSchedule"][..], true),
+        (&["os=Windows:NoSchedule", DEFAULT], &[DEFAULT], false),
+        (&["os=Windows:NoSchedule", "os=Win1809:NoSchedule"], &["os=Win1809:NoSchedule"], false),
+        (&[], &[], true),
+    ] {
+        let converged = converge(&tainted(taints), &policy);
+        assert_eq!(taints_of(&converged), after, "{taints:?}");
+        assert_eq!(assess(&read(&converged), &policy).held, held, "{taints:?}");
     }
 }
 

@@ -240,6 +240,8 @@ fn windows_is_supported_until_the_last_day_of_a_build_in_use() {
 fn held_taints_keep_the_pool_from_being_ready_and_name_the_workloads() {
     let held = Pool { held: [Taint::os_windows()].into(), ..pool("{}") };
     let nodes = NodeCounts { selected: 3, held: 3, ..NodeCounts::default() };
+    let status = report(&held, &Observation { nodes, untainted: 3, ..done() });
+    assert_eq!(verdicts(&status)[0], "False InProgress", "nobody has looked yet");
     let workloads = (0..12).map(|number| (format!("Deployment shop/web-{number:02}"), 2)).collect();
     let observation = Observation { nodes, untainted: 3, held: Some(Held::Stranded(workloads)), ..done() };
     let status = report(&held, &observation);

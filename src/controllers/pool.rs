@@ -216,12 +216,12 @@ async fn bring_up_to_date(guarded: &GuardedPool, state: &State) -> Result<Option
     let totals = context.index.totals(&name);
     let existing = context.classes.state();
     let plan = plan_classes(pool, &as_written, &totals.seen(), &existing);
+    state.look_at_workloads(pool, &as_written, totals.waiting(), &plan, &existing).await?;
+    if state.held_taints(pool) != pool.held {
+        return Ok(Some(Duration::ZERO));
+    }
     let mut outcome = match pool.mode {
         Mode::Enforce => {
-            state.look_at_workloads(pool, &as_written, &plan, &existing).await?;
-            if state.held_taints(pool) != pool.held {
-                return Ok(Some(Duration::ZERO));
-            }
             state.retire_classes(guarded, &plan.leftover, &existing).await?;
             classes::apply(guarded, plan, &existing, &as_written, state).await?
         }
@@ -234,7 +234,7 @@ async fn bring_up_to_date(guarded: &GuardedPool, state: &State) -> Result<Option
 
     let Progress { look, early, .. } = state.progress(&name, |progress| progress.clone());
     outcome.problems.extend(early.problems);
-    let held = look.and_then(|look| look.held).filter(|_| !pool.held.is_empty());
+    let held = look.and_then(|look| look.held).filter(|_| totals.waiting() > 0);
     let observation =
         observe(pool, guarded.meta(), &totals, context.kubernetes, held, outcome.classes, outcome.problems);
     context.metrics.classes(&name, &observation.classes);

@@ -21,6 +21,7 @@ pub(super) struct Contribution {
     state: State,
     unlabeled: bool,
     untainted: bool,
+    waits: bool,
     tolerate: Vec<Taint>,
     problems: Vec<NodeProblem>,
 }
@@ -43,6 +44,7 @@ pub struct Totals {
     problems: BTreeMap<NodeProblem, BTreeSet<Arc<str>>>,
     unlabeled: usize,
     untainted: usize,
+    waiting: usize,
     /// Nodes that an older pool owns, with that pool.
     pub(super) overlaps: BTreeMap<Arc<str>, String>,
 }
@@ -82,6 +84,7 @@ pub(super) fn contribution(
         state,
         unlabeled: unknown || plan.windows_build.is_some(),
         untainted: plan.taints.is_some() || held,
+        waits: held,
         tolerate,
         problems,
     })
@@ -106,6 +109,7 @@ impl Totals {
         }
         self.unlabeled += usize::from(contribution.unlabeled);
         self.untainted += usize::from(contribution.untainted);
+        self.waiting += usize::from(contribution.waits);
         for taint in &contribution.tolerate {
             *self.tolerate.entry(taint.clone()).or_default() += 1;
         }
@@ -127,6 +131,7 @@ impl Totals {
         }
         self.unlabeled -= usize::from(contribution.unlabeled);
         self.untainted -= usize::from(contribution.untainted);
+        self.waiting -= usize::from(contribution.waits);
         contribution.tolerate.iter().for_each(|taint| decrement(&mut self.tolerate, taint));
         for problem in &contribution.problems {
             let emptied = self.problems.get_mut(problem).is_some_and(|nodes| {
@@ -185,6 +190,12 @@ impl Totals {
     #[must_use]
     pub fn untainted(&self) -> usize {
         self.untainted
+    }
+
+    /// Nodes that lack a held taint, whatever else is to be done to them.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// What the pool's RuntimeClasses are made from.

@@ -23,6 +23,6 @@ pub use runtime_class::{
     ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner, plan_class,
     release_class,
 };
-pub use status::{Held, Observation, Overlap, ever_applied, invalid_status, number, status};
+pub use status::{Held, Observation, Overlap, ever_applied, invalid_status, number, status, suspended_status};
 pub use taints::{Applied, TaintChange, TaintList};
 pub use workloads::{Pod, PodProgress, created_too_early, stranded, users_of_class};

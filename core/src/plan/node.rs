@@ -192,8 +192,8 @@ impl Standing {
     pub fn state(&self) -> State {
         match self {
             Self { ignored: true, .. } => State::Ignored,
-            Self { version: None, .. } => State::Blocked,
             Self { plan, .. } if !plan.is_empty() => State::Pending,
+            Self { version: None, .. } => State::Blocked,
             Self { held: true, .. } => State::Held,
             _ => State::Converged,
         }

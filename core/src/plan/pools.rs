@@ -67,8 +67,8 @@ pub struct Pool {
     pub retired_taints: Vec<Taint>,
     /// `spec.taintPolicy`.
     pub taint_policy: TaintPolicy,
-    /// Taints that are not put on yet, because pods on the nodes do not tolerate them. While there are any, none is
-    /// taken off either, so that no node loses its guard.
+    /// Taints that are not put on yet: nobody has looked who would be stranded, or somebody would be. A node that lacks
+    /// one keeps the taints that it is to replace, so that it never loses its guard.
     pub held: BTreeSet<Taint>,
     /// `spec.adoptionPolicy`.
     pub adoption_policy: AdoptionPolicy,

@@ -121,7 +121,7 @@ pub fn status(
     }
 }
 
-/// The status of a pool whose spec cannot be used: what was done before stays as it was reported.
+/// The status of a pool whose spec cannot be used.
 #[must_use]
 pub fn invalid_status(
     error: &InvalidPool,
@@ -129,17 +129,30 @@ pub fn invalid_status(
     previous: Option<&WindowsPoolStatus>,
     now: Timestamp,
 ) -> WindowsPoolStatus {
+    suspended_status(&error.name, reason::INVALID_SPEC, &error.to_string(), generation, previous, now)
+}
+
+/// The status of a pool for which nothing can be done: what was done before stays as it was reported.
+#[must_use]
+pub fn suspended_status(
+    pool: &str,
+    reason: &'static str,
+    message: &str,
+    generation: Option<i64>,
+    previous: Option<&WindowsPoolStatus>,
+    now: Timestamp,
+) -> WindowsPoolStatus {
     let mut conditions = Conditions { previous, now, generation, done: Vec::new() };
     for name in condition::ALL {
         let status = if name == condition::READY { "False" } else { "Unknown" };
-        conditions.push(name, Verdict { status, reason: reason::INVALID_SPEC, message: error.to_string() });
+        conditions.push(name, Verdict { status, reason, message: message.to_owned() });
     }
     WindowsPoolStatus {
         observed_generation: generation,
         problems: problems(&[Problem {
-            reason: reason::INVALID_SPEC.to_owned(),
-            object: format!("WindowsPool/{}", error.name),
-            message: error.to_string(),
+            reason: reason.to_owned(),
+            object: format!("WindowsPool/{pool}"),
+            message: message.to_owned(),
         }]),
         conditions: conditions.done,
         ..previous.cloned().unwrap_or_default()
@@ -191,6 +204,9 @@ fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     }
     if let Some(held) = &observation.held {
         return held_verdict(pool, held);
+    }
+    if nodes.held > 0 {
+        return Verdict::no(reason::IN_PROGRESS, format!("{} node(s) wait for a look at their pods", nodes.held));
     }
     if count(observation, ClassState::Conflict) > 0 {
         return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));

@@ -114,7 +114,6 @@ pub(super) fn plan(current: &TaintList, applied: Option<&Applied>, pool: Option<
         .filter_map(|text| text.parse().ok())
         .filter(|taint| policy.may_remove(taint))
         .collect();
-    let holding = pool.is_some_and(|p| !p.held.is_empty());
     let retired = |taint: &Taint| pool.is_some_and(|p| p.retired_taints.contains(taint));
     let wants = pool.filter(|p| p.taint_policy != TaintPolicy::Never).map(|p| &p.taints);
     let wanted_still = |taint: &Taint| match wants {
@@ -123,22 +122,23 @@ pub(super) fn plan(current: &TaintList, applied: Option<&Applied>, pool: Option<
         Some(WantedTaints::Exactly(list)) => list.contains(taint),
     };
     let outdated = |taint: &Taint| retired(taint) || (owned.contains(taint) && !wanted_still(taint));
-    let removed = |taint: &Taint| !holding && outdated(taint);
+    let stays: Vec<&Taint> = current.taints.iter().filter(|taint| !outdated(taint)).collect();
+    let wanted = match wants {
+        None => Vec::new(),
+        Some(WantedTaints::Guard) if stays.iter().any(|taint| guards(taint)) => Vec::new(),
+        Some(WantedTaints::Guard) => vec![Taint::os_windows()],
+        Some(WantedTaints::Exactly(list)) => list.clone(),
+    };
+    let (held, wanted): (Vec<Taint>, Vec<Taint>) =
+        wanted.into_iter().partition(|taint| pool.is_some_and(|p| p.held.contains(taint)));
+    let held = held.iter().any(|taint| !stays.iter().any(|standing| standing.same_identity(taint)));
+    // A node that waits for a taint keeps those that it is to replace: no node loses its guard.
+    let removed = |taint: &Taint| !held && outdated(taint);
 
     let (mut to, mut kept): (Vec<Value>, Vec<Taint>) =
         current.pairs().filter(|(_, taint)| !removed(taint)).map(|(raw, taint)| (raw.clone(), taint.clone())).unzip();
     let removed: Vec<Taint> = current.taints.iter().filter(|taint| removed(taint)).cloned().collect();
 
-    let (held, wanted): (Vec<Taint>, Vec<Taint>) = match wants {
-        None => Vec::new(),
-        Some(WantedTaints::Guard) if kept.iter().any(|kept| guards(kept) && !outdated(kept)) => Vec::new(),
-        Some(WantedTaints::Guard) => vec![Taint::os_windows()],
-        Some(WantedTaints::Exactly(list)) => list.clone(),
-    }
-    .into_iter()
-    .partition(|taint| pool.is_some_and(|p| p.held.contains(taint)));
-    let in_the_way = |taint: &Taint| kept.iter().any(|kept| kept.same_identity(taint) && !outdated(kept));
-    let held = held.iter().any(|taint| !in_the_way(taint));
     let mut owned: Vec<Taint> = owned.into_iter().filter(|taint| kept.contains(taint)).collect();
     let (mut added, mut differing) = (Vec::new(), Vec::new());
     for taint in wanted {

@@ -124,6 +124,29 @@ async fn a_missing_right_is_named_and_when_it_is_given_a_change_or_a_restart_goe
 }
 
 #[tokio::test]
+async fn a_pool_that_may_not_get_its_finalizer_says_so_and_nothing_is_done_for_it() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    let validation = json!({"expression": "!has(object.metadata.finalizers)", "message": "no finalizers here"});
+    deny(&harness.client, "finalizers", &json!({"winpool.dev": ["windowspools"]}), "UPDATE", validation).await;
+    harness.apply_pool(json!({})).await;
+    let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
+    let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/a"]}}));
+    until_denied("finalizers", async || harness.pools().patch("default", &parameters, &finalizer).await.err()).await;
+    let operator = harness.operator().await;
+    let says_so = |pool: &WindowsPool| condition(pool, "Ready") == Some("False");
+    let pool = harness.pool_until("default", "is not Ready", says_so).await;
+    assert!(problem(&pool, "WindowsPool/default").contains("no finalizers here"));
+    assert_eq!(taints(&harness.node("win").await), [NOT_READY]);
+    assert_eq!(patches(&log, "win"), Vec::<u64>::new());
+
+    harness.apply_pool(json!({"deletionPolicy": "Retain"})).await;
+    harness.ready("default").await;
+    assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
+    operator.stop().await;
+}
+
+#[tokio::test]
 async fn after_a_restart_a_refused_node_is_tried_again() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;

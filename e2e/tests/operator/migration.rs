@@ -19,7 +19,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use winpool_core::api::{ClassState, WindowsPool};
+use winpool_core::{
+    api::{ClassState, WindowsPool},
+    windows::taint::SPELLINGS,
+};
 use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
 
 use crate::support::{BUILD, Harness, POOL, condition, label, scheduling, taints};
@@ -102,6 +105,13 @@ impl Recorder {
 fn os_taints(node: &Node) -> Vec<String> {
     let mut taints = taints(node);
     taints.retain(|taint| taint.starts_with("os=") && taint.ends_with(":NoSchedule"));
+    taints
+}
+
+/// Its taints but for those of Kubernetes itself.
+fn guards(node: &Node) -> Vec<String> {
+    let mut taints = taints(node);
+    taints.retain(|taint| !taint.starts_with("node.kubernetes.io/not-ready"));
     taints
 }
 
@@ -232,6 +242,42 @@ async fn a_class_that_tolerated_the_old_taint_only_tolerates_both_before_the_fir
     assert_never_without_guard_and_class_always_first(&versions);
     let states: Vec<[bool; 2]> = versions.classes.values().map(|c| [tolerates(c, OLD), tolerates(c, NEW)]).collect();
     assert_eq!(states, [[true, false], [true, true], [false, true]], "old, both, new");
+}
+
+#[tokio::test]
+async fn every_spelling_in_use_can_be_retired() {
+    let harness = Harness::new().await;
+    let retired: Vec<_> = SPELLINGS.iter().skip(1).collect();
+    for (number, spelling) in retired.iter().enumerate() {
+        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}"));
+        node.taint(spelling.key, spelling.value, "NoSchedule").join(&harness.client).await.unwrap();
+    }
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    let class = harness.classes().get("windows-2022").await.unwrap();
+    for (number, spelling) in retired.iter().enumerate() {
+        let taint = format!("{}={}:NoSchedule", spelling.key, spelling.value);
+        assert!(tolerates(&class, &taint), "{taint}");
+        assert_eq!(guards(&harness.node(&format!("win-{number}")).await), [taint], "any spelling will do");
+    }
+
+    let retiring: Vec<Value> = retired
+        .iter()
+        .map(|spelling| json!({"key": spelling.key, "value": spelling.value, "effect": "NoSchedule"}))
+        .collect();
+    harness.apply_pool(json!({"retiredTaints": retiring})).await;
+    harness.ready("default").await;
+    for number in 0..retired.len() {
+        assert_eq!(guards(&harness.node(&format!("win-{number}")).await), [NEW], "win-{number}");
+    }
+    harness.apply_pool(json!({})).await;
+    harness
+        .class_until("windows-2022", "tolerates the one taint only", |class| {
+            scheduling(class)["tolerations"].as_array().is_some_and(|all| all.len() == 1)
+        })
+        .await;
+    operator.stop().await;
 }
 
 #[tokio::test]

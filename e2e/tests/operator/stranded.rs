@@ -87,6 +87,47 @@ async fn a_taint_that_was_let_through_stays_enforced_and_a_changed_one_is_judged
 }
 
 #[tokio::test]
+async fn a_taint_that_no_node_needed_yet_is_judged_when_the_spelling_in_its_place_is_retired() {
+    let harness = Harness::new().await;
+    let node = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "Windows", "NoSchedule");
+    node.join(&harness.client).await.unwrap();
+    run_pod(&harness, "web-5d8f7-a", "guarded", json!([{"key": "os", "value": "Windows"}])).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.ready("default").await;
+    assert_eq!(pool.status.unwrap().taints, Vec::<String>::new(), "none was needed");
+
+    harness.apply_pool(json!({"retiredTaints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]})).await;
+    let pool = harness.pool_until("default", "holds the taint", is_held).await;
+    assert!(taints_applied(&pool).1.contains("Deployment default/web (1 pod(s))"), "{pool:?}");
+    assert!(taints(&harness.node("guarded").await).contains(&"os=Windows:NoSchedule".to_owned()));
+
+    // A node on which nobody would be stranded waits as well: pods of the workload may be meant for it.
+    SimulatedNode::windows("10.0.20348.2655").name("bare").join(&harness.client).await.unwrap();
+    let both = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.held == 2);
+    harness.pool_until("default", "holds the taint of both", both).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_dry_run_tells_who_would_be_stranded() {
+    let (harness, audit) = Harness::audited().await;
+    SimulatedNode::windows("10.0.20348.2655").name("busy").join(&harness.client).await.unwrap();
+    run_pod(&harness, "web-5d8f7-a", "busy", json!([])).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({"mode": "DryRun"})).await;
+    let pool = harness.pool_until("default", "would hold the taint", is_held).await;
+    let (reason, message) = taints_applied(&pool);
+    assert_eq!(reason, "WorkloadsNotTolerating");
+    assert!(message.contains("Deployment default/web (1 pod(s))"), "{message}");
+    let mut written: Vec<_> = audit.requests().into_iter().filter(|r| r.verb != "get").map(|r| r.resource).collect();
+    written.retain(|resource| resource != "events");
+    written.dedup();
+    assert_eq!(written, ["windowspools/status"]);
+    operator.stop().await;
+}
+
+#[tokio::test]
 async fn a_held_taint_goes_through_once_the_pods_tolerate_it() {
     let harness = Harness::new().await;
     SimulatedNode::windows("10.0.20348.2655").name("busy").join(&harness.client).await.unwrap();

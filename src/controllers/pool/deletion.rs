@@ -10,7 +10,8 @@ use winpool_core::{
         names::{self, reason},
     },
     plan::{
-        Pod, Policy, Pool, is_made_by_winpool, owner, plan_classes, release_class, runtime_class_patch, users_of_class,
+        Pod, Policy, Pool, is_made_by_winpool, owner, plan_classes, release_class, runtime_class_patch,
+        suspended_status, users_of_class,
     },
 };
 
@@ -24,14 +25,24 @@ const PATIENCE: Duration = Duration::from_mins(10);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl State {
-    /// Puts the finalizer on a pool that cleans up, and takes it off one that does not. Tells whether it wrote.
+    /// Puts the finalizer on a pool that cleans up, and takes it off one that does not. Tells whether it wrote. Where
+    /// that is refused, nothing is done for the pool, because nothing could be taken off again, and its status says so.
     pub(super) async fn settle_finalizer(&self, guarded: &GuardedPool, pool: &Pool) -> Result<bool, Error> {
         let wanted = pool.needs_cleanup();
         if has_finalizer(guarded) == wanted {
             return Ok(false);
         }
-        self.set_finalizer(guarded, wanted).await?;
-        Ok(true)
+        let result = self.set_finalizer(guarded, wanted).await;
+        if let Err(Error { source: WriteError::Denied(words), .. }) = &result {
+            let message =
+                format!("the API server refuses the finalizer {}, so nothing is done: {words}", names::CLEANUP);
+            let generation = guarded.meta().generation;
+            self.report(guarded, |previous, now| {
+                suspended_status(&pool.name, reason::ADMISSION_DENIED, &message, generation, previous, now)
+            })
+            .await?;
+        }
+        result.map(|()| true)
     }
 
     async fn set_finalizer(&self, guarded: &GuardedPool, wanted: bool) -> Result<(), Error> {

@@ -9,8 +9,11 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use winpool_core::{
-    api::{Problem, Taint, names::reason},
-    plan::{ClassAction, ClassesPlan, Held, Pod, Policy, Pool, assess, created_too_early, lacks_tolerations, stranded},
+    api::{Mode, Problem, Taint, names::reason},
+    plan::{
+        ClassAction, ClassesPlan, Held, Node, Pod, Policy, Pool, assess, assess_as, created_too_early,
+        lacks_tolerations, stranded,
+    },
 };
 
 use crate::{apply::WriteError, pod};
@@ -21,7 +24,7 @@ use super::{Error, LOOK_AGAIN, State};
 #[derive(Clone)]
 pub(super) struct Look {
     /// The taints that it was about.
-    pub taints: BTreeSet<Taint>,
+    taints: BTreeSet<Taint>,
     /// Why they are held, if they are.
     pub held: Option<Held>,
     until: Instant,
@@ -43,26 +46,31 @@ pub(super) struct Early {
 }
 
 impl State {
-    /// Taints that this pool may not put on yet.
+    /// Taints that this pool may not put on yet: those that it never put on, as long as no look let them through.
     pub(super) fn held_taints(&self, pool: &Pool) -> BTreeSet<Taint> {
-        let look = self.progress(&pool.name, |progress| progress.look.clone());
-        let holds = |look: &Look| look.held.is_some() && look.taints == pool.unjudged_taints();
-        look.filter(holds).map(|look| look.taints).unwrap_or_default()
+        let unjudged = pool.unjudged_taints();
+        let let_through = |look: &Look| look.held.is_none() && look.taints == unjudged;
+        if self.progress(&pool.name, |progress| progress.look.as_ref().is_some_and(let_through)) {
+            return BTreeSet::new();
+        }
+        unjudged
     }
 
-    /// Looks who would be stranded by the taints that `pool` has never put on, unless it was looked lately. The answer
-    /// stands in the progress of the pool.
+    /// Looks who would be stranded by the taints that `pool` has never put on and that `waiting` nodes lack, unless it
+    /// was looked lately. The answer stands in the progress of the pool. Where no node lacks one there is nothing to
+    /// judge: the first that does will be looked at.
     pub(super) async fn look_at_workloads(
         &self,
         pool: &Pool,
         policy: &Policy,
+        waiting: usize,
         classes: &ClassesPlan,
         existing: &[Arc<RuntimeClass>],
     ) -> Result<(), Error> {
         let taints = pool.unjudged_taints();
         let good =
             self.progress(&pool.name, |progress| progress.look.as_ref().is_some_and(|look| look.is_good_for(&taints)));
-        if taints.is_empty() || good {
+        if taints.is_empty() || good || waiting == 0 {
             return Ok(());
         }
         let held = self.who_is_stranded(pool, policy, &taints, classes, existing).await?;
@@ -80,10 +88,7 @@ impl State {
         classes: &ClassesPlan,
         existing: &[Arc<RuntimeClass>],
     ) -> Result<Option<Held>, Error> {
-        let nodes = self.nodes_to_taint(pool, policy, taints);
-        if nodes.is_empty() {
-            return Ok(None);
-        }
+        let nodes = self.waiting_nodes(pool, policy);
         let pods = match self.unfinished_pods(&pool.name).await? {
             Ok(pods) => pods,
             Err(words) => return Ok(Some(Held::PodsUnreadable(words))),
@@ -94,14 +99,15 @@ impl State {
         Ok((!found.is_empty()).then_some(Held::Stranded(found)))
     }
 
-    /// The nodes of the pool that lack one of the taints.
-    fn nodes_to_taint(&self, pool: &Pool, policy: &Policy, taints: &BTreeSet<Taint>) -> BTreeSet<String> {
-        let lacks = |node: &&Arc<crate::node::CachedNode>| {
-            let standing = assess(&node.seen, policy);
-            let would_add = |taint: &Taint| standing.plan.taints.iter().any(|change| change.added.contains(taint));
-            standing.pool.as_ref() == Some(&pool.name) && (standing.held || taints.iter().any(would_add))
+    /// The nodes that lack one of the taints which the pool holds, or would hold if it were enforced.
+    fn waiting_nodes(&self, pool: &Pool, policy: &Policy) -> BTreeSet<String> {
+        let waits = |node: &Node| match pool.mode {
+            Mode::Enforce => Some(assess(node, policy)).filter(|standing| standing.pool.as_ref() == Some(&pool.name)),
+            Mode::DryRun => pool.selects(&node.labels).then(|| assess_as(node, Some(pool), policy)),
         };
-        self.shared.nodes.state().iter().filter(lacks).map(|node| node.name().to_owned()).collect()
+        let nodes = self.shared.nodes.state();
+        let waiting = nodes.iter().filter(|node| waits(&node.seen).is_some_and(|standing| standing.held));
+        waiting.map(|node| node.name().to_owned()).collect()
     }
 
     /// All unfinished pods, or why the API server does not show them.
