@@ -51,7 +51,7 @@ struct Entry {
     overlaps: Vec<(String, String)>,
     refusal: Option<Refusal>,
     /// What was written lately, and who undoes it as far as that is known.
-    contest: Option<Contest<Gist>>,
+    contest: Contest<Gist>,
     rival: Option<Rival>,
     /// When the node was first seen to need a write.
     pending_since: Option<Instant>,
@@ -123,27 +123,24 @@ impl Index {
     /// This plan of a node was accepted.
     pub fn written(&self, name: &str, plan: &NodePlan) {
         if let Some(entry) = self.lock().nodes.get_mut(name) {
-            let (gist, now) = (plan.gist(), Instant::now());
-            match &mut entry.contest {
-                Some(contest) => contest.written(gist, now),
-                None => entry.contest = Some(Contest::new(gist, now)),
-            }
+            entry.contest.written(plan.gist(), Instant::now());
         }
     }
 
     /// How long this plan of a node has to wait because somebody keeps undoing it.
     #[must_use]
     pub fn contested(&self, name: &str, plan: &NodePlan) -> Option<Duration> {
-        self.lock().nodes.get(name)?.contest.as_ref()?.pause(&plan.gist(), Instant::now())
+        self.lock().nodes.get(name)?.contest.pause(&plan.gist(), Instant::now())
     }
 
     /// Whether the node's next try is set already, so that its events are no reason for one.
     #[must_use]
     pub fn stands_back(&self, name: &str, plan: &NodePlan) -> bool {
-        let contested = self.contested(name, plan).is_some();
-        let inner = self.lock();
-        let rival = inner.nodes.get(name).and_then(|entry| entry.rival.as_ref());
-        contested && rival.is_some_and(|rival| Instant::now() < rival.until)
+        let (inner, now) = (self.lock(), Instant::now());
+        inner.nodes.get(name).is_some_and(|entry| {
+            entry.rival.as_ref().is_some_and(|rival| now < rival.until)
+                && entry.contest.pause(&plan.gist(), now).is_some()
+        })
     }
 
     /// Records who undoes what winpool writes on a node, in words for people, and how long winpool stands back. Tells
@@ -204,7 +201,7 @@ impl Inner {
         let previews = policy.previews(&node.seen.labels);
         let previews = previews.filter_map(|pool| preview(assess_as(&node.seen, Some(pool), &policy)));
         let gist = owned.plan.gist();
-        let contested = entry.contest.as_ref().is_some_and(|contest| contest.pause(&gist, Instant::now()).is_some());
+        let contested = entry.contest.pause(&gist, Instant::now()).is_some();
         let rival = entry.rival.as_ref().filter(|_| contested && !owned.plan.is_empty());
         let rival = rival.map(|rival| Arc::clone(&rival.name));
         let contributions: Vec<_> =

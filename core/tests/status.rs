@@ -302,7 +302,7 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
     let observation = Observation {
         builds: (1..=100).map(|n| (Build::new(n), [(Some(1), 1)].into())).collect(),
         classes: (0..100).map(|n| class(&n.to_string(), ClassState::Conflict)).collect(),
-        lingering: (0..100).map(|n| Taint::new(&format!("t{n:03}"), "", "NoSchedule")).collect(),
+        carried: (0..100).map(|n| Taint::new(&format!("t{n:03}"), "", "NoSchedule")).collect(),
         problems,
         ..done()
     };
@@ -351,6 +351,18 @@ fn every_taint_ever_put_on_is_remembered_and_none_that_a_dry_run_only_thought_of
 }
 
 #[test]
+fn a_taint_that_a_node_brought_is_remembered_and_not_let_through_by_that() {
+    let held = Pool { held: [Taint::os_windows()].into(), ..pool("{}") };
+    let status = report(&held, &Observation { carried: vec![Taint::os_windows()], ..done() });
+    assert_eq!((status.taints, status.enforced_taints), (vec!["os=windows:NoSchedule".to_owned()], vec![]));
+
+    let judged = pool("status: {taints: ['os=windows:NoSchedule']}");
+    assert_eq!(judged.unjudged_taints(), [Taint::os_windows()].into());
+    let judged = pool("status: {enforcedTaints: ['os=windows:NoSchedule']}");
+    assert_eq!(judged.unjudged_taints(), [].into());
+}
+
+#[test]
 fn a_status_is_replaced_as_a_whole_and_only_on_the_pool_it_was_made_for() {
     let new = report(&pool("{}"), &done());
     let pool = json!({"metadata": {"uid": "pool-uid"}, "status": {"problems": [], "nodes": {"selected": 9}}});
@@ -362,7 +374,7 @@ fn a_status_is_replaced_as_a_whole_and_only_on_the_pool_it_was_made_for() {
 
 #[test]
 fn a_pool_is_published_with_the_taints_that_its_status_records() {
-    let observation = Observation { lingering: vec![Taint::new("old", "x", "NoSchedule")], ..done() };
+    let observation = Observation { carried: vec![Taint::new("old", "x", "NoSchedule")], ..done() };
     let published = observation.publishable(&pool("{}"));
     let recorded: Vec<_> = published.ever_applied.iter().map(ToString::to_string).collect();
     assert_eq!(recorded, report(&pool("{}"), &observation).taints);

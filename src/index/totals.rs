@@ -23,6 +23,7 @@ pub(super) struct Contribution {
     untainted: bool,
     waits: bool,
     tolerate: Vec<Taint>,
+    owned: Vec<Taint>,
     problems: Vec<NodeProblem>,
 }
 
@@ -41,6 +42,7 @@ pub struct Totals {
     pub(super) states: BTreeMap<(Option<Build>, State), usize>,
     revisions: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
     tolerate: BTreeMap<Taint, usize>,
+    owned: BTreeMap<Taint, usize>,
     problems: BTreeMap<NodeProblem, BTreeSet<Arc<str>>>,
     unlabeled: usize,
     untainted: usize,
@@ -69,7 +71,7 @@ pub(super) fn contribution(
         (None, Some(_)) => State::Contested,
         (None, None) => standing.state(),
     };
-    let Standing { pool, version, ignored, tolerate, differing, plan, held, releasing: _ } = standing;
+    let Standing { pool, version, ignored, tolerate, differing, plan, held, owned, releasing: _ } = standing;
     let unknown = version.is_none() && !ignored;
     let problems = unknown
         .then_some(NodeProblem::BuildUnknown)
@@ -86,6 +88,7 @@ pub(super) fn contribution(
         untainted: plan.taints.is_some() || held,
         waits: held,
         tolerate,
+        owned,
         problems,
     })
 }
@@ -93,7 +96,8 @@ pub(super) fn contribution(
 /// What a node would add to a pool in dry run.
 pub(super) fn preview(standing: Standing) -> Option<Contribution> {
     let changes = !standing.plan.is_empty();
-    let mut contribution = contribution(standing, None, None)?;
+    // It puts on nothing.
+    let mut contribution = contribution(Standing { owned: Vec::new(), ..standing }, None, None)?;
     if changes {
         contribution.problems.push(NodeProblem::WouldChange);
     }
@@ -112,6 +116,9 @@ impl Totals {
         self.waiting += usize::from(contribution.waits);
         for taint in &contribution.tolerate {
             *self.tolerate.entry(taint.clone()).or_default() += 1;
+        }
+        for taint in &contribution.owned {
+            *self.owned.entry(taint.clone()).or_default() += 1;
         }
         for problem in &contribution.problems {
             self.problems.entry(problem.clone()).or_default().insert(Arc::clone(name));
@@ -133,6 +140,7 @@ impl Totals {
         self.untainted -= usize::from(contribution.untainted);
         self.waiting -= usize::from(contribution.waits);
         contribution.tolerate.iter().for_each(|taint| decrement(&mut self.tolerate, taint));
+        contribution.owned.iter().for_each(|taint| decrement(&mut self.owned, taint));
         for problem in &contribution.problems {
             let emptied = self.problems.get_mut(problem).is_some_and(|nodes| {
                 nodes.remove(name);
@@ -196,6 +204,11 @@ impl Totals {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Taints of winpool's that nodes carry.
+    pub fn owned(&self) -> impl Iterator<Item = &Taint> {
+        self.owned.keys()
     }
 
     /// What the pool's RuntimeClasses are made from.

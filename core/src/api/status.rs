@@ -21,11 +21,16 @@ pub struct WindowsPoolStatus {
     /// What `kubectl get windowspools` shows of the lists below.
     #[serde(default)]
     pub summary: Summary,
-    /// Every taint that this pool ever put on a node, as `key=value:effect`. A taint that winpool added is taken off
-    /// again only if it is listed here or in the spec of a pool.
+    /// Every taint of winpool's that this pool ever put on a node or took over with one, as `key=value:effect`. A taint
+    /// that winpool added is taken off again only if it is listed here or in the spec of a pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub taints: Vec<String>,
+    /// The taints that were let through: nobody would have been stranded, or `taintPolicy` is `Always`. New nodes get
+    /// them at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub enforced_taints: Vec<String>,
     /// The Windows builds of the pool's nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]

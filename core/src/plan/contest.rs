@@ -14,23 +14,23 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 /// The accepted writes of one thing on one object: what was written, and when.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contest<T> {
-    what: T,
+    what: Option<T>,
     writes: VecDeque<Instant>,
     pause: Duration,
 }
 
-impl<T: PartialEq> Contest<T> {
-    /// `what` was written for the first time.
-    #[must_use]
-    pub fn new(what: T, now: Instant) -> Self {
-        Self { what, writes: [now].into(), pause: Duration::ZERO }
+impl<T> Default for Contest<T> {
+    /// Nothing was written yet.
+    fn default() -> Self {
+        Self { what: None, writes: VecDeque::new(), pause: Duration::ZERO }
     }
+}
 
+impl<T: PartialEq> Contest<T> {
     /// `what` was written: once more, or something else for the first time.
     pub fn written(&mut self, what: T, now: Instant) {
-        if self.what != what {
-            *self = Self::new(what, now);
-            return;
+        if self.what.as_ref() != Some(&what) {
+            *self = Self { what: Some(what), ..Self::default() };
         }
         let was_a_fight = self.is_a_fight();
         self.writes.push_back(now);
@@ -53,7 +53,7 @@ impl<T: PartialEq> Contest<T> {
     pub fn pause(&self, what: &T, now: Instant) -> Option<Duration> {
         let last = self.writes.back()?;
         let wait = (*last + self.pause).saturating_duration_since(now);
-        (self.what == *what && self.is_a_fight() && !wait.is_zero()).then_some(wait)
+        (self.what.as_ref() == Some(what) && self.is_a_fight() && !wait.is_zero()).then_some(wait)
     }
 }
 
@@ -66,7 +66,8 @@ mod tests {
     #[test]
     fn three_writes_within_ten_minutes_are_a_fight_and_pauses_grow() {
         let start = Instant::now();
-        let mut contest = Contest::new("taint", start);
+        let mut contest = Contest::default();
+        contest.written("taint", start);
         assert_eq!(contest.pause(&"taint", start), None);
         contest.written("taint", start + SECOND);
         assert_eq!(contest.pause(&"taint", start + SECOND), None);
@@ -87,13 +88,13 @@ mod tests {
     #[test]
     fn repairs_that_are_far_apart_or_of_different_things_are_no_fight() {
         let start = Instant::now();
-        let mut contest = Contest::new(0, start);
-        for number in 1..20 {
+        let mut contest = Contest::default();
+        for number in 0..20 {
             let now = start + number * Duration::from_mins(6);
             contest.written(0, now);
             assert_eq!(contest.pause(&0, now), None, "{number}");
         }
-        let mut contest = Contest::new(0, start);
+        let mut contest = Contest::default();
         for number in 1..20 {
             contest.written(number, start);
             assert_eq!(contest.pause(&number, start), None, "{number}");

@@ -180,6 +180,8 @@ pub struct Standing {
     pub differing: Vec<Taint>,
     /// Whether a taint that it lacks is held.
     pub held: bool,
+    /// Taints of winpool's that it carries, or will once the plan is done.
+    pub owned: Vec<Taint>,
     /// The pool whose marks it carries though it does not belong to it: they are about to be taken off.
     pub releasing: Option<String>,
     /// What to change.
@@ -275,6 +277,7 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy) -> Standing 
             taints: taints.owned.iter().map(ToString::to_string).collect(),
         })
     });
+    standing.owned = taints.owned;
     standing.plan.taints = taints.change;
     standing.plan.pool = marks.label_change(wanted.as_ref());
     standing.plan.applied = marks.annotation_change(wanted.as_ref());

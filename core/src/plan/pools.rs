@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::{
     api::{
         ANY_VERSION, AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassSpec, Taint, TaintPolicy,
-        WindowsPool, names,
+        WindowsPool, WindowsPoolStatus, names,
         validation::{Violation, violations},
     },
     windows::{Build, product},
@@ -76,8 +76,10 @@ pub struct Pool {
     pub deletion_policy: DeletionPolicy,
     /// Whether the pool is being deleted: it selects no node any more and takes its marks off.
     pub deleting: bool,
-    /// `status.taints`: every taint that this pool ever put on a node.
+    /// `status.taints`: every taint of winpool's that this pool ever put on a node or took over with one.
     pub ever_applied: Vec<Taint>,
+    /// `status.enforcedTaints`: the taints that were let through.
+    pub enforced: Vec<Taint>,
     /// `spec.discoverRuntimeClasses`.
     pub discover: bool,
     /// `spec.classNameFormat`.
@@ -143,7 +145,8 @@ impl Pool {
             adoption_policy: spec.adoption_policy,
             deletion_policy: spec.deletion_policy,
             deleting: pool.metadata.deletion_timestamp.is_some(),
-            ever_applied: ever_applied(pool),
+            ever_applied: taints_of(pool, |status| &status.taints),
+            enforced: taints_of(pool, |status| &status.enforced_taints),
             discover: spec.discover_runtime_classes,
             class_name_format: spec.class_name_format.clone(),
             named_builds,
@@ -171,15 +174,15 @@ impl Pool {
         }
     }
 
-    /// The taints that may not be put on before it was looked who would be stranded: those that the pool has never put
-    /// on before. A taint that only advises strands nobody.
+    /// The taints that may not be put on before it was looked who would be stranded: those that were never let through.
+    /// A taint that only advises strands nobody.
     #[must_use]
     pub fn unjudged_taints(&self) -> BTreeSet<Taint> {
         match self.taint_policy {
             TaintPolicy::WhenTolerated => self
                 .wanted_taints()
                 .into_iter()
-                .filter(|taint| taint.effect != "PreferNoSchedule" && !self.ever_applied.contains(taint))
+                .filter(|taint| taint.effect != "PreferNoSchedule" && !self.enforced.contains(taint))
                 .collect(),
             TaintPolicy::Always | TaintPolicy::Never => BTreeSet::new(),
         }
@@ -234,9 +237,9 @@ impl Pool {
     }
 }
 
-/// `status.taints` of a pool, as far as it can be read.
-fn ever_applied(pool: &WindowsPool) -> Vec<Taint> {
-    let texts = pool.status.iter().flat_map(|status| &status.taints);
+/// A list of taints in the status of a pool, as far as it can be read.
+fn taints_of(pool: &WindowsPool, list: impl Fn(&WindowsPoolStatus) -> &Vec<String>) -> Vec<Taint> {
+    let texts = pool.status.iter().flat_map(list);
     texts.filter_map(|text| text.parse().ok()).collect()
 }
 

@@ -47,8 +47,8 @@ pub struct Observation {
     pub overlap: Option<Overlap>,
     /// For each build: the number of nodes by revision, `None` when they report none.
     pub builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
-    /// Taints of winpool's that are still on a node though the spec no longer has them.
-    pub lingering: Vec<Taint>,
+    /// Taints of winpool's that nodes carry, also such that the spec no longer has.
+    pub carried: Vec<Taint>,
     /// Why taints are held, if they are.
     pub held: Option<Held>,
     /// The classes, after what was done to them.
@@ -81,7 +81,7 @@ impl Observation {
     /// The pool as nodes are judged by it once this is reported: with every taint that the report records.
     #[must_use]
     pub fn publishable(&self, pool: &Pool) -> Pool {
-        Pool { ever_applied: ever_applied(pool, &self.lingering), ..pool.clone() }
+        Pool { ever_applied: ever_applied(pool, &self.carried), ..pool.clone() }
     }
 }
 
@@ -112,7 +112,8 @@ pub fn status(
     WindowsPoolStatus {
         observed_generation: observation.generation,
         nodes,
-        taints: ever_applied(pool, &observation.lingering).iter().map(ToString::to_string).collect(),
+        taints: ever_applied(pool, &observation.carried).iter().map(ToString::to_string).collect(),
+        enforced_taints: enforced(pool).iter().map(ToString::to_string).collect(),
         summary: summary(observation),
         builds: builds(pool, observation),
         runtime_classes: observation.classes.iter().take(CLASSES).cloned().collect(),
@@ -159,12 +160,22 @@ pub fn suspended_status(
     }
 }
 
-/// The taints of `status.taints`: what the pool may put on from now on, before it does, and what it ever put on and
-/// has not taken off everywhere. Older ones go first where the list is full.
+/// The taints of `status.taints`: what the pool may put on from now on, before it does, what its nodes carry, and what
+/// it ever put on. Older ones go first where the list is full.
 #[must_use]
-pub fn ever_applied(pool: &Pool, lingering: &[Taint]) -> Vec<Taint> {
+pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {
+    listed(pool, carried.iter().chain(&pool.ever_applied))
+}
+
+/// The taints of `status.enforcedTaints`.
+fn enforced(pool: &Pool) -> Vec<Taint> {
+    listed(pool, &pool.enforced)
+}
+
+/// What the pool may put on, and as many of the others as there is room for.
+fn listed<'a>(pool: &Pool, others: impl IntoIterator<Item = &'a Taint>) -> Vec<Taint> {
     let mut taints = if pool.enforces() { pool.applicable_taints() } else { Vec::new() };
-    for taint in lingering.iter().chain(&pool.ever_applied) {
+    for taint in others {
         if taints.len() < TAINTS && !taints.contains(taint) {
             taints.push(taint.clone());
         }

@@ -1,10 +1,7 @@
 //! RuntimeClasses that were there before winpool: adopted when nothing changes for anybody, otherwise never touched.
 
-use k8s_openapi::api::{core::v1::Pod, node::v1::RuntimeClass};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, PostParams},
-};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 use winpool_core::api::{ClassState, Problem, RuntimeClassStatus, WindowsPool};
 use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
@@ -157,12 +154,7 @@ async fn a_class_gets_another_handler_when_no_unfinished_pod_uses_it() {
     assert_ne!(second.uid(), first.uid(), "Kubernetes never changes a handler");
     harness.ready("default").await;
 
-    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
-    let pod = json!({
-        "metadata": {"name": "user"},
-        "spec": {"nodeName": "win-20348", "runtimeClassName": "mine", "containers": [{"name": "c", "image": "servercore"}]},
-    });
-    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    harness.run_pod("user", json!({"nodeName": "win-20348", "runtimeClassName": "mine"})).await;
     harness.apply_pool(declared("third")).await;
     let pool = reported(&harness, "mine", ClassState::Pending).await;
     let problem = problem_of(&pool, "mine").unwrap();
@@ -170,7 +162,7 @@ async fn a_class_gets_another_handler_when_no_unfinished_pod_uses_it() {
     assert!(problem.message.contains("default/user"), "{}", problem.message);
     assert_eq!(harness.classes().get("mine").await.unwrap().resource_version(), second.resource_version());
 
-    pods.delete("user", &DeleteParams::default().grace_period(0)).await.unwrap();
+    harness.pods().delete("user", &DeleteParams::default().grace_period(0)).await.unwrap();
     // It looks again every minute, and when it starts.
     operator.stop().await;
     let operator = harness.operator().await;

@@ -1,5 +1,6 @@
 //! Others who undo what winpool writes, and nodes that come back as another system.
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
@@ -8,7 +9,7 @@ use serde_json::json;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::SimulatedNode;
 
-use crate::support::{APPLIED, BUILD, Harness, POOL, condition, label, taints};
+use crate::support::{APPLIED, BUILD, Harness, POOL, condition, label, scheduling, taints};
 
 const GUARD: &str = "os=windows:NoSchedule";
 
@@ -37,6 +38,32 @@ async fn somebody_who_keeps_undoing_is_named_and_not_fought() {
     assert_eq!((problem.reason.as_str(), problem.object.as_str()), ("Contested", "Node/aks"));
     assert!(problem.message.contains("node-pool-api") && problem.message.contains("AKS node pool"), "{problem:?}");
     let patches = audit.requests().iter().filter(|r| r.verb == "patch" && r.resource == "nodes").count();
+    assert_eq!(patches, 3, "three writes are enough");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_class_that_somebody_keeps_changing_back_is_left_to_them_and_they_are_named() {
+    let (harness, audit) = Harness::audited().await;
+    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+
+    let undo = Patch::Merge(json!({"scheduling": {"nodeSelector": {BUILD: "10.0.17763"}}}));
+    let parameters = PatchParams { field_manager: Some("gitops".to_owned()), ..PatchParams::default() };
+    for _ in 0..4 {
+        let right = |class: &RuntimeClass| scheduling(class)["nodeSelector"][BUILD] == "10.0.20348";
+        harness.class_until("windows-2022", "is right", right).await;
+        harness.classes().patch("windows-2022", &parameters, &undo).await.unwrap();
+    }
+    let contested = |pool: &WindowsPool| condition(pool, "Ready") == Some("False");
+    let pool = harness.pool_until("default", "is not Ready", contested).await;
+    let status = pool.status.unwrap();
+    let problem = &status.problems[0];
+    assert_eq!((problem.reason.as_str(), problem.object.as_str()), ("Contested", "RuntimeClass/windows-2022"));
+    assert!(problem.message.contains("gitops"), "{problem:?}");
+    let patches = audit.requests().iter().filter(|r| r.verb == "patch" && r.resource == "runtimeclasses").count();
     assert_eq!(patches, 3, "three writes are enough");
     operator.stop().await;
 }

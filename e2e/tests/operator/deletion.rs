@@ -1,10 +1,7 @@
 //! Taking winpool's hands off: pools deleted, selectors narrowed, classes no longer wanted.
 
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, PostParams},
-};
+use k8s_openapi::api::core::v1::Node;
+use kube::{ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
 
@@ -24,12 +21,7 @@ fn face(node: &Node) -> Value {
 }
 
 async fn run_pod(harness: &Harness, name: &str, node: &str, class: &str) {
-    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
-    let pod = json!({
-        "metadata": {"name": name},
-        "spec": {"nodeName": node, "runtimeClassName": class, "containers": [{"name": "c", "image": "servercore"}]},
-    });
-    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    harness.run_pod(name, json!({"nodeName": node, "runtimeClassName": class})).await;
 }
 
 async fn delete_pool(harness: &Harness) {

@@ -156,10 +156,10 @@ async fn after_a_restart_a_refused_node_is_tried_again() {
     harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
     operator.stop().await;
     let operator = harness.operator().await;
-    let pool = harness.pool_until("default", "has no blocked node", |pool| blocked(pool) == 0).await;
-    assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
+    harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
+    harness.pool_until("default", "has no blocked node", |pool| blocked(pool) == 0).await;
     harness.ready("default").await;
-    assert_eq!(patches(&log, "win"), [403, 403, 403, 200], "{pool:?}");
+    assert_eq!(patches(&log, "win"), [403, 403, 403, 200]);
     operator.stop().await;
 }
 

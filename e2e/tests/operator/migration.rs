@@ -8,13 +8,10 @@ use std::{
 };
 
 use futures::TryStreamExt;
-use k8s_openapi::api::{
-    core::v1::{Node, Pod},
-    node::v1::RuntimeClass,
-};
+use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, PostParams},
+    ResourceExt,
+    api::DeleteParams,
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
@@ -173,12 +170,7 @@ async fn with_old_nodes() -> Harness {
 async fn run_pod(harness: &Harness, name: &str, node: &str, values: &[&str]) {
     let tolerations: Vec<Value> =
         values.iter().map(|value| json!({"key": "os", "value": value, "effect": "NoSchedule"})).collect();
-    let pod = json!({
-        "metadata": {"name": name},
-        "spec": {"nodeName": node, "tolerations": tolerations, "containers": [{"name": "c", "image": "servercore"}]},
-    });
-    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
-    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    harness.run_pod(name, json!({"nodeName": node, "tolerations": tolerations})).await;
 }
 
 fn is_held(pool: &WindowsPool) -> bool {
@@ -205,8 +197,7 @@ async fn the_retired_taint_stays_until_every_pod_tolerates_the_new_one() {
     let class = harness.classes().get("windows-2019").await.unwrap();
     assert!(tolerates(&class, OLD) && tolerates(&class, NEW));
 
-    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
-    pods.delete("old", &DeleteParams::default().grace_period(0)).await.unwrap();
+    harness.pods().delete("old", &DeleteParams::default().grace_period(0)).await.unwrap();
     run_pod(&harness, "new", "win-a", &["Win1809", "windows"]).await;
     // It looks again every minute, and when it starts.
     operator.stop().await;

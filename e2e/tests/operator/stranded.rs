@@ -1,10 +1,6 @@
 //! Nobody is stranded: a taint waits for the pods that it would keep off their nodes.
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-};
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::SimulatedNode;
@@ -24,7 +20,6 @@ fn taints_applied(pool: &WindowsPool) -> (String, String) {
 }
 
 async fn run_pod(harness: &Harness, name: &str, node: &str, tolerations: Value) {
-    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
     let pod = json!({
         "metadata": {
             "name": name,
@@ -33,7 +28,7 @@ async fn run_pod(harness: &Harness, name: &str, node: &str, tolerations: Value) 
         },
         "spec": {"nodeName": node, "tolerations": tolerations, "containers": [{"name": "c", "image": "servercore"}]},
     });
-    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    harness.create_pod(pod).await;
 }
 
 #[tokio::test]
@@ -135,8 +130,7 @@ async fn a_held_taint_goes_through_once_the_pods_tolerate_it() {
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.pool_until("default", "holds the taint", is_held).await;
-    let pods: Api<Pod> = Api::namespaced(harness.client.clone(), "default");
-    pods.delete("web-5d8f7-a", &DeleteParams::default().grace_period(0)).await.unwrap();
+    harness.pods().delete("web-5d8f7-a", &DeleteParams::default().grace_period(0)).await.unwrap();
     // It looks again every minute, and when it starts.
     operator.stop().await;
     let operator = harness.operator().await;

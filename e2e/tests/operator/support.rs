@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use k8s_openapi::{
     api::{
-        core::v1::{Node, Taint},
+        core::v1::{Node, Pod, Taint},
         node::v1::RuntimeClass,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -93,6 +93,21 @@ impl Harness {
 
     pub fn pools(&self) -> Api<WindowsPool> {
         Api::all(self.client.clone())
+    }
+
+    /// The pods of the namespace `default`.
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// Creates a pod with this spec, but for its container.
+    pub async fn run_pod(&self, name: &str, mut spec: Value) -> Pod {
+        spec["containers"] = json!([{"name": "c", "image": "servercore"}]);
+        self.create_pod(json!({"metadata": {"name": name}, "spec": spec})).await
+    }
+
+    pub async fn create_pod(&self, pod: Value) -> Pod {
+        self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
     }
 
     /// Applies a pool named `default` with this spec.

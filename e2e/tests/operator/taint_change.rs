@@ -1,6 +1,7 @@
 //! A pool's taints change: the class comes first, then one request a node.
 
 use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
 use winpool_e2e::SimulatedNode;
 
 use crate::support::{AuditLog, Harness, Request, scheduling, taints};
@@ -84,6 +85,28 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
         ],
         "every taint that the pool ever put on"
     );
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn pods_that_wait_for_a_node_with_the_tolerations_of_before_are_counted_and_named() {
+    let (harness, _) = with_two_nodes(None).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    let nowhere = json!({"runtimeClassName": "windows-2019", "nodeSelector": {"example.com/no": "node"}});
+    let waiting = harness.run_pod("waiting", nowhere).await;
+    let tolerations = json!(waiting.spec.unwrap().tolerations).to_string();
+    assert!(tolerations.contains(r#""value":"windows""#), "given by the class when it was created: {tolerations}");
+
+    let taint = json!({"key": "dedicated", "value": "windows-only", "effect": "NoSchedule"});
+    harness.apply_pool(json!({"taints": [taint]})).await;
+    let early = |pool: &WindowsPool| {
+        let mut problems = pool.status.iter().flat_map(|status| &status.problems);
+        problems.any(|problem| problem.reason == "PodsCreatedTooEarly" && problem.message.contains("default/waiting"))
+    };
+    harness.pool_until("default", "names the pod", early).await;
+    harness.ready("default").await;
     operator.stop().await;
 }
 

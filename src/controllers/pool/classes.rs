@@ -12,10 +12,7 @@ use winpool_core::{
         ClassState, Problem, RuntimeClassStatus,
         names::{self, reason},
     },
-    plan::{
-        ClassAction, ClassesPlan, Contest, DesiredClass, PlannedClass, Policy, describe, plan_class,
-        runtime_class_patch,
-    },
+    plan::{ClassAction, ClassesPlan, DesiredClass, PlannedClass, Policy, describe, plan_class, runtime_class_patch},
 };
 
 use crate::{apply::WriteError, controllers::GuardedPool};
@@ -230,12 +227,7 @@ impl State {
         let (what, now) = (describe(&planned.action), Instant::now());
         self.progress(&pool.name_any(), |progress| {
             progress.postponed.remove(name);
-            match progress.contests.get_mut(name) {
-                Some(contest) => contest.written(what, now),
-                None => {
-                    progress.contests.insert(name.clone(), Contest::new(what, now));
-                }
-            }
+            progress.contests.entry(name.clone()).or_default().written(what, now);
         });
         let note = if fields.is_empty() { name.clone() } else { format!("{name}: {}", fields.join(", ")) };
         self.shared.applier.event(&pool.object_ref(&()), EventType::Normal, reason, name, note).await;

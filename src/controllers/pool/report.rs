@@ -29,6 +29,7 @@ pub(super) fn observe(
 ) -> Observation {
     problems.extend(totals.problems());
     let seen = totals.seen();
+    let lingering = seen.tolerate.iter().filter(|taint| pool.ever_applied.contains(taint));
     Observation {
         generation: metadata.generation,
         nodes: totals.counts(),
@@ -38,7 +39,7 @@ pub(super) fn observe(
         kubernetes,
         overlap: totals.overlap(),
         builds: totals.revisions().clone(),
-        lingering: seen.tolerate.into_iter().filter(|taint| pool.ever_applied.contains(taint)).collect(),
+        carried: totals.owned().chain(lingering).cloned().collect(),
         classes: classes
             .into_iter()
             .map(|class| RuntimeClassStatus { nodes: nodes_of(&class, &seen.builds), ..class })
