@@ -4,15 +4,35 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
-CARGO_DENY_VERSION := 0.20.2
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/winpool/tools
-CARGO_DENY := $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
+# $(call tool,name,version): a program from crates.io.
+tool = $(TOOLS)/$(1)-$(2)/bin/$(1)
+CARGO_AUDITABLE := $(call tool,cargo-auditable,0.7.7)
+CARGO_CYCLONEDX := $(call tool,cargo-cyclonedx,0.5.9)
+CARGO_DENY := $(call tool,cargo-deny,0.20.2)
+ACTIONLINT_VERSION := v1.7.12
 CRD := crds/winpool.dev_windowspools.yaml
+
+# What a release consists of is made in $(DIST), for each of $(ARCHS).
+DIST := target/dist
+ARCHS := amd64 arm64
+HOST_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,amd64)
+MACHINE_amd64 := x86_64
+MACHINE_arm64 := aarch64
+VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
+REVISION = $(shell git rev-parse HEAD)
+# Where the source of an image is to be found, for its labels: the release workflow says it.
+SOURCE ?=
+# Whatever has a time in it has that of the commit, so that it can be made again.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
 # $(call timed,commands): runs the commands, then says how long they took, also when they fail.
 timed = @start=$$(date +%s); code=0; ( $(1) ) || code=$$?; \
 	result=passed; if [ $$code -ne 0 ]; then result=failed; fi; \
 	echo "make $@: $$result after $$(( $$(date +%s) - start )) s"; exit $$code
+
+comma := ,
+space := $(subst ,, )
 
 # $(call step,text)
 step = @echo "==> $(1)"
@@ -31,8 +51,8 @@ cluster: ## The cluster of the demo, left running to try things by hand (Ctrl-C 
 	@cargo run -q --locked -p winpool-e2e --bin cluster
 
 .PHONY: test
-test: ## Everything that has to pass: format, lints, dependencies, unit and control-plane tests
-	$(call timed,$(MAKE) --no-print-directory fmt-check lint core-alone deny unit control-plane-test)
+test: ## Everything that has to pass: format, lints, dependencies, unit and control-plane tests, the static program
+	$(call timed,$(MAKE) --no-print-directory fmt-check lint core-alone deny unit control-plane-test binary-test)
 
 .PHONY: fmt
 fmt: ## Format the Rust code
@@ -62,9 +82,17 @@ deny: $(CARGO_DENY) ## Check licences, sources and versions of all dependencies 
 	$(call step,cargo-deny)
 	$(call timed,$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph bans licenses sources)
 
-$(CARGO_DENY):
-	@echo "==> cargo-deny $(CARGO_DENY_VERSION) is built from crates.io, once, into $(TOOLS) (about 3 minutes)"
-	@cargo install --locked --version $(CARGO_DENY_VERSION) --root $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION) cargo-deny
+.PHONY: advisories
+advisories: $(CARGO_DENY) ## Check all dependencies against the RustSec advisories (cargo-deny; fetches their Git repository)
+	$(call step,cargo-deny advisories)
+	$(call timed,$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph advisories)
+
+# The version stands in the path: <tools>/<name>-<version>/bin/<name>.
+$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY): root = $(patsubst %/bin/$(@F),%,$@)
+$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY): version = $(patsubst $(@F)-%,%,$(notdir $(root)))
+$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY):
+	@echo "==> $(@F) $(version) is built from crates.io, once, into $(TOOLS) (up to 3 minutes)"
+	@cargo install --locked --version $(version) --root $(root) $(@F)
 
 .PHONY: unit
 unit: ## Unit, property and snapshot tests of the core and the operator
@@ -80,3 +108,70 @@ control-plane-test: ## Tests on a real local control plane, which is built from 
 crd: ## Write the CustomResourceDefinition of the code to crds/
 	@mkdir -p $(dir $(CRD))
 	@cargo run -q --locked -- crd > $(CRD).new && mv $(CRD).new $(CRD)
+
+.PHONY: binary
+binary: $(ARCHS:%=binary-%) ## Build the static programs of a release, for amd64 and arm64
+
+# A program knows which crates it was made of (cargo-auditable), and not in which folder it was made.
+# C parts are compiled and all is linked with the C compiler of this machine, or Debian's for the other architecture.
+binary-%: triple = $(MACHINE_$*)-unknown-linux-musl
+binary-%: cc = $(if $(filter $(HOST_ARCH),$*),cc,$(MACHINE_$*)-linux-gnu-gcc)
+binary-%: $(CARGO_AUDITABLE)
+	$(call step,static program for $*)
+	@command -v $(cc) >/dev/null || { echo "$(cc) is not installed: it links for $* (Debian, Ubuntu: \
+		gcc-$(subst _,-,$(MACHINE_$*))-linux-gnu)" >&2; exit 1; }
+	@! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(triple) || { \
+		echo "==> rustup adds the target $(triple)"; rustup target add $(triple); }
+	$(call timed,export CC_$(subst -,_,$(triple))=$(cc) RUSTFLAGS="-C target-feature=+crt-static \
+			--remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --remap-path-prefix=$(CURDIR)=/winpool" \
+		&& $(CARGO_AUDITABLE) auditable build --locked --release -p winpool \
+			--target $(triple) --config 'target.$(triple).linker="$(cc)"' \
+		&& install -D -m 755 target/$(triple)/release/winpool $(DIST)/winpool-linux-$*)
+
+.PHONY: binary-test
+binary-test: binary-$(HOST_ARCH) ## Test the static program of this machine's architecture, as a container runs it
+	$(call step,static program)
+	$(call timed,WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(HOST_ARCH) \
+		cargo test --locked -p winpool --test run -- --ignored)
+
+# Cargo cannot leave out what only tests bring in (the CEL interpreter), so the list is somewhat too long.
+.PHONY: sbom
+sbom: $(CARGO_CYCLONEDX) ## Write the list of the crates in the program (SBOM, CycloneDX)
+	$(call step,SBOM)
+	$(call timed,mkdir -p $(DIST) \
+		&& SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(CARGO_CYCLONEDX) cyclonedx -q --format json --spec-version 1.5 \
+			--describe binaries --no-build-deps --target x86_64-unknown-linux-musl \
+		&& sed 's|path+file://$(CURDIR)|path+file:///winpool|g' winpool_bin.cdx.json > $(DIST)/winpool.cdx.json \
+		&& rm winpool_bin.cdx.json e2e/*_bin.cdx.json)
+
+BUILDAH = buildah --root $(CURDIR)/target/image/storage --runroot $(CURDIR)/target/image/run --storage-driver vfs
+IMAGE_ARCHIVE := target/image/winpool.tar
+
+.PHONY: buildah
+buildah:
+	@command -v buildah >/dev/null || { echo "buildah is not installed: it makes the image (package buildah)" >&2; exit 1; }
+
+.PHONY: image
+image: buildah binary ## Build the container image for both architectures, as an OCI archive in target/image (buildah)
+	$(call step,image)
+	$(call timed,rm -rf target/image && mkdir -p target/image \
+		&& $(BUILDAH) build --quiet --format oci --platform $(subst $(space),$(comma),$(ARCHS:%=linux/%)) \
+			--manifest winpool:$(VERSION) --timestamp $(SOURCE_DATE_EPOCH) --identity-label=false \
+			--label org.opencontainers.image.version=$(VERSION) \
+			--label org.opencontainers.image.revision=$(REVISION) \
+			--label org.opencontainers.image.created=$$(date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ) \
+			$(if $(SOURCE),--label org.opencontainers.image.source=$(SOURCE)) --file Containerfile $(DIST) \
+		&& $(BUILDAH) manifest push --quiet --all winpool:$(VERSION) oci-archive:$(IMAGE_ARCHIVE):winpool:$(VERSION))
+
+.PHONY: dist
+dist: image sbom ## Make all that a release consists of, in target/dist and target/image
+	@cp $(CRD) $(DIST)/
+	@cd $(DIST) && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
+
+.PHONY: version
+version: ## Print the version in Cargo.toml
+	@echo $(VERSION)
+
+.PHONY: workflows
+workflows: ## Check the workflows of the hosted CI (actionlint, from the Go module proxy)
+	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)

@@ -17,6 +17,9 @@ use kube::{
 use winpool_core::api::{WindowsPool, WindowsPoolSpec, crd};
 use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, lend, wait_for};
 
+#[path = "run/container.rs"]
+mod container;
+
 #[tokio::test]
 async fn it_is_ready_once_pools_are_defined_counts_nodes_without_naming_them_and_ends_when_told_to() {
     let server = lend().await.unwrap();
@@ -80,11 +83,15 @@ struct Program {
 impl Program {
     /// Its log lies beside those of the API server, which are kept when a test fails.
     fn start(server: &ApiServer) -> Self {
+        Self::spawn(server, |address| command(server, address))
+    }
+
+    fn spawn(server: &ApiServer, command: impl FnOnce(SocketAddr) -> Command) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
         let log = File::create(server.folder().join("winpool.log")).unwrap();
-        let process = command(server, address).stderr(log).spawn().expect("the program starts");
+        let process = command(address).stderr(log).spawn().expect("the program starts");
         Self { process, address }
     }
 

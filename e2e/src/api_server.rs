@@ -188,7 +188,9 @@ impl ApiServer {
         connect(&endpoint, &self.admin)
     }
 
-    pub(crate) fn authority_file(&self) -> PathBuf {
+    /// The certificate of the authority that its serving certificate comes from.
+    #[must_use]
+    pub fn authority_file(&self) -> PathBuf {
         self.authority.certificate()
     }
 
