@@ -24,6 +24,8 @@ pub const APPLIED: &str = "winpool.dev/applied";
 pub const IGNORE: &str = "winpool.dev/ignore";
 /// Finalizer on pools that clean up when they are deleted.
 pub const CLEANUP: &str = "winpool.dev/cleanup";
+/// The Lease whose holder leads.
+pub const LEASE: &str = "winpool";
 /// Label on RuntimeClasses that winpool created.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 

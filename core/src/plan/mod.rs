@@ -3,6 +3,7 @@
 mod classes;
 mod contest;
 mod labels;
+pub mod lease;
 mod node;
 mod patch;
 mod pools;

@@ -1,0 +1,339 @@
+//! Leader election by a Lease, with the algorithm of client-go: what to do next, from what was seen of the Lease.
+//!
+//! Clocks of different machines are never compared. A Lease runs out when its duration has passed *here* since it was seen
+//! to change, and its holder gives up earlier, counted from *before* it sent its last renewal. Whoever waits therefore
+//! always waits longer than the holder leads.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
+
+/// How long others wait after they saw the Lease change before they take it.
+pub const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// How long a renewal is good for. What is left of [`LEASE_DURATION`] is for requests that are still under way.
+pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// How often the holder renews.
+pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
+
+/// A time without interruption in which one candidate leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// Counts the terms of one process.
+    pub number: u64,
+    /// The end, if nothing renews it.
+    pub until: Instant,
+}
+
+/// What a candidate does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The Lease is not known, or not for sure: read it.
+    Look,
+    /// Nobody holds the Lease, or it has run out: write [`Candidate::claim`].
+    Acquire,
+    /// It is this candidate's: write [`Candidate::claim`].
+    Renew,
+    /// Nothing before then, unless the Lease changes.
+    Wait(Instant),
+}
+
+/// One process that wants to lead.
+#[derive(Debug)]
+pub struct Candidate {
+    identity: String,
+    seen: Option<Seen>,
+    doubtful: bool,
+    term: Option<Term>,
+    terms: u64,
+}
+
+#[derive(Debug)]
+struct Seen {
+    lease: Option<Lease>,
+    /// Of a Lease that was deleted, the last one: who held it may not know that yet.
+    holder: Option<Holder>,
+    changed: Instant,
+}
+
+#[derive(Debug)]
+struct Holder {
+    identity: String,
+    duration: Duration,
+}
+
+impl Candidate {
+    /// A candidate that has seen nothing yet. Its identity must be that of no other process, ever.
+    #[must_use]
+    pub fn new(identity: String) -> Self {
+        Self { identity, seen: None, doubtful: false, term: None, terms: 0 }
+    }
+
+    /// What to do at `now`.
+    #[must_use]
+    pub fn next(&self, now: Instant) -> Step {
+        let Some(seen) = self.seen.as_ref().filter(|_| !self.doubtful) else { return Step::Look };
+        let Some(holder) = &seen.holder else { return Step::Acquire };
+        let term = self.term(now);
+        // A Lease that is gone is its holder's only as long as it leads: another one may have held it last.
+        if holder.identity == self.identity && (seen.lease.is_some() || term.is_some()) {
+            let renew_at = term.and_then(|term| term.until.checked_sub(RENEW_DEADLINE.saturating_sub(RETRY_PERIOD)));
+            let renewed = renew_at.filter(|at| now < *at && seen.lease.is_some());
+            return renewed.map_or(Step::Renew, Step::Wait);
+        }
+        let runs_out = seen.changed + holder.duration;
+        if now < runs_out { Step::Wait(runs_out) } else { Step::Acquire }
+    }
+
+    /// The term in which this candidate leads at `now`.
+    #[must_use]
+    pub fn term(&self, now: Instant) -> Option<Term> {
+        self.term.filter(|term| now < term.until)
+    }
+
+    /// Whether the Lease names this candidate, as far as it knows.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let holder = self.seen.as_ref().and_then(|seen| seen.holder.as_ref());
+        holder.is_some_and(|holder| holder.identity == self.identity)
+    }
+
+    /// The Lease, or that there is none, as the API server answered. Leadership ends if it names somebody else.
+    pub fn observe(&mut self, lease: Option<Lease>, now: Instant) {
+        self.doubtful = false;
+        let version = |lease: &Option<Lease>| lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
+        if self.seen.as_ref().is_some_and(|seen| version(&seen.lease) == version(&lease)) {
+            return;
+        }
+        let holder = match &lease {
+            Some(lease) => holder(lease),
+            None => self.seen.take().and_then(|seen| seen.holder),
+        };
+        self.seen = Some(Seen { lease, holder, changed: now });
+        if !self.holds() {
+            self.term = None;
+        }
+    }
+
+    /// The same from a watch, which may be late: a candidate that holds the Lease makes sure before it believes that it
+    /// does not.
+    pub fn notice(&mut self, lease: Option<Lease>, now: Instant) {
+        if !self.holds() {
+            self.observe(lease, now);
+        } else if lease.as_ref().and_then(holder).is_none_or(|holder| holder.identity != self.identity) {
+            self.doubtful = true;
+        }
+    }
+
+    /// What is known of the Lease is not true any more: a write of it was refused.
+    pub fn doubt(&mut self) {
+        self.doubtful = true;
+    }
+
+    /// The API server accepted this claim, which was sent at `sent`.
+    pub fn accepted(&mut self, lease: Lease, sent: Instant, now: Instant) {
+        let running = self.term(now);
+        self.observe(Some(lease), now);
+        self.terms += u64::from(running.is_none());
+        self.term = Some(Term { number: self.terms, until: sent + RENEW_DEADLINE });
+    }
+
+    /// The Lease as it has to be written to acquire or renew it.
+    #[must_use]
+    pub fn claim(&self, now: Timestamp) -> Lease {
+        let lease = self.seen.as_ref().and_then(|seen| seen.lease.clone());
+        held_by(lease.unwrap_or_default(), &self.identity, LEASE_DURATION, now)
+    }
+
+    /// The Lease as it has to be written to let the next one have it; `None` if it is not this candidate's.
+    #[must_use]
+    pub fn release(&self, now: Timestamp) -> Option<Lease> {
+        let lease = self.seen.as_ref()?.lease.clone().filter(|_| self.holds())?;
+        Some(released(lease, now))
+    }
+}
+
+/// `lease` as `identity` holds it for `duration`, from `now`.
+#[must_use]
+pub fn held_by(mut lease: Lease, identity: &str, duration: Duration, now: Timestamp) -> Lease {
+    let before = lease.spec.take().unwrap_or_default();
+    let is_new = lease.metadata.resource_version.is_none();
+    let renews = before.holder_identity.as_deref() == Some(identity);
+    let transitions = before.lease_transitions.unwrap_or_default();
+    lease.spec = Some(LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: Some(i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)),
+        renew_time: Some(MicroTime(now)),
+        acquire_time: before.acquire_time.filter(|_| renews).or(Some(MicroTime(now))),
+        lease_transitions: Some(transitions.saturating_add(i32::from(!renews && !is_new))),
+        ..before
+    });
+    lease
+}
+
+/// `lease` as nobody holds it.
+#[must_use]
+pub fn released(mut lease: Lease, now: Timestamp) -> Lease {
+    let before = lease.spec.take().unwrap_or_default();
+    let renew_time = Some(MicroTime(now));
+    lease.spec = Some(LeaseSpec { holder_identity: None, lease_duration_seconds: Some(1), renew_time, ..before });
+    lease
+}
+
+/// Whether somebody holds this Lease, run out or not.
+#[must_use]
+pub fn is_held(lease: &Lease) -> bool {
+    holder(lease).is_some()
+}
+
+fn holder(lease: &Lease) -> Option<Holder> {
+    let spec = lease.spec.as_ref()?;
+    let identity = spec.holder_identity.clone().filter(|identity| !identity.is_empty())?;
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    Some(Holder { identity, duration: seconds.map_or(LEASE_DURATION, Duration::from_secs) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const NOTHING: Duration = Duration::ZERO;
+
+    /// The Lease at this version as this candidate holds it.
+    fn held(version: u32, holder: &str) -> Lease {
+        let mut lease = held_by(Lease::default(), holder, LEASE_DURATION, Timestamp::UNIX_EPOCH);
+        lease.metadata.resource_version = Some(version.to_string());
+        lease
+    }
+
+    #[test]
+    fn the_next_step_follows_from_who_holds_the_lease_and_when_it_changed() {
+        let seen = Instant::now();
+        let cases: [(&str, Option<Lease>, Duration, Step); 8] = [
+            ("there is no Lease", None, NOTHING, Step::Acquire),
+            ("nobody holds it", Some(held(1, "")), NOTHING, Step::Acquire),
+            ("another holds it", Some(held(1, "b")), NOTHING, Step::Wait(seen + LEASE_DURATION)),
+            ("almost run out", Some(held(1, "b")), Duration::from_millis(14_999), Step::Wait(seen + LEASE_DURATION)),
+            ("run out", Some(held(1, "b")), LEASE_DURATION, Step::Acquire),
+            ("held by this one, which does not lead", Some(held(1, "a")), NOTHING, Step::Renew),
+            ("another holds it for long", Some(long(held(1, "b"))), LEASE_DURATION, Step::Wait(seen + 600 * SECOND)),
+            ("without a spec", Some(Lease { spec: None, ..held(1, "b") }), NOTHING, Step::Acquire),
+        ];
+        for (what, lease, later, step) in cases {
+            let mut candidate = Candidate::new("a".to_owned());
+            assert_eq!(candidate.next(seen), Step::Look, "{what}");
+            candidate.observe(lease, seen);
+            assert_eq!(candidate.next(seen + later), step, "{what}");
+            assert_eq!(candidate.term(seen + later), None, "{what}: nobody leads before a write was accepted");
+        }
+    }
+
+    fn long(lease: Lease) -> Lease {
+        held_by(lease, "b", 600 * SECOND, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_lease_that_is_seen_again_unchanged_runs_out_all_the_same() {
+        let start = Instant::now();
+        let mut candidate = Candidate::new("a".to_owned());
+        for second in 0..15 {
+            candidate.observe(Some(held(1, "b")), start + second * SECOND);
+        }
+        assert_eq!(candidate.next(start + LEASE_DURATION), Step::Acquire);
+        candidate.observe(Some(held(2, "b")), start + LEASE_DURATION);
+        assert_eq!(candidate.next(start + LEASE_DURATION), Step::Wait(start + 2 * LEASE_DURATION));
+    }
+
+    #[test]
+    fn leadership_counts_from_before_the_renewal_was_sent_and_ends_by_itself() {
+        let sent = Instant::now();
+        let mut candidate = Candidate::new("a".to_owned());
+        candidate.observe(None, sent);
+        candidate.accepted(held(1, "a"), sent, sent + SECOND);
+        let until = sent + RENEW_DEADLINE;
+        assert_eq!(candidate.term(sent + SECOND), Some(Term { number: 1, until }));
+        assert_eq!(candidate.next(sent + SECOND), Step::Wait(sent + RETRY_PERIOD));
+        assert_eq!(candidate.next(sent + RETRY_PERIOD), Step::Renew);
+        assert_eq!(candidate.term(until), None);
+        assert_eq!(candidate.next(until), Step::Renew, "the Lease is still its own");
+
+        candidate.accepted(held(2, "a"), until, until);
+        assert_eq!(candidate.term(until), Some(Term { number: 2, until: until + RENEW_DEADLINE }), "a term of its own");
+        let renewed = until + RETRY_PERIOD;
+        candidate.accepted(held(3, "a"), renewed, renewed);
+        assert_eq!(candidate.term(renewed), Some(Term { number: 2, until: renewed + RENEW_DEADLINE }), "the same");
+    }
+
+    #[test]
+    fn a_stolen_lease_ends_leadership_at_once_and_a_late_event_does_not() {
+        let now = Instant::now();
+        let leader = || {
+            let mut candidate = Candidate::new("a".to_owned());
+            candidate.observe(Some(held(1, "b")), now);
+            candidate.accepted(held(2, "a"), now, now);
+            candidate
+        };
+        let mut candidate = leader();
+        candidate.notice(Some(held(2, "a")), now);
+        assert_eq!(candidate.next(now), Step::Wait(now + RETRY_PERIOD), "its own write comes back");
+        candidate.notice(Some(held(1, "b")), now);
+        assert_eq!(candidate.next(now), Step::Look, "it makes sure");
+        assert!(candidate.term(now).is_some());
+        candidate.observe(Some(held(2, "a")), now);
+        assert_eq!(candidate.next(now), Step::Wait(now + RETRY_PERIOD));
+
+        candidate.observe(Some(held(3, "b")), now);
+        assert_eq!(candidate.term(now), None);
+        assert_eq!(candidate.next(now), Step::Wait(now + LEASE_DURATION));
+        assert_eq!(candidate.release(Timestamp::UNIX_EPOCH), None);
+    }
+
+    #[test]
+    fn a_deleted_lease_is_made_again_by_its_holder_at_once_and_by_others_when_that_cannot_lead_any_more() {
+        let start = Instant::now();
+        let deleted = start + 3 * SECOND;
+        let mut holder = Candidate::new("a".to_owned());
+        holder.observe(None, start);
+        holder.accepted(held(1, "a"), start, start);
+        holder.observe(None, start);
+        assert_eq!(holder.next(start), Step::Renew);
+        assert_eq!(holder.claim(Timestamp::UNIX_EPOCH).metadata.resource_version, None, "a new Lease");
+        assert!(holder.term(start).is_some());
+        let ended = start + RENEW_DEADLINE;
+        assert_eq!(holder.next(ended), Step::Wait(start + LEASE_DURATION), "another one may have held it in between");
+
+        let mut other = Candidate::new("b".to_owned());
+        other.observe(Some(held(1, "a")), start);
+        other.observe(None, deleted);
+        other.observe(None, deleted + SECOND);
+        assert_eq!(other.next(deleted), Step::Wait(deleted + LEASE_DURATION));
+        assert_eq!(other.next(deleted + LEASE_DURATION), Step::Acquire);
+    }
+
+    #[test]
+    fn a_claim_keeps_what_a_renewal_must_not_change_and_counts_changes_of_the_holder() {
+        let (first, later) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(60).unwrap());
+        let spec = |lease: &Lease| {
+            let spec = lease.spec.clone().unwrap();
+            (spec.holder_identity, spec.acquire_time, spec.renew_time, spec.lease_transitions)
+        };
+        let of = |identity: &str| Some(identity.to_owned());
+        let (first_time, later_time) = (Some(MicroTime(first)), Some(MicroTime(later)));
+        let mut lease = held_by(Lease::default(), "a", LEASE_DURATION, first);
+        assert_eq!(spec(&lease), (of("a"), first_time.clone(), first_time.clone(), Some(0)));
+        lease.metadata.resource_version = of("1");
+        lease.metadata.labels = Some([("kept".to_owned(), String::new())].into());
+        let renewed = held_by(lease.clone(), "a", LEASE_DURATION, later);
+        assert_eq!(spec(&renewed), (of("a"), first_time.clone(), later_time.clone(), Some(0)));
+        assert_eq!(renewed.metadata, lease.metadata, "guarded by the version that was read");
+        let taken = held_by(lease.clone(), "b", LEASE_DURATION, later);
+        assert_eq!(spec(&taken), (of("b"), later_time.clone(), later_time.clone(), Some(1)));
+        let free = released(taken, later);
+        assert_eq!(spec(&free), (None, later_time.clone(), later_time, Some(1)));
+        assert!(!is_held(&free) && is_held(&lease));
+    }
+}
