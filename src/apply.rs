@@ -2,12 +2,16 @@
 //!
 //! Every write is guarded by what it was computed from and ends within [`WRITE_TIMEOUT`]. Nodes and RuntimeClasses are
 //! written by JSON Patch: server-side apply and merge patches would replace other writers' taints.
+//!
+//! Without leadership nothing is sent, and what is under way ends with it. The one exception is the Lease that leadership
+//! comes from.
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::{
-    api::{core::v1::ObjectReference, node::v1::RuntimeClass},
+    api::{coordination::v1::Lease, core::v1::ObjectReference, node::v1::RuntimeClass},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -23,12 +27,15 @@ use winpool_core::{
 };
 
 use crate::{
+    leader::Leadership,
     metrics::{Metrics, Operation},
     node::CachedNode,
 };
 
 /// How long the API server may take to answer a write.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for the Lease, half of `RENEW_DEADLINE`: a renewal that gets lost can be sent once more in time.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a write was not accepted.
 #[derive(Debug, Error)]
@@ -48,9 +55,12 @@ pub enum WriteError {
     /// The API server cannot be reached, is busy, or failed.
     #[error("the API server did not answer as it should: {0}")]
     Failed(#[source] Box<kube::Error>),
-    /// No answer within [`WRITE_TIMEOUT`].
-    #[error("the API server did not answer within {} s", WRITE_TIMEOUT.as_secs())]
-    TimedOut,
+    /// No answer within this time.
+    #[error("the API server did not answer within {0:?}")]
+    TimedOut(Duration),
+    /// This process does not lead, or stopped leading before the answer. Whoever leads now plans and writes.
+    #[error("not written: this process does not lead")]
+    NotLeading,
 }
 
 impl WriteError {
@@ -63,7 +73,8 @@ impl WriteError {
             Self::Gone => "gone",
             Self::Denied(_) => "denied",
             Self::Failed(_) => "failed",
-            Self::TimedOut => "timed_out",
+            Self::TimedOut(_) => "timed_out",
+            Self::NotLeading => "not_leading",
         }
     }
 }
@@ -99,21 +110,34 @@ pub struct Applier {
     /// Of what is answered only the metadata is read: a pool whose spec does not decode has a status all the same.
     pools: Api<PartialObjectMeta<WindowsPool>>,
     recorder: Recorder,
+    leadership: Leadership,
     metrics: Arc<Metrics>,
 }
 
 impl Applier {
-    /// Writes through `client`.
+    /// Writes through `client`, as long as `leadership` lasts.
     #[must_use]
-    pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
+    pub fn new(client: Client, leadership: Leadership, metrics: Arc<Metrics>) -> Self {
         let reporter = Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: None };
         Self {
             nodes: Api::all(client.clone()),
             classes: Api::all(client.clone()),
             pools: Api::all(client.clone()),
             recorder: Recorder::new(client, reporter),
+            leadership,
             metrics,
         }
+    }
+
+    /// Sends a write if this process leads, and waits for the answer as long as it does.
+    fn send<'a, T: Send + 'a>(
+        &'a self,
+        write: impl Future<Output = Result<T, kube::Error>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T, WriteError>> {
+        Box::pin(async move {
+            let Some(term) = self.leadership.term() else { return Err(WriteError::NotLeading) };
+            self.leadership.during(term, in_time(write)).await.unwrap_or(Err(WriteError::NotLeading))
+        })
     }
 
     /// Sends a guarded patch to a node.
@@ -122,7 +146,7 @@ impl Applier {
     /// When it is not accepted.
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<CachedNode, WriteError> {
         let patch: Patch<()> = Patch::Json(patch);
-        let result = in_time(self.nodes.patch(name, &patch_parameters(), &patch)).await;
+        let result = self.send(self.nodes.patch(name, &patch_parameters(), &patch)).await;
         self.metrics.node_write(&result);
         result
     }
@@ -141,7 +165,7 @@ impl Applier {
     /// When it is not accepted.
     pub async fn create_class(&self, class: &RuntimeClass) -> Result<RuntimeClass, WriteError> {
         let parameters = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let result = in_time(self.classes.create(&parameters, class)).await;
+        let result = self.send(self.classes.create(&parameters, class)).await;
         self.metrics.class_write(Operation::Create, &result);
         result
     }
@@ -152,7 +176,7 @@ impl Applier {
     /// When it is not accepted.
     pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, WriteError> {
         let patch: Patch<()> = Patch::Json(patch);
-        let result = in_time(self.classes.patch(name, &patch_parameters(), &patch)).await;
+        let result = self.send(self.classes.patch(name, &patch_parameters(), &patch)).await;
         self.metrics.class_write(Operation::Patch, &result);
         result
     }
@@ -173,7 +197,7 @@ impl Applier {
         let (uid, resource_version) = (class.uid(), class.resource_version());
         let parameters =
             DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::default() };
-        let result = in_time(self.classes.delete(&class.name_any(), &parameters)).await.map(|_| ());
+        let result = self.send(self.classes.delete(&class.name_any(), &parameters)).await.map(|_| ());
         self.metrics.class_write(Operation::Delete, &result);
         result
     }
@@ -185,7 +209,7 @@ impl Applier {
     pub async fn set_finalizer(&self, pool: &ObjectMeta, wanted: bool) -> Result<(), WriteError> {
         let patch: Patch<()> = Patch::Json(finalizer_patch(pool, wanted));
         let name = pool.name.as_deref().unwrap_or_default();
-        in_time(self.pools.patch(name, &patch_parameters(), &patch)).await.map(|_| ())
+        self.send(self.pools.patch(name, &patch_parameters(), &patch)).await.map(|_| ())
     }
 
     /// Writes a pool's status, whole: winpool is its only writer.
@@ -195,18 +219,64 @@ impl Applier {
     pub async fn write_status(&self, pool: &ObjectMeta, status: &WindowsPoolStatus) -> Result<(), WriteError> {
         let (name, uid) = (pool.name.as_deref().unwrap_or_default(), pool.uid.as_deref().unwrap_or_default());
         let patch: Patch<()> = Patch::Json(status_patch(uid, status));
-        in_time(self.pools.patch_status(name, &patch_parameters(), &patch)).await.map(|_| ())
+        self.send(self.pools.patch_status(name, &patch_parameters(), &patch)).await.map(|_| ())
     }
 
     /// Tells people about something at an object. An Event that cannot be written is dropped: it is news, not state.
     pub async fn event(&self, object: &ObjectReference, type_: EventType, reason: &str, action: &str, note: String) {
         let note = Some(note.chars().take(1000).collect());
         let event = Event { type_, reason: reason.to_owned(), action: action.to_owned(), note, secondary: None };
-        match tokio::time::timeout(WRITE_TIMEOUT, self.recorder.publish(&event, object)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "event not written"),
-            Err(_) => tracing::debug!("event not written in time"),
+        if let Err(error) = self.send(self.recorder.publish(&event, object)).await {
+            tracing::debug!(%error, "event not written");
         }
+    }
+}
+
+/// The Lease whose holder leads. It is written with or without leadership, guarded by its resourceVersion.
+pub struct Leases {
+    api: Api<Lease>,
+    namespace: String,
+}
+
+impl Leases {
+    /// In this namespace.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
+    }
+
+    /// Where the Lease is.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// To watch it.
+    #[must_use]
+    pub fn api(&self) -> Api<Lease> {
+        self.api.clone()
+    }
+
+    /// Reads the Lease; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read(&self) -> Result<Option<Lease>, WriteError> {
+        within(LEASE_TIMEOUT, self.api.get_opt(names::LEASE)).await
+    }
+
+    /// Replaces the Lease if it is still the one that `lease` was made from, or creates it if that was none.
+    ///
+    /// # Errors
+    /// When it is not accepted; [`WriteError::Conflict`] when it has changed, [`WriteError::Gone`] when it was deleted.
+    pub async fn write(&self, lease: &Lease) -> Result<Lease, WriteError> {
+        let parameters = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        if lease.metadata.resource_version.is_some() {
+            return within(LEASE_TIMEOUT, self.api.replace(names::LEASE, &parameters, lease)).await;
+        }
+        let mut lease = lease.clone();
+        lease.metadata.name = Some(names::LEASE.to_owned());
+        within(LEASE_TIMEOUT, self.api.create(&parameters, &lease)).await
     }
 }
 
@@ -216,8 +286,12 @@ fn patch_parameters() -> PatchParams {
 
 /// Waits for an answer, at most [`WRITE_TIMEOUT`].
 pub(crate) async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteError> {
-    match tokio::time::timeout(WRITE_TIMEOUT, answer).await {
+    within(WRITE_TIMEOUT, answer).await
+}
+
+async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteError> {
+    match tokio::time::timeout(limit, answer).await {
         Ok(answer) => answer.map_err(WriteError::from),
-        Err(_) => Err(WriteError::TimedOut),
+        Err(_) => Err(WriteError::TimedOut(limit)),
     }
 }

@@ -102,6 +102,17 @@ impl Index {
         }
     }
 
+    /// Forgets what this process was refused and what it wrote: another one may have led since. `nodes` are all nodes.
+    pub fn begin_anew(&self, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
+        let mut inner = self.lock();
+        for entry in inner.nodes.values_mut() {
+            (entry.refusal, entry.contest, entry.rival) = (None, Contest::default(), None);
+        }
+        for node in nodes() {
+            inner.observe(&node);
+        }
+    }
+
     /// The API server refuses a part of a node's plan.
     pub fn refused(&self, node: &CachedNode, refusal: Refusal) {
         let mut inner = self.lock();

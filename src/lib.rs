@@ -6,6 +6,7 @@
 pub mod apply;
 pub mod controllers;
 pub mod index;
+pub mod leader;
 pub mod metrics;
 pub mod node;
 pub mod pod;

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
 use kube::Config;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -38,6 +38,13 @@ struct Run {
     #[arg(long, env = "WINPOOL_CONCURRENCY", default_value_t = Options::DEFAULT_CONCURRENCY,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
+    /// Whether several replicas may run: only the one that holds the Lease writes.
+    #[arg(long, env = "WINPOOL_LEADER_ELECTION", value_name = "true|false", default_value_t = true,
+          action = ArgAction::Set)]
+    leader_election: bool,
+    /// Namespace of the Lease; the pod's own, or that of the kubeconfig's context, if not given.
+    #[arg(long, env = "WINPOOL_LEASE_NAMESPACE", value_name = "NAMESPACE")]
+    lease_namespace: Option<String>,
     /// How log lines are written; `RUST_LOG` sets the level.
     #[arg(long, env = "WINPOOL_LOG_FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
@@ -77,6 +84,11 @@ async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
             stop.cancel();
         }
     });
-    let options = Options { listen: Some(arguments.listen), concurrency: arguments.concurrency };
+    let options = Options {
+        listen: Some(arguments.listen),
+        concurrency: arguments.concurrency,
+        leader_election: arguments.leader_election,
+        lease_namespace: arguments.lease_namespace,
+    };
     Ok(winpool::run(config, options, stop).await?)
 }

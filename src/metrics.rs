@@ -33,6 +33,7 @@ pub struct Metrics {
     class_writes: Family<WriteLabels, Counter>,
     convergence: Histogram,
     classes: Classes,
+    leader: Gauge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -99,6 +100,7 @@ impl Metrics {
             class_writes: Family::default(),
             convergence: histogram(),
             classes: Classes::default(),
+            leader: Gauge::default(),
         };
         metrics.registry.register_collector(Box::new(Process));
         let mut registry = std::mem::take(&mut metrics.registry);
@@ -111,6 +113,7 @@ impl Metrics {
         let build: Family<[(&str, &str); 1], Gauge> = Family::default();
         build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
         registry.register("build_info", "1, with the version of winpool as its label", build);
+        registry.register("leader", "1 if this process leads, 0 if it is a standby", self.leader.clone());
         registry.register("reconcile", "Reconciles by controller and result", self.reconciles.clone());
         registry.register("reconcile_errors", "Reconciles that failed, by reason", self.errors.clone());
         let durations = self.durations.clone();
@@ -120,7 +123,7 @@ impl Metrics {
         let help = "Time from the first sight of a Node that needs a write to the accepted patch";
         registry.register_with_unit("node_convergence", help, Unit::Seconds, self.convergence.clone());
         registry.register_collector(Box::new(self.classes.clone()));
-        registry.register_collector(Box::new(Nodes(index)));
+        registry.register_collector(Box::new(Nodes { index, leader: self.leader.clone() }));
     }
 
     /// All metrics as `OpenMetrics` text.
@@ -131,6 +134,11 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+
+    /// Whether this process leads.
+    pub fn leads(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
     }
 
     /// A reconcile ended; `error` is one word for why it failed.
@@ -202,8 +210,11 @@ impl Collector for Classes {
     }
 }
 
-/// `winpool_nodes`, read from the index.
-struct Nodes(Arc<Index>);
+/// `winpool_nodes`, read from the index. A standby shows none, so that sums over all processes are right.
+struct Nodes {
+    index: Arc<Index>,
+    leader: Gauge,
+}
 
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -215,7 +226,8 @@ impl Collector for Nodes {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let help = "Windows nodes by pool, build and state";
         let mut family = encoder.encode_descriptor("nodes", help, None, MetricType::Gauge)?;
-        for (pool, build, state, count) in self.0.states() {
+        let states = if self.leader.get() == 1 { self.index.states() } else { Vec::new() };
+        for (pool, build, state, count) in states {
             let build = build.map_or_else(|| "unknown".to_owned(), |build| build.to_string());
             let labels = [("pool", pool.as_str()), ("build", build.as_str()), ("state", state.as_str())];
             ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(family.encode_family(&labels)?)?;
@@ -272,6 +284,7 @@ mod tests {
         let text = metrics.encode().unwrap();
         for line in [
             "winpool_build_info{version=",
+            "winpool_leader 0",
             "winpool_reconcile_total{controller=\"node\",result=\"error\"} 1",
             "winpool_reconcile_errors_total{controller=\"node\",reason=\"denied\"} 1",
             "winpool_reconcile_duration_seconds_count{controller=\"node\"} 1",

@@ -5,14 +5,15 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use axum::http::{HeaderValue, header::USER_AGENT};
 use kube::{Api, Client, Config, runtime::reflector};
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use winpool_core::windows::KubernetesVersion;
 
 use crate::{
     apply::{Applier, WRITE_TIMEOUT},
-    controllers::{self, Context, Synced},
+    controllers::{self, AllRetries, Context, Synced},
     index::Index,
+    leader::{Elector, Leadership},
     metrics::Metrics,
     policy::Publisher,
     server,
@@ -25,11 +26,23 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// Nodes written at the same time. Each takes one connection.
     pub concurrency: u16,
+    /// Whether other processes may run beside this one: only the one that holds the Lease writes.
+    pub leader_election: bool,
+    /// Where that Lease is; `None` for the namespace of the pod, or of the kubeconfig's context.
+    pub lease_namespace: Option<String>,
 }
 
 impl Options {
     /// Beyond 16, more requests at a time gain nothing.
     pub const DEFAULT_CONCURRENCY: u16 = 16;
+}
+
+/// No endpoints, and leader election.
+impl Default for Options {
+    fn default() -> Self {
+        let concurrency = Self::DEFAULT_CONCURRENCY;
+        Self { listen: None, concurrency, leader_election: true, lease_namespace: None }
+    }
 }
 
 /// The operator cannot start or go on.
@@ -52,7 +65,7 @@ pub enum Error {
     Serve(#[source] std::io::Error),
 }
 
-/// How long requests in flight may take to end.
+/// How long requests in flight may take to end. The release of the Lease comes after that.
 const GRACE: Duration = Duration::from_secs(4);
 
 /// Runs the operator until `stop` is cancelled.
@@ -64,7 +77,10 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
     // minutes.
     config.default_retry = false;
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
+    let lease_namespace = options.lease_namespace.unwrap_or_else(|| config.default_namespace.clone());
     let client = Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))?;
+    let elector = options.leader_election.then(|| Elector::new(client.clone(), &lease_namespace));
+    let leadership = elector.as_ref().map_or_else(Leadership::alone, Elector::leadership);
     let index = Arc::new(Index::default());
     let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
     let kubernetes = kubernetes_version(&client).await;
@@ -72,7 +88,8 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
     let (pools, pool_writer) = reflector::store();
     let (classes, class_writer) = reflector::store();
     let context = Arc::new(Context {
-        applier: Applier::new(client.clone(), Arc::clone(&metrics)),
+        applier: Applier::new(client.clone(), leadership.clone(), Arc::clone(&metrics)),
+        leadership,
         metrics: Arc::clone(&metrics),
         index,
         policy: Publisher::new(),
@@ -84,6 +101,7 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
         kubernetes,
         synced: Synced::new(),
         changed: watch::Sender::new(()),
+        retries: AllRetries::default(),
     });
     let endpoints = server::Endpoints { metrics, ready: context.synced.subscribe() };
     let listener = match options.listen {
@@ -91,6 +109,11 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
         None => None,
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "winpool starts");
+    // A task of its own: no work of the controllers may hold up a renewal.
+    let (mut election, resign) = (JoinSet::new(), CancellationToken::new());
+    if let Some(elector) = elector {
+        election.spawn(stand(elector, context.synced.subscribe(), resign.clone()));
+    }
     let controllers = Box::pin(async {
         tokio::join!(
             controllers::node::run(
@@ -117,12 +140,28 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
         stop.cancelled().await;
         tokio::time::sleep(GRACE).await;
     };
-    tokio::select! {
-        result = ended => result?,
-        () = overdue => tracing::warn!("requests in flight did not end in time"),
-    }
+    let result = tokio::select! {
+        result = ended => result,
+        // What is in flight may still arrive, so the Lease is not released: it runs out.
+        () = overdue => {
+            tracing::warn!("requests in flight did not end in time");
+            return Ok(());
+        }
+        never = context.follow_leadership() => match never {},
+    };
+    resign.cancel();
+    while election.join_next().await.is_some() {}
     tracing::info!("winpool ends");
-    Ok(())
+    result
+}
+
+/// Stands for election once the caches are filled, so that whoever leads can do its work.
+async fn stand(elector: Elector, mut synced: watch::Receiver<bool>, resign: CancellationToken) {
+    tokio::select! {
+        () = resign.cancelled() => return,
+        _ = synced.wait_for(|synced| *synced) => {}
+    }
+    elector.run(resign).await;
 }
 
 /// Only told in status, never needed: an API server that does not answer now is no reason to wait.

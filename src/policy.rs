@@ -1,11 +1,11 @@
 //! The policy that nodes are judged by, published by the pool controller alone.
 //!
 //! A pool enters it only after its RuntimeClasses are right, so that a class tolerates a taint before the first node
-//! gets it. Node reconciles see nothing of a pool but this.
+//! gets it. Node reconciles see nothing of a pool but this. There is a policy only while this process leads.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::watch;
@@ -13,8 +13,15 @@ use winpool_core::plan::{Entry, Policy, Pool};
 
 /// Where the pool controller publishes and everyone else reads.
 pub struct Publisher {
-    published: Mutex<BTreeMap<String, Arc<Pool>>>,
+    published: Mutex<Published>,
     policy: watch::Sender<Option<Arc<Policy>>>,
+}
+
+#[derive(Default)]
+struct Published {
+    /// The term of leadership in which all this was published.
+    term: Option<u64>,
+    pools: BTreeMap<String, Arc<Pool>>,
 }
 
 impl Publisher {
@@ -30,6 +37,24 @@ impl Publisher {
         self.policy.subscribe()
     }
 
+    /// A term of leadership begins. Nothing is published yet.
+    pub fn open(&self, term: u64) {
+        *self.lock() = Published { term: Some(term), ..Published::default() };
+        self.policy.send_replace(None);
+    }
+
+    /// Leadership ended: there is no policy any more, and none can be published.
+    pub fn withdraw(&self) {
+        *self.lock() = Published::default();
+        self.policy.send_replace(None);
+    }
+
+    /// The term of leadership that is open.
+    #[must_use]
+    pub fn term(&self) -> Option<u64> {
+        self.lock().term
+    }
+
     /// The policy as it is now; `None` until the first one is published.
     #[must_use]
     pub fn current(&self) -> Option<Arc<Policy>> {
@@ -39,13 +64,17 @@ impl Publisher {
     /// The form of this pool that nodes are judged by now.
     #[must_use]
     pub fn published(&self, name: &str) -> Option<Arc<Pool>> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.lock().pools.get(name).cloned()
     }
 
     /// Publishes `ready`, if given, and drops pools that are no more. Valid pools that were never ready yet hold the
-    /// nodes that they select; `suspended` ones keep what they have.
+    /// nodes that they select; `suspended` ones keep what they have. Does nothing while no term is open.
     pub fn publish(&self, ready: Option<Arc<Pool>>, valid: &[Arc<Pool>], suspended: &BTreeSet<String>) {
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut published = self.lock();
+        if published.term.is_none() {
+            return;
+        }
+        let published = &mut published.pools;
         published.retain(|name, _| valid.iter().any(|pool| pool.name == *name));
         if let Some(pool) = ready {
             published.insert(pool.name.clone(), pool);
@@ -62,6 +91,10 @@ impl Publisher {
             }
             changed
         });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Published> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
+use kube::runtime::watcher;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 
 /// How log lines are written.
@@ -34,4 +35,15 @@ pub fn start(format: LogFormat) -> Result<(), tracing_subscriber::filter::ParseE
         LogFormat::Json => registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).init(),
     }
     Ok(())
+}
+
+/// Says once that a watch fails, and once that it works again.
+pub(crate) fn outages<T>(kind: &'static str) -> impl FnMut(&watcher::Result<T>) + Send + 'static {
+    let mut failing = false;
+    move |event| match event {
+        Ok(_) if std::mem::take(&mut failing) => tracing::info!(kind, "watch works again"),
+        Ok(_) => {}
+        Err(error) if std::mem::replace(&mut failing, true) => tracing::debug!(kind, %error, "watch still fails"),
+        Err(error) => tracing::warn!(kind, %error, "watch fails; trying again, with growing pauses"),
+    }
 }

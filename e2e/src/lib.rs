@@ -23,6 +23,7 @@
 
 mod api_server;
 mod assets;
+mod audit;
 mod certificates;
 mod cluster;
 mod emptying;
@@ -35,15 +36,18 @@ mod lending;
 pub mod manifests;
 mod nodes;
 mod process;
+mod proxy;
 pub mod scene;
 mod wait;
 
 pub use api_server::ApiServer;
 pub use assets::{Component, kubernetes_version};
+pub use audit::{AuditLog, Request};
 pub use cluster::Cluster;
 pub use error::{Error, Result};
 pub use etcd::Etcd;
 pub use lending::{Lent, lend, lend_cluster, lend_with};
 pub use nodes::{Kubelet, Sample, SimulatedNode, WINDOWS_BUILD};
 pub use process::Process;
+pub use proxy::Proxy;
 pub use wait::{LIMIT, wait_for};

@@ -97,7 +97,7 @@ impl Operator {
     #[must_use]
     pub fn start(config: Config) -> Self {
         let stop = CancellationToken::new();
-        let options = Options { listen: None, concurrency: Options::DEFAULT_CONCURRENCY };
+        let options = Options { leader_election: false, ..Options::default() };
         let task = tokio::spawn(winpool::run(config, options, stop.clone()));
         Self { stop, task }
     }

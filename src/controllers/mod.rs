@@ -3,28 +3,30 @@
 mod guarded;
 pub mod node;
 pub mod pool;
-mod retry;
+pub(crate) mod retry;
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use futures::{Stream, stream};
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use kube::{
-    Api,
-    core::PartialObjectMeta,
-    runtime::{reflector::Store, watcher},
-};
+use kube::{Api, core::PartialObjectMeta, runtime::reflector::Store};
 use tokio::sync::watch;
 use winpool_core::windows::KubernetesVersion;
 
 pub use guarded::GuardedPool;
 
-use crate::{apply::Applier, index::Index, metrics::Metrics, node::CachedNode, pod::ListedPod, policy::Publisher};
+use crate::{
+    apply::Applier, index::Index, leader::Leadership, metrics::Metrics, node::CachedNode, pod::ListedPod,
+    policy::Publisher,
+};
+use retry::Retries;
 
 /// What both controllers share.
 pub struct Context {
     /// Writes.
     pub applier: Applier,
+    /// Whether this process leads. Without that it keeps its caches and does nothing.
+    pub leadership: Leadership,
     /// Counts.
     pub metrics: Arc<Metrics>,
     /// What the nodes add up to.
@@ -47,6 +49,43 @@ pub struct Context {
     pub synced: Synced,
     /// Tells the pool controller that something changed which pools are made from.
     pub changed: watch::Sender<()>,
+    /// Nodes and pools that failed, and when they are tried again.
+    pub(crate) retries: AllRetries,
+}
+
+/// Back-off by kind.
+#[derive(Default)]
+pub(crate) struct AllRetries {
+    nodes: Retries,
+    pools: Retries,
+}
+
+impl Context {
+    /// Begins and ends the terms of leadership, for ever. Each starts all over: another process may have led in between.
+    pub async fn follow_leadership(&self) -> Infallible {
+        loop {
+            let term = self.leadership.begun().await;
+            tracing::info!("leads: this process writes to the cluster");
+            self.metrics.leads(true);
+            self.retries.nodes.clear();
+            self.retries.pools.clear();
+            self.index.begin_anew(|| self.nodes.state());
+            self.policy.open(term);
+            self.changed.send_replace(());
+
+            self.leadership.ended(term).await;
+            self.policy.withdraw();
+            self.metrics.leads(false);
+            self.metrics.keep_pools(|_| false);
+            tracing::warn!("leads no more: another process has the Lease, or it could not be renewed");
+        }
+    }
+
+    /// The term of leadership, once all is ready for it.
+    #[must_use]
+    pub fn term(&self) -> Option<u64> {
+        self.leadership.term().filter(|term| self.policy.term() == Some(*term))
+    }
 }
 
 /// Which caches have seen their first list whole. A cache's own `wait_until_ready` wakes one waiter only.
@@ -104,17 +143,6 @@ impl Synced {
 impl Default for Synced {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// Says once that a watch fails, and once that it works again.
-fn outages<T>(kind: &'static str) -> impl FnMut(&watcher::Result<T>) + Send + 'static {
-    let mut failing = false;
-    move |event| match event {
-        Ok(_) if std::mem::take(&mut failing) => tracing::info!(kind, "watch works again"),
-        Ok(_) => {}
-        Err(error) if std::mem::replace(&mut failing, true) => tracing::debug!(kind, %error, "watch still fails"),
-        Err(error) => tracing::warn!(kind, %error, "watch fails; trying again, with growing pauses"),
     }
 }
 

@@ -23,9 +23,9 @@ use winpool_core::{
     plan::{NodePlan, Policy, assess, node_patch},
 };
 
-use crate::{apply::WriteError, index::Refusal, node::CachedNode, rival};
+use crate::{apply::WriteError, index::Refusal, node::CachedNode, rival, telemetry::outages};
 
-use super::{Cache, Context, changes, outages, retry::Retries};
+use super::{Cache, Context, changes};
 
 const CONTROLLER: &str = "node";
 /// How long a refused change is not sent again.
@@ -41,11 +41,6 @@ pub struct Error {
     source: WriteError,
 }
 
-struct State {
-    shared: Arc<Context>,
-    retries: Retries,
-}
-
 /// Runs until `stop` is cancelled and the requests in flight have ended.
 pub async fn run(
     client: Client,
@@ -56,12 +51,11 @@ pub async fn run(
 ) {
     let windows = watcher::Config::default().labels(&format!("{}={}", names::OS, names::WINDOWS));
     let events = watcher(Api::<CachedNode>::all(client), windows).default_backoff().reflect(store);
-    let state = Arc::new(State { shared: Arc::clone(&context), retries: Retries::default() });
     Controller::for_stream(needing_work(events, Arc::clone(&context)), context.nodes.clone())
         .with_config(ControllerConfig::default().concurrency(concurrency))
         .reconcile_all_on(changes(context.policy.subscribe()))
         .graceful_shutdown_on(stop.cancelled_owned())
-        .run(reconcile, on_error, state)
+        .run(reconcile, on_error, context)
         .for_each(|_| future::ready(()))
         .await;
 }
@@ -72,12 +66,11 @@ pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: Cancellat
     let others = watcher::Config::default().labels(&format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS));
     let (reader, writer) = reflector::store();
     let events = watcher(Api::<CachedNode>::all(client), others).default_backoff().reflect(writer);
-    let state = Arc::new(State { shared: Arc::clone(&context), retries: Retries::default() });
     Controller::for_stream(events.inspect(outages("reimaged Nodes")).applied_objects(), reader)
         .with_config(ControllerConfig::default().concurrency(1))
         .reconcile_all_on(changes(context.policy.subscribe()))
         .graceful_shutdown_on(stop.cancelled_owned())
-        .run(reconcile, on_error, state)
+        .run(reconcile, on_error, context)
         .for_each(|_| future::ready(()))
         .await;
 }
@@ -124,18 +117,19 @@ fn observe(event: Event<CachedNode>, listed: &mut BTreeSet<String>, context: &Co
     (!plan.is_empty() && !waits()).then_some(node)
 }
 
-async fn reconcile(node: Arc<CachedNode>, state: Arc<State>) -> Result<Action, Error> {
-    let (context, name) = (&state.shared, node.name());
-    let Some(policy) = context.policy.current() else { return Ok(Action::await_change()) };
-    if let Some(wait) = state.retries.remaining(name) {
+async fn reconcile(node: Arc<CachedNode>, context: Arc<Context>) -> Result<Action, Error> {
+    let name = node.name();
+    let Some((term, policy)) = context.term().zip(context.policy.current()) else { return Ok(Action::await_change()) };
+    if let Some(wait) = context.retries.nodes.remaining(name) {
         return Ok(Action::requeue(wait));
     }
     let started = Instant::now();
-    let result = bring_up_to_date(&node, &policy, context).await;
+    let work = bring_up_to_date(&node, &policy, &context);
+    let Some(result) = context.leadership.during(term, work).await else { return Ok(Action::await_change()) };
     context.metrics.reconciled(CONTROLLER, started.elapsed(), result.as_ref().err().map(WriteError::as_str));
     match result {
         Ok(action) => {
-            state.retries.forget(name);
+            context.retries.nodes.forget(name);
             Ok(action)
         }
         Err(source) => Err(Error { name: name.to_owned(), source }),
@@ -143,8 +137,8 @@ async fn reconcile(node: Arc<CachedNode>, state: Arc<State>) -> Result<Action, E
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
-fn on_error(node: Arc<CachedNode>, error: &Error, state: Arc<State>) -> Action {
-    let wait = state.retries.after_failure(node.name());
+fn on_error(node: Arc<CachedNode>, error: &Error, context: Arc<Context>) -> Action {
+    let wait = context.retries.nodes.after_failure(node.name());
     tracing::warn!(node = node.name(), error = %error.source, wait_ms = wait.as_millis(), "node not written; trying again");
     Action::requeue(wait)
 }

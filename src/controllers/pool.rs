@@ -23,9 +23,9 @@ use winpool_core::{
     plan::{ClassAction, Contest, plan_classes, status},
 };
 
-use crate::apply::WriteError;
+use crate::{apply::WriteError, telemetry::outages};
 
-use super::{Cache, Context, GuardedPool, changes, outages, retry::Retries};
+use super::{Cache, Context, GuardedPool, changes};
 
 mod classes;
 mod deletion;
@@ -61,7 +61,6 @@ pub struct Error {
 
 struct State {
     shared: Arc<Context>,
-    retries: Retries,
     progress: Mutex<BTreeMap<String, Progress>>,
 }
 
@@ -70,6 +69,8 @@ struct State {
 struct Progress {
     /// The pool that all of this is about, and not another one that had its name before.
     uid: Option<String>,
+    /// The term of leadership in which it was learnt.
+    term: u64,
     /// Until when nodes wait for the API server to see changed tolerations.
     classes_seen_at: Option<Instant>,
     /// When the next status may be written.
@@ -100,8 +101,7 @@ struct Postponed {
 /// Runs until `stop` is cancelled and the request in flight has ended.
 pub async fn run(client: Client, store: Writer<GuardedPool>, context: Arc<Context>, stop: CancellationToken) {
     let events = watcher(Api::<GuardedPool>::all(client), watcher::Config::default()).default_backoff().reflect(store);
-    let state =
-        Arc::new(State { shared: Arc::clone(&context), retries: Retries::default(), progress: Mutex::default() });
+    let state = Arc::new(State { shared: Arc::clone(&context), progress: Mutex::default() });
     Controller::for_stream(observed(events, Arc::clone(&context)), context.pools.clone())
         // One at a time: pools decide together who owns a node and a class name.
         .with_config(ControllerConfig::default().concurrency(1))
@@ -164,34 +164,47 @@ fn observed(
 }
 
 async fn reconcile(guarded: Arc<GuardedPool>, state: Arc<State>) -> Result<Action, Error> {
-    let name = guarded.name_any();
-    if let Some(wait) = state.retries.remaining(&name) {
+    let (context, name) = (&state.shared, guarded.name_any());
+    let Some(term) = context.term() else {
+        keep_index(context);
+        return Ok(Action::await_change());
+    };
+    if let Some(wait) = context.retries.pools.remaining(&name) {
         return Ok(Action::requeue(wait));
     }
     let started = Instant::now();
-    let result = bring_up_to_date(&guarded, &state).await;
+    let work = Box::pin(bring_up_to_date(&guarded, term, &state));
+    let Some(result) = context.leadership.during(term, work).await else { return Ok(Action::await_change()) };
     let error = result.as_ref().err().map(|error| error.source.as_str());
-    state.shared.metrics.reconciled(CONTROLLER, started.elapsed(), error);
+    context.metrics.reconciled(CONTROLLER, started.elapsed(), error);
     let again = result?;
-    state.retries.forget(&name);
+    context.retries.pools.forget(&name);
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
 fn on_error(pool: Arc<GuardedPool>, error: &Error, state: Arc<State>) -> Action {
-    let wait = state.retries.after_failure(&pool.name_any());
+    let wait = state.shared.retries.pools.after_failure(&pool.name_any());
     tracing::warn!(%error, wait_ms = wait.as_millis(), "pool not up to date; trying again");
     Action::requeue(wait)
 }
 
+/// What a standby does: its index is up to date when it takes over.
+fn keep_index(context: &Context) {
+    if context.synced.all() {
+        let pools = Pools::read(context, |_| BTreeSet::new());
+        context.index.judge_by(&pools.as_written(), || context.nodes.state());
+    }
+}
+
 /// Classes first, then the look at who would be stranded, then `status.taints`, then the policy, so that the nodes come
 /// last. Returns when to come back, if nothing happens before.
-async fn bring_up_to_date(guarded: &GuardedPool, state: &State) -> Result<Option<Duration>, Error> {
+async fn bring_up_to_date(guarded: &GuardedPool, term: u64, state: &State) -> Result<Option<Duration>, Error> {
     let context = &state.shared;
     if !context.synced.all() {
         return Ok(None);
     }
-    state.begin(guarded);
+    state.begin(guarded, term);
     let name = guarded.name_any();
     let pools = Pools::read(context, |pool| state.held_taints(pool));
     let as_written = pools.as_written();
@@ -252,12 +265,13 @@ impl State {
         read(progress.entry(pool.to_owned()).or_default())
     }
 
-    /// Forgets what is remembered of another pool that had this name, but for what the API server has yet to see.
-    fn begin(&self, pool: &GuardedPool) {
+    /// Forgets what is remembered of another pool that had this name, or from before another process may have led, but for
+    /// what the API server has yet to see.
+    fn begin(&self, pool: &GuardedPool, term: u64) {
         let uid = pool.uid();
         self.progress(&pool.name_any(), |progress| {
-            if progress.uid != uid {
-                *progress = Progress { uid, classes_seen_at: progress.classes_seen_at, ..Progress::default() };
+            if progress.uid != uid || progress.term != term {
+                *progress = Progress { uid, term, classes_seen_at: progress.classes_seen_at, ..Progress::default() };
             }
         });
     }

@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_mins(1);
 
 /// One exponential back-off, with jitter, for each object that fails.
 #[derive(Default)]
-pub(super) struct Retries(Mutex<HashMap<String, (ExponentialBackoff, Instant)>>);
+pub(crate) struct Retries(Mutex<HashMap<String, (ExponentialBackoff, Instant)>>);
 
 impl Retries {
     /// How long to wait after this failure of `name`.
@@ -33,6 +33,11 @@ impl Retries {
         let failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = failing.get(name)?.1.saturating_duration_since(Instant::now());
         (!wait.is_zero()).then_some(wait)
+    }
+
+    /// Nothing has failed yet.
+    pub fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// `name` succeeded, or is gone.

@@ -17,6 +17,7 @@ use kube::{
 use serde_json::{Value, json};
 use winpool::{
     apply::{Applier, WriteError},
+    leader::Leadership,
     metrics::Metrics,
     node::CachedNode,
 };
@@ -229,7 +230,7 @@ async fn replace_taints(nodes: &Api<Node>, mut change: impl FnMut(&mut Vec<Taint
 }
 
 fn applier(client: &Client) -> Applier {
-    Applier::new(client.clone(), Arc::new(Metrics::new(Arc::default())))
+    Applier::new(client.clone(), Leadership::alone(), Arc::new(Metrics::new(Arc::default())))
 }
 
 /// A policy of one pool with this spec.

@@ -1,6 +1,6 @@
 //! A running operator and what tests ask of it.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::{
     api::{
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use winpool::Options;
 use winpool_core::api::{WindowsPool, crd};
 use winpool_e2e::{ApiServer, LIMIT, Lent, SimulatedNode, wait_for};
+pub use winpool_e2e::{AuditLog, Request};
 
 pub const BUILD: &str = "node.kubernetes.io/windows-build";
 pub const POOL: &str = "winpool.dev/pool";
@@ -59,24 +60,10 @@ impl Harness {
 
     /// With an API server that writes an audit log.
     pub async fn audited() -> (Self, AuditLog) {
-        let folder = tempfile::tempdir().unwrap().keep();
-        let policy = folder.join("policy.yaml");
-        std::fs::write(
-            &policy,
-            "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted]\nrules:\n- level: Request\n",
-        )
-        .unwrap();
-        let log = folder.join("audit.log");
-        let flags = [
-            format!("--audit-policy-file={}", policy.display()),
-            format!("--audit-log-path={}", log.display()),
-            "--audit-log-mode=blocking".to_owned(),
-        ];
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let server = winpool_e2e::lend_with(&flags).await.unwrap();
+        let (server, audit) = AuditLog::start().await.unwrap();
         let client = server.connect().unwrap();
         install_crd(&client).await;
-        (Self { server: Server::Own(Box::new(server)), client }, AuditLog(log))
+        (Self { server: Server::Own(Box::new(server)), client }, audit)
     }
 
     pub async fn operator(&self) -> Operator {
@@ -249,13 +236,22 @@ impl Operator {
         Self::start_as(config, &["system:masters"])
     }
 
-    /// With the rights of these groups and of the user `winpool`.
-    pub fn start_as(mut config: Config, groups: &[&str]) -> Self {
+    /// With the rights of these groups and of the user `winpool`, alone.
+    pub fn start_as(config: Config, groups: &[&str]) -> Self {
+        let alone = Options { leader_election: false, ..Options::default() };
+        Self::start_with(config, "winpool", groups, alone)
+    }
+
+    /// One of several: only the leader writes.
+    pub fn elected(config: Config, user: &str) -> Self {
+        Self::start_with(config, user, &["system:masters"], Options::default())
+    }
+
+    fn start_with(mut config: Config, user: &str, groups: &[&str], options: Options) -> Self {
         logs();
-        config.auth_info.impersonate = Some("winpool".to_owned());
+        config.auth_info.impersonate = Some(user.to_owned());
         config.auth_info.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
         let stop = CancellationToken::new();
-        let options = Options { listen: None, concurrency: Options::DEFAULT_CONCURRENCY };
         let task = tokio::spawn(winpool::run(config, options, stop.clone()));
         Self { stop, task: Some(task) }
     }
@@ -282,45 +278,6 @@ fn logs() {
             std::env::var("RUST_LOG").unwrap_or_else(|_| "info,kube_runtime=error,kube_client=error".to_owned());
         tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().init();
     });
-}
-
-/// What the API server was asked.
-pub struct AuditLog(PathBuf);
-
-impl AuditLog {
-    /// The requests of the operator so far, as `verb resource/name` with the request's body; watches and lists apart.
-    pub fn requests(&self) -> Vec<Request> {
-        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        lines
-            .filter(|event| event["impersonatedUser"]["username"] == "winpool")
-            .filter_map(|event| Request::of(&event))
-            .collect()
-    }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Request {
-    pub verb: String,
-    pub resource: String,
-    pub name: String,
-    pub code: u64,
-    pub body: Value,
-}
-
-impl Request {
-    fn of(event: &Value) -> Option<Self> {
-        let (verb, object) = (event["verb"].as_str()?, &event["objectRef"]);
-        let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
-        let subresource = object["subresource"].as_str().map(|s| format!("/{s}")).unwrap_or_default();
-        (!matches!(verb, "watch" | "list")).then(|| Self {
-            verb: verb.to_owned(),
-            resource: text("resource") + &subresource,
-            name: text("name"),
-            code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
-            body: event["requestObject"].clone(),
-        })
-    }
 }
 
 impl Harness {

@@ -1,0 +1,67 @@
+//! A network that can be cut: bytes go through a proxy in this process.
+
+use crate::{Error, Result};
+use std::net::SocketAddr;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Passes connections on to an address of this machine, until it is cut. What it passes may be TLS: certificates are for
+/// the address, whatever the port.
+pub struct Proxy {
+    port: u16,
+    cut: watch::Sender<bool>,
+    _stop: DropGuard,
+}
+
+impl Proxy {
+    /// Listens on a free port and connects to this port.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub async fn start(target: u16) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Port)?;
+        let port = listener.local_addr().map_err(Error::Port)?.port();
+        let (cut, stop) = (watch::Sender::new(false), CancellationToken::new());
+        let connections = cut.clone();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass_on(client, target, connections.subscribe()));
+            }
+        }));
+        Ok(Self { port, cut, _stop: stop.drop_guard() })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From now on nothing gets through. Connections stay open, as when a network swallows packets, and new ones too.
+    pub fn cut(&self) {
+        self.cut.send_replace(true);
+    }
+
+    /// New connections get through again; those that were cut are closed, and what was on its way is lost.
+    pub fn mend(&self) {
+        self.cut.send_replace(false);
+    }
+}
+
+async fn pass_on(mut client: TcpStream, target: u16, mut cut: watch::Receiver<bool>) {
+    let passing = async {
+        let mut server = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], target))).await?;
+        copy_bidirectional(&mut client, &mut server).await
+    };
+    let was_cut = tokio::select! {
+        biased;
+        was_cut = cut.wait_for(|cut| *cut) => was_cut.is_ok(),
+        _ = passing => false,
+    };
+    if was_cut {
+        // An error says that the proxy is gone.
+        let _ = cut.wait_for(|cut| !*cut).await;
+    }
+}
