@@ -19,11 +19,9 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 use winpool_core::api::WindowsPool;
+use winpool_e2e::{ApiServer, LIMIT, wait_for};
 
-use super::{
-    ApiServer, CustomResourceDefinition, Duration, Instant, LIMIT, Program, SimulatedNode, WindowsPoolSpec, crd, lend,
-    wait_for,
-};
+use super::{CustomResourceDefinition, Duration, Instant, Program, SimulatedNode, WindowsPoolSpec, crd, lend};
 
 /// What the image says: nobody, by number.
 const USER: &str = "65532";
@@ -59,7 +57,7 @@ async fn it_runs_in_an_empty_container_without_rights_and_does_its_work() {
     program.answers("/healthz", "is healthy", |code, body| code == 200 && body == "ok").await;
     program.answers("/readyz", "is ready", |code, body| code == 200 && body == "ok").await;
     program.answers("/metrics", "has metrics", |code, body| code == 200 && body.contains("winpool_build_info")).await;
-    let status = fs::read_to_string(format!("/proc/{}/status", program.process.id())).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", program.id())).unwrap();
     let ids = [USER; 4].join("\t");
     for line in [format!("Uid:\t{ids}\n"), format!("Gid:\t{ids}\n"), "CapEff:\t0000000000000000\n".to_owned()] {
         assert!(status.contains(&line), "{line} {status}");

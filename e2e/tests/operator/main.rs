@@ -10,6 +10,7 @@ mod dry_run;
 mod empty_pool;
 mod hostile;
 mod invalid_pools;
+mod leadership;
 mod lifecycle;
 mod migration;
 mod quiet;

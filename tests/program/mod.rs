@@ -1,0 +1,130 @@
+//! The program, run as its users run it.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, ExitStatus},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use serde_json::{Value, json};
+use winpool_e2e::{ApiServer, LIMIT, wait_for};
+
+/// The program, ended at the latest when this is dropped.
+pub struct Program {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Program {
+    /// With the rights of an administrator.
+    pub fn start(server: &ApiServer) -> Self {
+        Self::start_with(server, server.kubeconfig())
+    }
+
+    /// As this user, so that the audit log tells several apart.
+    pub fn start_as(server: &ApiServer, user: &str) -> Self {
+        let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(server.kubeconfig()).unwrap()).unwrap();
+        let credentials = kubeconfig["users"][0]["user"].as_object_mut().unwrap();
+        credentials.extend([("as".to_owned(), json!(user)), ("as-groups".to_owned(), json!(["system:masters"]))]);
+        let file = server.folder().join(format!("kubeconfig-{user}"));
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        Self::start_with(server, &file)
+    }
+
+    fn start_with(server: &ApiServer, kubeconfig: &Path) -> Self {
+        Self::spawn(server, |address| command(kubeconfig, address))
+    }
+
+    /// Its log lies beside those of the API server, which are kept when a test fails.
+    pub fn spawn(server: &ApiServer, command: impl FnOnce(SocketAddr) -> Command) -> Self {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let log = File::create(server.folder().join(format!("winpool-{number}.log"))).unwrap();
+        let process = command(address).stderr(log).spawn().expect("the program starts");
+        Self { process, address }
+    }
+
+    /// The process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Code and body of an answer; `None` while nobody answers.
+    pub fn get(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(self.address).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: winpool\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let code = head.split(' ').nth(1)?.parse().ok()?;
+        Some((code, body.to_owned()))
+    }
+
+    /// Waits until the answer is as it should be, and returns its body.
+    pub async fn answers(&mut self, path: &str, what: &str, holds: impl Fn(u16, &str) -> bool) -> String {
+        let mut last = None;
+        let result = wait_for(&format!("winpool {what}"), LIMIT, async || {
+            assert_eq!(self.process.try_wait().unwrap(), None, "it has ended");
+            last = self.get(path);
+            Ok(last.clone().filter(|(code, body)| holds(*code, body)))
+        })
+        .await;
+        result.unwrap_or_else(|error| panic!("{error}; last answer: {last:?}")).1
+    }
+
+    /// Waits until it leads, or is a standby.
+    pub async fn leads(&mut self, leads: bool) {
+        let wanted = Some(if leads { 1.0 } else { 0.0 });
+        let what = if leads { "leads" } else { "is a standby" };
+        self.answers("/metrics", what, |_, body| sample(body, "winpool_leader") == wanted).await;
+    }
+
+    /// SIGTERM, as by Kubernetes.
+    pub fn tell_to_end(&self) {
+        let killed = Command::new("kill").args(["-TERM", &self.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+
+    /// SIGTERM, and the end that follows.
+    pub fn terminate(&mut self) -> ExitStatus {
+        self.tell_to_end();
+        self.process.wait().unwrap()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Waits for the end that somebody else brings about.
+    pub async fn ended(&mut self) -> ExitStatus {
+        wait_for("winpool ends", LIMIT, async || Ok(self.process.try_wait().unwrap())).await.unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// `winpool run` with its endpoints at this address.
+pub fn command(kubeconfig: &Path, address: SocketAddr) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.args(["run", "--listen", &address.to_string()]).env("KUBECONFIG", kubeconfig);
+    command
+}
+
+/// The value of the sample with this name and these labels.
+pub fn sample(metrics: &str, name: &str) -> Option<f64> {
+    metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
