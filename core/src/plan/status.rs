@@ -81,7 +81,7 @@ impl Observation {
     /// The pool as nodes are judged by it once this is reported: with every taint that the report records.
     #[must_use]
     pub fn publishable(&self, pool: &Pool) -> Pool {
-        Pool { ever_applied: ever_applied(pool, &self.carried), ..pool.clone() }
+        Pool { ever_applied: ever_applied(pool, &self.carried), enforced: enforced(pool), ..pool.clone() }
     }
 }
 
