@@ -16,14 +16,14 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
     core::{PartialObjectMeta, Status},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use thiserror::Error;
 use winpool_core::{
     api::{WindowsPool, WindowsPoolStatus, names},
-    plan::{finalizer_patch, status_patch},
+    plan::{Retirement, finalizer_patch, runtime_class_patch, status_patch},
 };
 
 use crate::{
@@ -202,6 +202,21 @@ impl Applier {
         result
     }
 
+    /// Deletes a RuntimeClass that no pool wants any more, or lets go of it.
+    ///
+    /// # Errors
+    /// When it is not accepted.
+    pub async fn retire_class(&self, class: &RuntimeClass, end: &Retirement) -> Result<(), WriteError> {
+        match end {
+            Retirement::Delete => self.delete_class(class).await,
+            Retirement::Release { changes, .. } => {
+                let (uid, version) = (class.uid().unwrap_or_default(), class.resource_version().unwrap_or_default());
+                let patch = runtime_class_patch(&uid, &version, changes);
+                self.patch_class(&class.name_any(), patch).await.map(|_| ())
+            }
+        }
+    }
+
     /// Puts winpool's finalizer on a pool, or takes it off.
     ///
     /// # Errors
@@ -210,6 +225,16 @@ impl Applier {
         let patch: Patch<()> = Patch::Json(finalizer_patch(pool, wanted));
         let name = pool.name.as_deref().unwrap_or_default();
         self.send(self.pools.patch(name, &patch_parameters(), &patch)).await.map(|_| ())
+    }
+
+    /// Takes winpool's finalizer off one of the objects that winpool was installed as.
+    ///
+    /// # Errors
+    /// When it is not accepted.
+    pub async fn let_go(&self, objects: &Api<DynamicObject>, object: &ObjectMeta) -> Result<(), WriteError> {
+        let patch: Patch<()> = Patch::Json(finalizer_patch(object, false));
+        let name = object.name.as_deref().unwrap_or_default();
+        in_time(objects.patch_metadata(name, &patch_parameters(), &patch)).await.map(|_| ())
     }
 
     /// Writes a pool's status, whole: winpool is its only writer.

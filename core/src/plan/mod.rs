@@ -1,6 +1,7 @@
 //! What should be: for each Node and RuntimeClass, what to change and why. A plan that is empty sends nothing.
 
 mod classes;
+mod cleanup;
 mod contest;
 mod labels;
 pub mod lease;
@@ -15,14 +16,15 @@ mod tolerations;
 mod workloads;
 
 pub use classes::{ClassesPlan, Seen, plan_classes};
+pub use cleanup::{Cleanup, Extent, NodeParting};
 pub use contest::Contest;
 pub use labels::{LabelPair, Labels};
 pub use node::{AnnotationChange, Gist, LabelChange, Node, NodePlan, Standing, State, assess, assess_as};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pools::{Entry, Hosts, InvalidPool, Policy, Pool, WantedTaints};
 pub use runtime_class::{
-    ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner, plan_class,
-    release_class,
+    ClassAction, DesiredClass, PlannedClass, Retirement, describe, is_made_by_winpool, lacks_tolerations, owner,
+    plan_class, retire_class, who_uses_it,
 };
 pub use status::{Held, Observation, Overlap, ever_applied, invalid_status, number, status, suspended_status};
 pub use taints::{Applied, TaintChange, TaintList};

@@ -46,7 +46,7 @@ impl Node {
         })
     }
 
-    fn is_ignored(&self) -> bool {
+    pub(super) fn is_ignored(&self) -> bool {
         self.ignore.as_deref() == Some("true")
     }
 
@@ -224,20 +224,23 @@ fn assess_reimaged(node: &Node, policy: &Policy) -> Standing {
     if node.is_ignored() || !marks.belong_to_a_live_pool(policy) {
         return Standing::default();
     }
-    let taints = taints::plan(&node.taints, marks.applied.as_ref(), None, policy);
-    let build = node.labels.get(names::WINDOWS_BUILD);
-    let plan = NodePlan {
+    Standing { releasing: marks.pool().map(str::to_owned), plan: release(node, &marks, policy), ..Standing::default() }
+}
+
+/// Takes winpool's marks off a node, whichever pool put them there. `windows-build` stays where it is a fact.
+pub(super) fn release(node: &Node, marks: &Marks, policy: &Policy) -> NodePlan {
+    let build = node.labels.get(names::WINDOWS_BUILD).filter(|_| node.was_reimaged());
+    NodePlan {
         windows_build: build.map(|build| LabelChange {
             key: names::WINDOWS_BUILD.to_owned(),
             from: Some(build.to_owned()),
             to: None,
         }),
         stamps: stamps::plan(node, None),
-        taints: taints.change,
+        taints: taints::plan(&node.taints, marks.applied.as_ref(), None, policy).change,
         pool: marks.label_change(None),
         applied: marks.annotation_change(None),
-    };
-    Standing { releasing: marks.pool().map(str::to_owned), plan, ..Standing::default() }
+    }
 }
 
 /// How `node` would stand if it belonged to `pool`: the preview of a pool in dry run.
@@ -259,24 +262,23 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy) -> Standing 
     if marks.belong_to_a_suspended_pool(policy) {
         return Standing::default();
     }
-    // Marks are taken off only on evidence: a live pool that no longer wants them, or another pool that owns the node.
-    if pool.is_none() && standing.releasing.is_none() {
+    let Some(pool) = pool else {
+        // Marks are taken off only on evidence: a live pool that no longer wants them, or another pool that owns the node.
+        if standing.releasing.is_some() {
+            standing.plan = release(node, &marks, policy);
+        }
         return standing;
-    }
-    let taints = taints::plan(&node.taints, marks.applied.as_ref(), pool, policy);
+    };
+    let taints = taints::plan(&node.taints, marks.applied.as_ref(), Some(pool), policy);
     standing.differing = taints.differing;
     standing.held = taints.held;
-    standing.plan.windows_build = pool.and(version).and_then(|version| build_label(node, version.build));
-    standing.plan.stamps = stamps::plan(node, pool);
-    let wanted = pool.and_then(|pool| {
-        let wrote = standing.plan.windows_build.is_some()
-            || standing.plan.stamps.iter().any(|stamp| stamp.to.is_some())
-            || !taints.owned.is_empty();
-        (wrote || marks.are_there()).then(|| Applied {
-            pool: pool.name.clone(),
-            taints: taints.owned.iter().map(ToString::to_string).collect(),
-        })
-    });
+    standing.plan.windows_build = version.and_then(|version| build_label(node, version.build));
+    standing.plan.stamps = stamps::plan(node, Some(pool));
+    let wrote = standing.plan.windows_build.is_some()
+        || standing.plan.stamps.iter().any(|stamp| stamp.to.is_some())
+        || !taints.owned.is_empty();
+    let wanted = (wrote || marks.are_there())
+        .then(|| Applied { pool: pool.name.clone(), taints: taints.owned.iter().map(ToString::to_string).collect() });
     standing.owned = taints.owned;
     standing.plan.taints = taints.change;
     standing.plan.pool = marks.label_change(wanted.as_ref());
@@ -312,20 +314,20 @@ fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
     found
 }
 
-/// What winpool wrote on a node besides taints and `windows-build`.
-struct Marks<'n> {
+/// What winpool wrote on a node besides taints, stamps and `windows-build`.
+pub(super) struct Marks<'n> {
     label: Option<&'n str>,
     annotation: Option<&'n str>,
-    applied: Option<Applied>,
+    pub(super) applied: Option<Applied>,
 }
 
 impl<'n> Marks<'n> {
-    fn of(node: &'n Node) -> Self {
+    pub(super) fn of(node: &'n Node) -> Self {
         let annotation = node.applied.as_deref();
         Self { label: node.labels.get(names::POOL), annotation, applied: annotation.and_then(Applied::parse) }
     }
 
-    fn are_there(&self) -> bool {
+    pub(super) fn are_there(&self) -> bool {
         self.label.is_some() || self.annotation.is_some()
     }
 
@@ -333,7 +335,7 @@ impl<'n> Marks<'n> {
         self.applied.as_ref().map(|applied| applied.pool.as_str()).or(self.label)
     }
 
-    fn belong_to_a_live_pool(&self, policy: &Policy) -> bool {
+    pub(super) fn belong_to_a_live_pool(&self, policy: &Policy) -> bool {
         let pool = self.pool().and_then(|name| policy.pool(name));
         pool.is_some_and(|pool| pool.mode == Mode::Enforce && (!pool.deleting || pool.needs_cleanup()))
     }

@@ -21,8 +21,9 @@ use crate::{
 };
 
 use super::{
-    FieldChange, Hosts, Policy,
+    FieldChange, Hosts, Pod, Policy,
     tolerations::{covers, normalised, toleration, tolerations_of},
+    users_of_class,
 };
 
 /// A RuntimeClass as it should be.
@@ -244,14 +245,47 @@ pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Ite
 }
 
 /// The changes that make a class nobody's: winpool's labels go, everything else stays.
-#[must_use]
-pub fn release_class(class: &RuntimeClass) -> Vec<FieldChange> {
+fn release_class(class: &RuntimeClass) -> Vec<FieldChange> {
     let label = |key: &'static str| {
         let value = class.metadata.labels.as_ref()?.get(key)?;
         Some(change(&["metadata", "labels", key], value, &Value::Null))
     };
     let managed_by = is_made_by_winpool(class).then(|| label(names::MANAGED_BY)).flatten();
     label(names::POOL).into_iter().chain(managed_by).collect()
+}
+
+/// What becomes of a class that is winpool's and that no pool wants any more.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Retirement {
+    /// It is deleted: winpool made it, and no unfinished pod uses it.
+    Delete,
+    /// It stays and is nobody's.
+    Release {
+        /// What to write.
+        changes: Vec<FieldChange>,
+        /// Why it is not deleted.
+        why: String,
+    },
+}
+
+/// Decides about a class that no pool wants any more. `pods` are the unfinished ones of the cluster, or why they cannot
+/// be listed.
+#[must_use]
+pub fn retire_class(class: &RuntimeClass, pods: Result<&[Pod], &str>) -> Retirement {
+    let why = match pods.map(|pods| users_of_class(pods, class.metadata.name.as_deref().unwrap_or_default())) {
+        _ if !is_made_by_winpool(class) => "somebody else made it".to_owned(),
+        Ok(users) if users.is_empty() => return Retirement::Delete,
+        Ok(users) => who_uses_it(&users),
+        Err(words) => format!("pods cannot be listed: {words}"),
+    };
+    Retirement::Release { changes: release_class(class), why }
+}
+
+/// Counts the pods that use a class, and names a few.
+#[must_use]
+pub fn who_uses_it(users: &[&Pod]) -> String {
+    let named: Vec<String> = users.iter().take(5).map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    format!("{} pod(s) use it, such as {}", users.len(), named.join(", "))
 }
 
 /// The tolerations that `existing` lacks.

@@ -10,8 +10,7 @@ use winpool_core::{
         names::{self, reason},
     },
     plan::{
-        Pod, Policy, Pool, is_made_by_winpool, owner, plan_classes, release_class, runtime_class_patch,
-        suspended_status, users_of_class,
+        Policy, Pool, Retirement, owner, plan_classes, retire_class, suspended_status, users_of_class, who_uses_it,
     },
 };
 
@@ -136,8 +135,8 @@ impl State {
         let pods = self.unfinished_pods(&guarded.name_any()).await?;
         for class in existing.iter().filter(|class| names.contains(&class.name_any())) {
             let name = class.name_any();
-            let users = pods.as_ref().map(|pods| users_of_class(pods, &name));
-            self.retire_class(guarded, class, users).await.map_err(|source| Error {
+            let end = retire_class(class, pods.as_deref().map_err(String::as_str));
+            self.retire_class(guarded, class, end).await.map_err(|source| Error {
                 pool: guarded.name_any(),
                 object: format!("RuntimeClass/{name}"),
                 source,
@@ -150,23 +149,19 @@ impl State {
         &self,
         guarded: &GuardedPool,
         class: &RuntimeClass,
-        users: Result<Vec<&Pod>, &String>,
+        end: Retirement,
     ) -> Result<(), WriteError> {
-        let (applier, name) = (&self.shared.applier, class.name_any());
-        let why = match users {
-            _ if !is_made_by_winpool(class) => "somebody else made it".to_owned(),
-            Ok(users) if users.is_empty() => {
+        let name = class.name_any();
+        gone_is_fine(self.shared.applier.retire_class(class, &end).await)?;
+        match end {
+            Retirement::Delete => {
                 tracing::info!(pool = guarded.name_any(), class = name, "RuntimeClass deleted: no pod uses it");
-                return gone_is_fine(applier.delete_class(class).await);
             }
-            Ok(users) => who_uses_it(&users),
-            Err(words) => format!("pods cannot be listed: {words}"),
-        };
-        let (uid, version) = (class.uid().unwrap_or_default(), class.resource_version().unwrap_or_default());
-        let patch = runtime_class_patch(&uid, &version, &release_class(class));
-        gone_is_fine(applier.patch_class(&name, patch).await.map(|_| ()))?;
-        let note = format!("RuntimeClass {name} stays and is no longer winpool's: {why}");
-        self.warn(guarded, reason::CLASS_IN_USE, &name, note).await;
+            Retirement::Release { why, .. } => {
+                let note = format!("RuntimeClass {name} stays and is no longer winpool's: {why}");
+                self.warn(guarded, reason::CLASS_IN_USE, &name, note).await;
+            }
+        }
         Ok(())
     }
 
@@ -192,12 +187,6 @@ impl State {
         tracing::warn!(pool = guarded.name_any(), reason, "{note}");
         self.shared.applier.event(&guarded.object_ref(&()), EventType::Warning, reason, action, note).await;
     }
-}
-
-/// Counts the pods that use a class, and names a few.
-fn who_uses_it(users: &[&Pod]) -> String {
-    let named: Vec<String> = users.iter().take(5).map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
-    format!("{} pod(s) use it, such as {}", users.len(), named.join(", "))
 }
 
 /// Whether a pool that is being deleted waits for winpool.

@@ -1,0 +1,238 @@
+//! Taking winpool out of a cluster: what goes from nodes, which classes go, and what stays.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod common;
+
+use common::{UID, apply, class, marked, node, pool_object, read, tainted, taints_of};
+use serde_json::{Value, json};
+use winpool_core::{
+    api::{WindowsPool, names},
+    plan::{Cleanup, Extent, NodeParting, Pod, PodProgress, Retirement, node_patch, retire_class},
+};
+
+const GUARD: &str = "os=windows:NoSchedule";
+const EXTENTS: [Extent; 2] = [Extent::Everything, Extent::AsPoolsSay];
+
+fn cleanup(pools: &[&str], extent: Extent) -> Cleanup {
+    Cleanup::new(pools.iter().map(|changes| pool_object(changes)), extent)
+}
+
+fn everything(pools: &[&str]) -> Cleanup {
+    cleanup(pools, Extent::Everything)
+}
+
+/// The node after it was cleaned, and what was decided. Looking again must find nothing to take off.
+fn clean(node: &Value, cleanup: &Cleanup) -> (Value, NodeParting) {
+    let seen = read(node);
+    let parting = cleanup.node(&seen);
+    if parting.plan.is_empty() {
+        return (node.clone(), parting);
+    }
+    let after = apply(node, &node_patch(UID, &seen, &parting.plan, cleanup.policy())).unwrap();
+    assert!(cleanup.node(&read(&after)).plan.is_empty(), "not clean after one request: {after:#}");
+    (after, parting)
+}
+
+/// A node with everything that winpool can put on one.
+fn full_of_marks() -> Value {
+    let mut node = marked(tainted(&["dedicated=batch:NoExecute", GUARD]), "default", &[GUARD]);
+    node["metadata"]["labels"]["runtimeclass.winpool.dev/windows-2022"] = "true".into();
+    node
+}
+
+#[test]
+fn what_goes_depends_on_the_pool_only_where_pools_are_to_say_so() {
+    let cases = [
+        ("{}", true),
+        ("{metadata: {deletionTimestamp: '2026-02-01T00:00:00Z'}}", true),
+        ("{spec: {deletionPolicy: Retain}}", false),
+        ("{spec: {mode: DryRun}}", false),
+        ("{spec: {nodeSelector: {team: nobody}}}", true),
+        // Not valid by today's rules: as much is taken off as can be read.
+        ("{spec: {retiredTaints: [{key: a, effect: NoExecute}]}}", true),
+    ];
+    for (pool, goes) in cases {
+        for extent in EXTENTS {
+            let (after, parting) = clean(&full_of_marks(), &cleanup(&[pool], extent));
+            let expected = if goes || extent == Extent::Everything {
+                tainted(&["dedicated=batch:NoExecute"])
+            } else {
+                full_of_marks()
+            };
+            assert_eq!(after, expected, "{pool} {extent:?}");
+            assert_eq!((parting.ignored, parting.doubtful), (false, Vec::new()), "{pool} {extent:?}");
+        }
+    }
+}
+
+#[test]
+fn marks_of_a_pool_that_is_no_more_go_and_its_taint_stays_unless_another_pool_knows_it() {
+    let guard = vec![GUARD.parse().unwrap()];
+    let other = "{metadata: {name: other}, spec: {taints: [{key: windows, effect: NoSchedule}]}";
+    let cases = [
+        (vec![], &[GUARD][..], guard.clone()),
+        (vec![format!("{other}}}")], &[GUARD], guard),
+        (vec![format!("{other}, status: {{taints: ['{GUARD}']}}}}")], &[], vec![]),
+        (vec!["{metadata: {name: other}}".to_owned()], &[], vec![]),
+    ];
+    for (pools, taints, doubtful) in cases {
+        let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
+        let orphan = marked(tainted(&[GUARD]), "gone", &[GUARD]);
+        let (after, parting) = clean(&orphan, &everything(&pools));
+        assert_eq!(after, tainted(taints), "{pools:?}");
+        assert_eq!(parting.doubtful, doubtful, "{pools:?}");
+        let (after, _) = clean(&orphan, &cleanup(&pools, Extent::AsPoolsSay));
+        assert_eq!(after, orphan, "a pool that is merely absent is no evidence");
+    }
+}
+
+#[test]
+fn a_taint_that_the_annotation_does_not_name_is_never_taken_off() {
+    for taints in [&[][..], &["x=y:NoSchedule"]] {
+        let (after, parting) = clean(&marked(tainted(&[GUARD]), "default", taints), &everything(&["{}"]));
+        assert_eq!(after, tainted(&[GUARD]), "{taints:?}");
+        assert_eq!(parting.doubtful, [], "it is not on the node, or not claimed: {taints:?}");
+    }
+}
+
+#[test]
+fn forged_annotations_cost_others_nothing() {
+    let foreign = [
+        "node.kubernetes.io/not-ready:NoSchedule",
+        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+        "ToBeDeletedByClusterAutoscaler=1730000000:NoSchedule",
+        "karpenter.sh/disrupted:NoSchedule",
+    ];
+    let claimed = format!("{{status: {{taints: {foreign:?}}}}}");
+    let all = [&foreign[..], &["precious=x:NoSchedule"]].concat();
+    let (after, parting) = clean(&marked(tainted(&all), "default", &all), &everything(&[&claimed]));
+    assert_eq!(taints_of(&after), all);
+    // Of a key that belongs to Kubernetes or an autoscaler nobody is told to take it off by hand.
+    assert_eq!(parting.doubtful, ["precious=x:NoSchedule".parse().unwrap()]);
+}
+
+#[test]
+fn each_mark_alone_is_found() {
+    let annotated = |value: &str| node(&json!({"metadata": {"annotations": {names::APPLIED: value}}}).to_string());
+    let labelled = |key: &str| node(&json!({"metadata": {"labels": {key: "true"}}}).to_string());
+    let marks = [
+        annotated(r#"{"pool":"default","taints":[]}"#),
+        annotated("nonsense"),
+        labelled(names::POOL),
+        labelled("runtimeclass.winpool.dev/windows-2022"),
+    ];
+    for marked in marks {
+        assert_eq!(clean(&marked, &everything(&["{}"])).0, node("{}"), "{marked:#}");
+    }
+}
+
+#[test]
+fn a_node_without_marks_is_left_alone() {
+    for changes in ["{}", "{metadata: {labels: {kubernetes.io/os: linux}}}"] {
+        let node = node(changes);
+        for extent in EXTENTS {
+            assert_eq!(cleanup(&["{}"], extent).node(&read(&node)), NodeParting::default(), "{changes}");
+        }
+    }
+}
+
+#[test]
+fn an_ignored_node_keeps_its_marks_and_is_named_if_it_has_any() {
+    let ignored = json!({"metadata": {"annotations": {names::IGNORE: "true"}}});
+    for (mut node, has_marks) in [(full_of_marks(), true), (node("{}"), false)] {
+        json_patch::merge(&mut node, &ignored);
+        for extent in EXTENTS {
+            let parting = cleanup(&["{}"], extent).node(&read(&node));
+            assert!(parting.plan.is_empty());
+            assert_eq!(parting.ignored, has_marks);
+        }
+    }
+}
+
+#[test]
+fn a_node_that_came_back_as_linux_loses_its_windows_build_too() {
+    for extent in EXTENTS {
+        let mut reimaged = full_of_marks();
+        reimaged["metadata"]["labels"][names::OS] = "linux".into();
+        let (after, _) = clean(&reimaged, &cleanup(&["{}"], extent));
+        let mut expected = tainted(&["dedicated=batch:NoExecute"]);
+        expected["metadata"]["labels"][names::OS] = "linux".into();
+        expected["metadata"]["labels"].as_object_mut().unwrap().remove(names::WINDOWS_BUILD);
+        assert_eq!(after, expected, "{extent:?}");
+
+        // What the node reports and what it is labelled contradict each other: the marks are winpool's all the same.
+        let mut contradicting = full_of_marks();
+        contradicting["status"]["nodeInfo"]["operatingSystem"] = "linux".into();
+        let (after, _) = clean(&contradicting, &cleanup(&["{}"], extent));
+        assert_eq!(after["metadata"], tainted(&[])["metadata"], "{extent:?}");
+    }
+}
+
+#[test]
+fn a_pool_that_says_nothing_of_taints_is_no_evidence_for_any() {
+    let mut unreadable: WindowsPool = pool_object("{}");
+    unreadable.spec.taints = Some(Vec::new());
+    let (after, parting) = clean(&full_of_marks(), &Cleanup::new([unreadable.clone()], Extent::Everything));
+    assert_eq!(taints_of(&after), ["dedicated=batch:NoExecute", GUARD]);
+    assert_eq!(parting.doubtful, [GUARD.parse().unwrap()]);
+    unreadable.status = pool_object(&format!("{{status: {{taints: ['{GUARD}']}}}}")).status;
+    let (after, _) = clean(&full_of_marks(), &Cleanup::new([unreadable], Extent::Everything));
+    assert_eq!(taints_of(&after), ["dedicated=batch:NoExecute"]);
+}
+
+#[test]
+fn classes_go_with_their_pool_or_when_everything_goes() {
+    let made = "app.kubernetes.io/managed-by: winpool";
+    // The labels of a class, and whether it is concerned when everything goes and when pools say so.
+    let cases = [
+        (format!("{made}, winpool.dev/pool: default"), true, true),
+        ("winpool.dev/pool: default".to_owned(), true, true),
+        (format!("{made}, winpool.dev/pool: retaining"), true, false),
+        (format!("{made}, winpool.dev/pool: gone"), true, false),
+        (made.to_owned(), true, false),
+        ("app.kubernetes.io/managed-by: Helm".to_owned(), false, false),
+        (String::new(), false, false),
+    ];
+    let pools = ["{}", "{metadata: {name: retaining}, spec: {deletionPolicy: Retain}}"];
+    for (labels, all, said) in cases {
+        let class = class(&format!("{{metadata: {{name: windows-2022, labels: {{{labels}}}}}, handler: h}}"));
+        let concerned = EXTENTS.map(|extent| cleanup(&pools, extent).concerns_class(&class));
+        assert_eq!(concerned, [all, said], "{labels}");
+    }
+}
+
+#[test]
+fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
+    let made = class(
+        "{metadata: {name: c, labels: {app.kubernetes.io/managed-by: winpool, winpool.dev/pool: default, a: b}}, handler: h}",
+    );
+    let adopted = class(
+        "{metadata: {name: c, labels: {app.kubernetes.io/managed-by: me, winpool.dev/pool: default}}, handler: h}",
+    );
+    let pod = |class: &str, progress| Pod {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        runtime_class: Some(class.to_owned()),
+        progress,
+        ..Pod::default()
+    };
+    let used = [pod("c", PodProgress::Started)];
+    let unused = [pod("c", PodProgress::Finished), pod("d", PodProgress::Started)];
+    assert_eq!(retire_class(&made, Ok(&unused)), Retirement::Delete);
+    let released = |class, pods| match retire_class(class, pods) {
+        Retirement::Release { changes, why } => {
+            (changes.iter().map(|change| change.path.join(" ")).collect::<Vec<_>>(), why)
+        }
+        Retirement::Delete => panic!("deleted"),
+    };
+    let (pool, manager) = ("metadata labels winpool.dev/pool", "metadata labels app.kubernetes.io/managed-by");
+    let (changes, why) = released(&made, Ok(&used));
+    assert_eq!(changes, [pool, manager]);
+    assert_eq!(why, "1 pod(s) use it, such as shop/web");
+    let (changes, why) = released(&made, Err("pods is forbidden"));
+    assert_eq!(changes, [pool, manager]);
+    assert_eq!(why, "pods cannot be listed: pods is forbidden");
+    let (changes, why) = released(&adopted, Ok(&unused));
+    assert_eq!(changes, [pool], "who manages it is not winpool's to say");
+    assert_eq!(why, "somebody else made it");
+}
