@@ -4,8 +4,11 @@
 //! should be is decided in `winpool-core`, which knows no client.
 
 pub mod apply;
+pub mod cleanup;
+pub mod cli;
 pub mod controllers;
 pub mod index;
+pub mod installation;
 pub mod leader;
 pub mod metrics;
 pub mod node;
@@ -15,6 +18,7 @@ pub mod server;
 pub mod telemetry;
 
 mod operator;
+mod pages;
 mod rival;
 
 pub use operator::{Error, Options, crd_yaml, run};

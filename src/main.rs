@@ -8,6 +8,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
+    cli::{Outcome, cleanup},
+    installation::Installation,
     telemetry::{self, LogFormat},
 };
 
@@ -23,6 +25,7 @@ struct Cli {
 enum Command {
     /// Run the operator.
     Run(Run),
+    Cleanup(cleanup::Arguments),
     /// Print the CustomResourceDefinition.
     Crd,
     /// Print the version.
@@ -45,6 +48,10 @@ struct Run {
     /// Namespace of the Lease; the pod's own, or that of the kubeconfig's context, if not given.
     #[arg(long, env = "WINPOOL_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     lease_namespace: Option<String>,
+    /// Name of the operator's ClusterRoleBinding and of what was installed with it. When that is being deleted, the
+    /// operator takes its marks off the cluster and ends.
+    #[arg(long, env = "WINPOOL_INSTALLATION", default_value = Installation::DEFAULT_NAME)]
+    installation: String,
     /// How log lines are written; `RUST_LOG` sets the level.
     #[arg(long, env = "WINPOOL_LOG_FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
@@ -52,21 +59,23 @@ struct Run {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Run(arguments) => run(arguments).await,
-        Command::Crd => winpool::crd_yaml().map(|yaml| print!("{yaml}")).map_err(Into::into),
-        Command::Version => {
-            println!("winpool {}", env!("CARGO_PKG_VERSION"));
-            Ok(())
-        }
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match execute(Cli::parse().command).await {
+        Ok(outcome) => outcome.into(),
         Err(error) => {
             eprintln!("winpool: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>> {
+    match command {
+        Command::Run(arguments) => run(arguments).await?,
+        Command::Cleanup(arguments) => return Ok(cleanup::run(arguments).await?),
+        Command::Crd => print!("{}", winpool::crd_yaml()?),
+        Command::Version => println!("winpool {}", env!("CARGO_PKG_VERSION")),
+    }
+    Ok(Outcome::Done)
 }
 
 async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
@@ -89,6 +98,7 @@ async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
         concurrency: arguments.concurrency,
         leader_election: arguments.leader_election,
         lease_namespace: arguments.lease_namespace,
+        installation: Some(arguments.installation),
     };
     Ok(winpool::run(config, options, stop).await?)
 }

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::http::{HeaderValue, header::USER_AGENT};
+use futures::FutureExt;
 use kube::{Api, Client, Config, runtime::reflector};
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
@@ -13,6 +14,7 @@ use crate::{
     apply::{Applier, WRITE_TIMEOUT},
     controllers::{self, AllRetries, Context, Synced},
     index::Index,
+    installation::Installation,
     leader::{Elector, Leadership},
     metrics::Metrics,
     policy::Publisher,
@@ -30,6 +32,9 @@ pub struct Options {
     pub leader_election: bool,
     /// Where that Lease is; `None` for the namespace of the pod, or of the kubeconfig's context.
     pub lease_namespace: Option<String>,
+    /// Name of the operator's own ClusterRoleBinding and of what was installed with it; when that is being deleted, the
+    /// operator cleans up and ends. `None`: it never looks.
+    pub installation: Option<String>,
 }
 
 impl Options {
@@ -37,11 +42,11 @@ impl Options {
     pub const DEFAULT_CONCURRENCY: u16 = 16;
 }
 
-/// No endpoints, and leader election.
+/// No endpoints, leader election, no look at the installation.
 impl Default for Options {
     fn default() -> Self {
         let concurrency = Self::DEFAULT_CONCURRENCY;
-        Self { listen: None, concurrency, leader_election: true, lease_namespace: None }
+        Self { listen: None, concurrency, leader_election: true, lease_namespace: None, installation: None }
     }
 }
 
@@ -72,13 +77,12 @@ const GRACE: Duration = Duration::from_secs(4);
 ///
 /// # Errors
 /// When it cannot start, or its endpoints fail.
-pub async fn run(mut config: Config, options: Options, stop: CancellationToken) -> Result<(), Error> {
-    // The operator retries by itself, with a limit and per object; the client's own 15 tries would block a slot for
-    // minutes.
-    config.default_retry = false;
-    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
-    let lease_namespace = options.lease_namespace.unwrap_or_else(|| config.default_namespace.clone());
-    let client = Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))?;
+pub async fn run(config: Config, options: Options, stop: CancellationToken) -> Result<(), Error> {
+    let namespace = config.default_namespace.clone();
+    let client = client(config)?;
+    let installation = options.installation.map(|name| Installation::new(client.clone(), &name, &namespace));
+    let ending = stop.child_token();
+    let lease_namespace = options.lease_namespace.unwrap_or(namespace);
     let elector = options.leader_election.then(|| Elector::new(client.clone(), &lease_namespace));
     let leadership = elector.as_ref().map_or_else(Leadership::alone, Elector::leadership);
     let index = Arc::new(Index::default());
@@ -87,6 +91,7 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
     let (nodes, node_writer) = reflector::store();
     let (pools, pool_writer) = reflector::store();
     let (classes, class_writer) = reflector::store();
+    let parting = Applier::new(client.clone(), Leadership::alone(), Arc::clone(&metrics));
     let context = Arc::new(Context {
         applier: Applier::new(client.clone(), leadership.clone(), Arc::clone(&metrics)),
         leadership,
@@ -121,34 +126,52 @@ pub async fn run(mut config: Config, options: Options, stop: CancellationToken) 
                 node_writer,
                 Arc::clone(&context),
                 options.concurrency,
-                stop.child_token()
+                ending.child_token()
             ),
-            controllers::node::run_reimaged(client.clone(), Arc::clone(&context), stop.child_token()),
-            controllers::pool::run(client.clone(), pool_writer, Arc::clone(&context), stop.child_token()),
-            controllers::pool::watch_classes(client.clone(), class_writer, Arc::clone(&context), stop.child_token()),
+            controllers::node::run_reimaged(client.clone(), Arc::clone(&context), ending.child_token()),
+            controllers::pool::run(client.clone(), pool_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::watch_classes(client.clone(), class_writer, Arc::clone(&context), ending.child_token()),
         );
     });
     let serving = async {
         if let Some(listener) = listener {
-            return server::serve(listener, endpoints, stop.child_token()).await.map_err(Error::Serve);
+            return server::serve(listener, endpoints, ending.child_token()).await.map_err(Error::Serve);
         }
-        stop.cancelled().await;
+        ending.cancelled().await;
         Ok(())
     };
     let ended = async { tokio::join!(controllers, serving).1 };
     let overdue = async {
-        stop.cancelled().await;
+        ending.cancelled().await;
         tokio::time::sleep(GRACE).await;
     };
-    let result = tokio::select! {
-        result = ended => result,
-        // What is in flight may still arrive, so the Lease is not released: it runs out.
-        () = overdue => {
-            tracing::warn!("requests in flight did not end in time");
-            return Ok(());
+    let working = async {
+        tokio::select! {
+            result = ended => Some(result),
+            () = overdue => {
+                tracing::warn!("requests in flight did not end in time");
+                None
+            }
+            never = context.follow_leadership() => match never {},
         }
-        never = context.follow_leadership() => match never {},
     };
+    let removal = async {
+        let installation = installation?;
+        let removed = installation.is_removed(&stop).await;
+        let leads = context.leadership.term().is_some();
+        ending.cancel();
+        removed.then_some((installation, leads))
+    }
+    .boxed();
+    let (worked, removed) = tokio::join!(working, removal);
+    if let Some((installation, leads)) = removed {
+        // The Lease, if this process has it, is kept: nobody is to lead any more.
+        installation.remove(parting, leads).boxed().await;
+        tracing::info!("winpool ends");
+        return Ok(());
+    }
+    // What is in flight may still arrive, so the Lease is not released: it runs out.
+    let Some(result) = worked else { return Ok(()) };
     resign.cancel();
     while election.join_next().await.is_some() {}
     tracing::info!("winpool ends");
@@ -162,6 +185,14 @@ async fn stand(elector: Elector, mut synced: watch::Receiver<bool>, resign: Canc
         _ = synced.wait_for(|synced| *synced) => {}
     }
     elector.run(resign).await;
+}
+
+/// A client that leaves retries to its users, who have a limit and count per object: its own 15 tries would block for
+/// minutes.
+pub(crate) fn client(mut config: Config) -> Result<Client, Error> {
+    config.default_retry = false;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
+    Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 
 /// Only told in status, never needed: an API server that does not answer now is no reason to wait.

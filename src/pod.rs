@@ -10,10 +10,7 @@ use kube::{Api, api::ListParams};
 use serde::Deserialize;
 use winpool_core::plan::{self, PodProgress};
 
-use crate::apply::{WriteError, in_time};
-
-/// Pods asked for in one request.
-const PAGE: u32 = 500;
+use crate::{apply::WriteError, pages};
 
 /// A Pod as winpool reads it; serde skips all other fields.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
@@ -48,16 +45,10 @@ struct ListedOs {
 /// # Errors
 /// When they cannot be listed.
 pub async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<plan::Pod>, WriteError> {
-    let mut parameters = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed").limit(PAGE);
+    let unfinished = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
     let mut found = Vec::new();
-    loop {
-        let page = in_time(pods.list(&parameters)).await?;
-        found.extend(page.items.into_iter().map(plan::Pod::from));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(found),
-        }
-    }
+    pages::each(pods, unfinished, |pod| found.push(plan::Pod::from(pod))).await?;
+    Ok(found)
 }
 
 impl From<ListedPod> for plan::Pod {

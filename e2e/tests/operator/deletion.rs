@@ -1,24 +1,12 @@
 //! Taking winpool's hands off: pools deleted, selectors narrowed, classes no longer wanted.
 
-use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt, api::DeleteParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
 
-use crate::support::{APPLIED, BUILD, Harness, POOL, label, taints};
+use crate::support::{APPLIED, BUILD, Harness, POOL, face, label, taints};
 
 const GUARD: &str = "os=windows:NoSchedule";
-
-/// What administrators and others see of a node: everything that winpool may change.
-fn face(node: &Node) -> Value {
-    let mut labels = node.labels().clone();
-    labels.remove(BUILD);
-    json!({
-        "labels": labels,
-        "annotations": node.annotations(),
-        "taints": node.spec.as_ref().and_then(|spec| spec.taints.clone()),
-    })
-}
 
 async fn run_pod(harness: &Harness, name: &str, node: &str, class: &str) {
     harness.run_pod(name, json!({"nodeName": node, "runtimeClassName": class})).await;

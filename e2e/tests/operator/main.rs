@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod adoption;
+mod cleanup;
 mod compatible;
 mod contested;
 mod deletion;
@@ -20,5 +21,6 @@ mod spellings;
 mod stranded;
 mod support;
 mod taint_change;
+mod uninstall;
 mod validation;
 mod workloads;

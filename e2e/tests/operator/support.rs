@@ -219,6 +219,17 @@ pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.labels().get(key).map(String::as_str)
 }
 
+/// What administrators and others see of a node: everything that winpool may change.
+pub fn face(node: &Node) -> Value {
+    let mut labels = node.labels().clone();
+    labels.remove(BUILD);
+    json!({
+        "labels": labels,
+        "annotations": node.annotations(),
+        "taints": node.spec.as_ref().and_then(|spec| spec.taints.clone()),
+    })
+}
+
 /// `scheduling` of a class as JSON.
 pub fn scheduling(class: &RuntimeClass) -> Value {
     json!(class.scheduling)
@@ -239,26 +250,36 @@ impl Operator {
     /// With the rights of these groups and of the user `winpool`, alone.
     pub fn start_as(config: Config, groups: &[&str]) -> Self {
         let alone = Options { leader_election: false, ..Options::default() };
-        Self::start_with(config, "winpool", groups, alone)
+        Self::impersonating(config, "winpool", groups, alone)
     }
 
     /// One of several: only the leader writes.
     pub fn elected(config: Config, user: &str) -> Self {
-        Self::start_with(config, user, &["system:masters"], Options::default())
+        Self::impersonating(config, user, &["system:masters"], Options::default())
     }
 
-    fn start_with(mut config: Config, user: &str, groups: &[&str], options: Options) -> Self {
-        logs();
+    fn impersonating(mut config: Config, user: &str, groups: &[&str], options: Options) -> Self {
         config.auth_info.impersonate = Some(user.to_owned());
         config.auth_info.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
+        Self::start_with(config, options)
+    }
+
+    /// As whoever `config` says.
+    pub fn start_with(config: Config, options: Options) -> Self {
+        logs();
         let stop = CancellationToken::new();
         let task = tokio::spawn(winpool::run(config, options, stop.clone()));
         Self { stop, task: Some(task) }
     }
 
     /// Ends it and waits until it has ended.
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
         self.stop.cancel();
+        self.ended().await;
+    }
+
+    /// Waits until it has ended, without an error.
+    pub async fn ended(mut self) {
         let task = self.task.take().unwrap();
         tokio::time::timeout(Duration::from_secs(10), task).await.expect("the operator ends in time").unwrap().unwrap();
     }

@@ -1,0 +1,288 @@
+//! `winpool cleanup`: nothing of winpool's stays, and nothing of anybody else's goes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        core::v1::Node,
+        rbac::v1::{ClusterRole, ClusterRoleBinding},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, Config, ResourceExt, api::DeleteParams};
+use serde_json::{Value, json};
+use winpool::cli::{
+    Outcome,
+    cleanup::{Arguments, Error, clean_up},
+};
+use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, wait_for};
+
+use crate::support::{APPLIED, AuditLog, BUILD, Harness, Operator, POOL, face, label, taints};
+
+const GUARD: &str = "os=windows:NoSchedule";
+const IGNORED: &str = "winpool.dev/ignore";
+
+/// As the user `winpool`, whom the audit log follows.
+fn as_winpool(server: &ApiServer, groups: &[&str]) -> Config {
+    let mut config = server.config().unwrap();
+    config.auth_info.impersonate = Some("winpool".to_owned());
+    config.auth_info.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
+    config
+}
+
+/// Runs the command, and answers yes when it asks. Returns what it printed and how it ended.
+async fn clean(server: &ApiServer, groups: &[&str]) -> (String, Result<Outcome, Error>) {
+    clean_and_answer(server, groups, true, false).await
+}
+
+async fn clean_and_answer(
+    server: &ApiServer,
+    groups: &[&str],
+    answer: bool,
+    dry_run: bool,
+) -> (String, Result<Outcome, Error>) {
+    let arguments = Arguments {
+        yes: false,
+        dry_run,
+        context: None,
+        lease_namespace: Some("default".to_owned()),
+        installation: "winpool".to_owned(),
+    };
+    let mut out = Vec::new();
+    let outcome = clean_up(as_winpool(server, groups), &arguments, &mut out, || Ok(answer)).await;
+    (String::from_utf8(out).unwrap(), outcome)
+}
+
+fn writes(log: &AuditLog) -> usize {
+    log.requests().iter().filter(|request| request.verb != "get").count()
+}
+
+/// The pools' definition is deleted, and with it the pools: nothing holds that up.
+async fn the_definition_goes(harness: &Harness) {
+    let definitions: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
+    let name = "windowspools.winpool.dev";
+    definitions.delete(name, &DeleteParams::default()).await.unwrap();
+    let gone = async || Ok(definitions.get_opt(name).await?.is_none().then_some(()));
+    wait_for("the definition is gone", LIMIT, gone).await.unwrap();
+}
+
+/// Two pools, one of which retains and lists its taints; nodes of all fates. Returns what was there before winpool came.
+async fn a_cluster_with_a_history(harness: &Harness) -> BTreeMap<&'static str, Value> {
+    let (old, new) = ("10.0.17763.6659", "10.0.20348.2655");
+    let nodes = [
+        SimulatedNode::windows(old).name("a-1").label("team", "a").without_label(BUILD).taint("spot", "", "NoSchedule"),
+        SimulatedNode::windows(old).name("a-2").label("team", "a"),
+        SimulatedNode::windows(new).name("b-1").label("team", "b"),
+        SimulatedNode::windows(new).name("b-guarded").label("team", "b").taint("os", "Windows", "NoSchedule"),
+        SimulatedNode::windows(new).name("b-ignored").label("team", "b"),
+        SimulatedNode::windows(new).name("b-reimaged").label("team", "b"),
+        SimulatedNode::linux().name("linux").label("team", "b"),
+    ];
+    let (mut before, mut kubelets) = (BTreeMap::new(), BTreeMap::new());
+    let names = ["a-1", "a-2", "b-1", "b-guarded", "b-ignored", "b-reimaged", "linux"];
+    for (name, node) in names.into_iter().zip(nodes) {
+        kubelets.insert(name, node.join(&harness.client).await.unwrap());
+        before.insert(name, face(&harness.node(name).await));
+    }
+    let operator = harness.operator().await;
+    let exact = json!([{"key": "windows", "effect": "NoSchedule"}, {"key": "os", "value": "windows", "effect": "PreferNoSchedule"}]);
+    harness
+        .apply_pool_named("a", json!({"nodeSelector": {"team": "a"}, "taints": exact, "deletionPolicy": "Retain"}))
+        .await;
+    harness
+        .apply_pool_named(
+            "b",
+            json!({"nodeSelector": {"team": "b"}, "classNameFormat": "b-{version}", "runtimeClasses": [
+                {"name": "compatible", "version": "2022", "hostMatch": "Compatible"}, {"name": "used", "version": "2022"},
+            ]}),
+        )
+        .await;
+    harness.ready("a").await;
+    harness.ready("b").await;
+    harness.run_pod("app", json!({"nodeName": "b-1", "runtimeClassName": "used"})).await;
+    operator.stop().await;
+
+    harness.edit_node("b-ignored", json!({"metadata": {"annotations": {IGNORED: "true"}}})).await;
+    kubelets["b-reimaged"].reimage(SimulatedNode::linux()).await.unwrap();
+    before
+}
+
+#[tokio::test]
+async fn a_cluster_is_given_back_as_it_was_and_a_second_run_writes_nothing() {
+    let (harness, log) = Harness::audited().await;
+    let before = a_cluster_with_a_history(&harness).await;
+    for name in ["a-1", "b-1", "b-ignored", "b-reimaged"] {
+        assert_ne!(face(&harness.node(name).await), before[name], "{name}");
+    }
+    let ignored = face(&harness.node("b-ignored").await);
+    // What others did since then stays.
+    let theirs = json!({"metadata": {"labels": {"example.com/label": "x"}, "annotations": {"example.com/note": "y"}}});
+    harness.edit_node("a-2", theirs.clone()).await;
+
+    let sent = writes(&log);
+    for dry_run in [true, false] {
+        let (text, outcome) = clean_and_answer(&harness.server, &["system:masters"], false, dry_run).await;
+        assert_eq!(outcome.unwrap(), Outcome::Pending, "{text}");
+    }
+    assert_eq!(writes(&log), sent, "a dry run or a no writes nothing");
+
+    let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
+    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
+    for said in [
+        "5 Node(s) with winpool's labels and annotation:\n  a-1, a-2, b-1, b-guarded, b-reimaged\n",
+        "  2 with the taint os=windows:NoSchedule, which winpool put on\n",
+        "  2 with the taint windows:NoSchedule, which winpool put on\n",
+        "3 RuntimeClass(es) to delete, used by no pod:\n  b-2022, compatible, windows-2019\n",
+        "  used: 1 pod(s) use it, such as default/app\n",
+        "1 WindowsPool(s) that stay, with the finalizer winpool.dev/cleanup:\n  b\n",
+        "1 Node(s) with winpool.dev/ignore: \"true\", which keep their marks:\n  b-ignored\n",
+    ] {
+        assert!(text.contains(said), "{said}\n{text}");
+    }
+
+    for name in ["a-1", "b-1", "b-guarded", "linux"] {
+        assert_eq!(face(&harness.node(name).await), before[name], "{name}");
+    }
+    let mut expected = before["a-2"].clone();
+    expected["labels"]["example.com/label"] = "x".into();
+    expected["annotations"]["example.com/note"] = "y".into();
+    assert_eq!(face(&harness.node("a-2").await), expected);
+    assert_eq!(face(&harness.node("b-ignored").await), ignored);
+    let reimaged = harness.node("b-reimaged").await;
+    assert_eq!((label(&reimaged, POOL), label(&reimaged, BUILD)), (None, None));
+    assert_eq!(taints(&reimaged), ["node.kubernetes.io/not-ready:NoSchedule"]);
+    let fact = harness.node("a-1").await;
+    assert_eq!(label(&fact, BUILD), Some("10.0.17763"), "a fact about the node stays");
+    let classes = harness.classes().list(&kube::api::ListParams::default()).await.unwrap();
+    let classes: Vec<_> = classes.items.iter().map(|class| (class.name_any(), class.labels().clone())).collect();
+    assert_eq!(classes, [("used".to_owned(), BTreeMap::new())]);
+    for pool in ["a", "b"] {
+        let pool = harness.pools().get(pool).await.unwrap();
+        assert!(pool.finalizers().is_empty() && pool.metadata.deletion_timestamp.is_none());
+    }
+
+    let sent = writes(&log);
+    let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
+    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
+    assert!(text.starts_with("There is nothing of winpool's to take off"), "{text}");
+    assert_eq!(writes(&log), sent);
+    the_definition_goes(&harness).await;
+}
+
+#[tokio::test]
+async fn marks_of_a_pool_whose_definition_is_gone_go_too_and_its_taint_is_reported() {
+    let server = winpool_e2e::lend().await.unwrap();
+    let client = server.client();
+    let applied = format!(r#"{{"pool":"gone","taints":["{GUARD}","node.kubernetes.io/not-ready:NoSchedule"]}}"#);
+    let node = SimulatedNode::windows("10.0.17763.6659").name("win").taint("os", "windows", "NoSchedule");
+    let node = node.label(POOL, "gone").annotation(APPLIED, &applied).label("runtimeclass.winpool.dev/x", "true");
+    node.join(&client).await.unwrap();
+    let class = json!({
+        "metadata": {"name": "windows-2019", "labels": {"app.kubernetes.io/managed-by": "winpool", POOL: "gone"}},
+        "handler": "runhcs-wcow-process",
+    });
+    let classes: Api<k8s_openapi::api::node::v1::RuntimeClass> = Api::all(client.clone());
+    classes.create(&kube::api::PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+
+    let (text, outcome) = clean(&server, &["system:masters"]).await;
+    assert!(matches!(outcome, Err(Error::Doubtful)), "{outcome:?}\n{text}");
+    assert!(
+        text.contains(&format!("  {GUARD}; if it is winpool's: kubectl taint nodes win os:NoSchedule-\n")),
+        "{text}"
+    );
+    assert_eq!(text.matches("kubectl taint").count(), 1, "nobody is told to take off not-ready\n{text}");
+    let node: Node = Api::all(client).get("win").await.unwrap();
+    assert_eq!(taints(&node), [GUARD, "node.kubernetes.io/not-ready:NoSchedule"]);
+    assert!(!node.labels().keys().any(|key| key.contains("winpool.dev")), "{:?}", node.labels());
+    assert!(!node.annotations().contains_key(APPLIED));
+    assert_eq!(classes.get_opt("windows-2019").await.unwrap(), None);
+    let (text, outcome) = clean(&server, &["system:masters"]).await;
+    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named_and_pools_keep_their_finalizer_while_nodes_keep_marks() {
+    let harness = Harness::new().await;
+    for name in ["win-1", "win-2"] {
+        SimulatedNode::windows("10.0.17763.6659").name(name).join(&harness.client).await.unwrap();
+    }
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    operator.stop().await;
+
+    let (text, outcome) = clean(&harness.server, &["nobody"]).await;
+    let error = outcome.unwrap_err().to_string();
+    assert!(
+        error.contains(r#"User "winpool" cannot list resource "windowspools" in API group "winpool.dev""#),
+        "{error}"
+    );
+    assert_eq!(text, "");
+
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]},
+        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["*"]},
+        {"apiGroups": ["winpool.dev"], "resources": ["windowspools"], "verbs": ["list", "patch"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
+    ]);
+    harness.create::<ClusterRole>(json!({"metadata": {"name": "readers"}, "rules": rules})).await;
+    let binding = json!({
+        "metadata": {"name": "readers"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "readers"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "readers"}],
+    });
+    harness.create::<ClusterRoleBinding>(binding).await;
+    let readable = async || Ok(clean_and_answer(&harness.server, &["readers"], false, true).await.1.ok());
+    assert_eq!(wait_for("the rights are known", LIMIT, readable).await.unwrap(), Outcome::Pending);
+
+    let (text, outcome) = clean(&harness.server, &["readers"]).await;
+    assert!(text.contains("windows-2019: pods cannot be listed: pods is forbidden"), "{text}");
+    let error = outcome.unwrap_err().to_string();
+    for name in ["win-1", "win-2"] {
+        let refused = format!(
+            r#"Node {name}: the API server refuses: nodes "{name}" is forbidden: User "winpool" cannot patch resource "nodes""#
+        );
+        assert!(error.contains(&refused), "{error}");
+        assert!(taints(&harness.node(name).await).contains(&GUARD.to_owned()));
+    }
+    assert!(error.contains("RuntimeClass windows-2019: waits for the others"), "{error}");
+    assert_eq!(harness.pools().get("default").await.unwrap().finalizers(), ["winpool.dev/cleanup"]);
+    assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_pool_that_waits_for_an_operator_that_is_no_more_goes() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    let before = face(&harness.node("win").await);
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    operator.stop().await;
+    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
+    let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
+    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
+    assert!(text.contains("1 WindowsPool(s) being deleted, which then go, with the finalizer"), "{text}");
+    assert_eq!(face(&harness.node("win").await), before);
+    assert_eq!(harness.pools().get_opt("default").await.unwrap(), None);
+    the_definition_goes(&harness).await;
+}
+
+#[tokio::test]
+async fn an_operator_that_runs_stands_by_and_undoes_nothing() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    let before = face(&harness.node("win").await);
+    let operator = Operator::elected(harness.server.config().unwrap(), "operator");
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
+    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
+    assert!(text.contains("An operator that still runs begins anew within 10 minutes: remove it now.\n"), "{text}");
+    // It sees what it would repair, and does not.
+    harness.edit_node("win", json!({"metadata": {"labels": {BUILD: "10.0.1"}}})).await;
+    operator.stop().await;
+    assert_eq!(face(&harness.node("win").await), before);
+    assert_eq!(label(&harness.node("win").await, BUILD), Some("10.0.1"));
+    assert!(harness.pools().get("default").await.unwrap().finalizers().is_empty());
+}

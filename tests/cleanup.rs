@@ -1,0 +1,52 @@
+//! `winpool cleanup` as a process, beside a real API server.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Output, Stdio};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, ResourceExt};
+use winpool_e2e::{ApiServer, SimulatedNode, lend};
+
+#[tokio::test]
+async fn it_shows_what_it_takes_off_asks_a_terminal_only_and_says_by_its_exit_code_how_it_ended() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    let node = SimulatedNode::windows("10.0.20348.2655").name("win").label("winpool.dev/pool", "default");
+    node.annotation("winpool.dev/applied", r#"{"pool":"default","taints":[]}"#).join(&client).await.unwrap();
+    let marks = async || {
+        let node: Node = Api::all(client.clone()).get("win").await.unwrap();
+        node.labels().keys().chain(node.annotations().keys()).filter(|key| key.contains("winpool.dev")).count()
+    };
+    let shown = "1 Node(s) with winpool's labels and annotation:\n  win\n";
+
+    let dry_run = cleanup(&server, &["--dry-run"]);
+    assert_eq!(dry_run.status.code(), Some(2), "{dry_run:?}");
+    assert!(text(&dry_run.stdout).contains(shown), "{dry_run:?}");
+    let nobody = cleanup(&server, &[]);
+    assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
+    assert!(text(&nobody.stdout).contains(shown), "{nobody:?}");
+    assert!(text(&nobody.stderr).contains("there is no terminal to ask on; nothing was done"), "{nobody:?}");
+    assert_eq!(marks().await, 2);
+
+    let yes = cleanup(&server, &["--yes"]);
+    assert_eq!(yes.status.code(), Some(0), "{yes:?}");
+    assert!(text(&yes.stdout).contains(shown) && text(&yes.stdout).ends_with("Done.\n"), "{yes:?}");
+    assert_eq!(marks().await, 0);
+    let again = cleanup(&server, &["--dry-run"]);
+    assert_eq!(again.status.code(), Some(0), "{again:?}");
+    assert!(text(&again.stdout).starts_with("There is nothing of winpool's to take off in https://"), "{again:?}");
+
+    let elsewhere = cleanup(&server, &["--yes", "--context", "elsewhere"]);
+    assert_eq!(elsewhere.status.code(), Some(1), "{elsewhere:?}");
+    assert!(text(&elsewhere.stderr).contains("cannot use context elsewhere of the kubeconfig"), "{elsewhere:?}");
+}
+
+fn cleanup(server: &ApiServer, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    let command = command.arg("cleanup").args(arguments).env("KUBECONFIG", server.kubeconfig()).stdin(Stdio::null());
+    command.args(["--lease-namespace", "default"]).output().expect("the program starts")
+}
+
+fn text(output: &[u8]) -> &str {
+    std::str::from_utf8(output).unwrap()
+}
