@@ -30,6 +30,7 @@ use crate::{
     leader::Leadership,
     metrics::{Metrics, Operation},
     node::CachedNode,
+    telemetry::words,
 };
 
 /// How long the API server may take to answer a write.
@@ -260,7 +261,7 @@ impl Applier {
         let note = Some(note.chars().take(1000).collect());
         let event = Event { type_, reason: reason.to_owned(), action: action.to_owned(), note, secondary: None };
         if let Err(error) = self.send(self.recorder.publish(&event, object)).await {
-            tracing::debug!(%error, "event not written");
+            tracing::debug!(reason, error = words(&error), "Event not written");
         }
     }
 }

@@ -29,7 +29,7 @@ use winpool_core::{
 
 use crate::{
     apply::{Leases, WriteError},
-    telemetry::outages,
+    telemetry::{outages, words},
 };
 
 /// How long the release may take, within the time that a process has to end.
@@ -162,7 +162,7 @@ impl Elector {
         match released.unwrap_or(Err(WriteError::TimedOut(RELEASE_TIMEOUT))) {
             Ok(true) => tracing::info!("Lease released"),
             Ok(false) => {}
-            Err(error) => tracing::warn!(%error, "Lease not released: if this process has it, it has to run out"),
+            Err(error) => tracing::warn!(error = words(&error), "Lease not released: if this process has it, it has to run out"),
         }
     }
 
@@ -250,7 +250,7 @@ impl Elector {
         if !std::mem::replace(&mut self.failing, true) {
             let namespace = self.leases.namespace();
             tracing::warn!(
-                %error,
+                error = words(error),
                 namespace,
                 "no access to the Lease {}, without which this process cannot lead; trying again (it takes the rights to get, \
                  list, watch, create and update leases in that namespace)",

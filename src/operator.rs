@@ -19,6 +19,7 @@ use crate::{
     metrics::Metrics,
     policy::Publisher,
     server,
+    telemetry::words,
 };
 
 /// How the operator runs.
@@ -200,12 +201,14 @@ async fn kubernetes_version(client: &Client) -> Option<KubernetesVersion> {
     let info = match tokio::time::timeout(WRITE_TIMEOUT, client.apiserver_version()).await {
         Ok(Ok(info)) => info,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the API server does not tell its version");
+            tracing::warn!(error = words(&error), "the API server does not tell its version");
             return None;
         }
         Err(_) => return None,
     };
-    KubernetesVersion::parse(&info.major, &info.minor).inspect_err(|error| tracing::warn!(%error, "version")).ok()
+    KubernetesVersion::parse(&info.major, &info.minor)
+        .inspect_err(|error| tracing::warn!(error = words(error), "the API server tells no version that can be read"))
+        .ok()
 }
 
 /// The CustomResourceDefinition as YAML, as it stands in `crds/`.

@@ -1,10 +1,18 @@
-//! Logs: one line per change, on standard error.
+//! Logs: one line per change, on standard error. `docs/reference/logs.md` has the fields.
+//!
+//! What others wrote (a node, a policy's words) is logged as a field of its own and never as a part of the message, and
+//! as text, not by its `Display`: so the text format quotes it and escapes its control characters, and no line can be forged.
 
-use std::io::IsTerminal;
+use std::{fmt, io::IsTerminal};
 
 use clap::ValueEnum;
 use kube::runtime::watcher;
-use tracing_subscriber::{EnvFilter, fmt, prelude::*};
+use tracing::Subscriber;
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::{MakeWriter, layer},
+    prelude::*,
+};
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -26,14 +34,7 @@ pub fn start(format: LogFormat) -> Result<(), tracing_subscriber::filter::ParseE
         // The runtime reports each failed watch itself; winpool says so once, in its own words.
         _ => EnvFilter::new("info,kube_runtime=error,kube_client=error"),
     };
-    let registry = tracing_subscriber::registry().with(filter);
-    match format {
-        LogFormat::Text => {
-            let colours = std::io::stderr().is_terminal();
-            registry.with(fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).init();
-        }
-        LogFormat::Json => registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).init(),
-    }
+    subscriber(format, filter, std::io::stderr, std::io::stderr().is_terminal()).init();
     Ok(())
 }
 
@@ -43,7 +44,118 @@ pub(crate) fn outages<T>(kind: &'static str) -> impl FnMut(&watcher::Result<T>) 
     move |event| match event {
         Ok(_) if std::mem::take(&mut failing) => tracing::info!(kind, "watch works again"),
         Ok(_) => {}
-        Err(error) if std::mem::replace(&mut failing, true) => tracing::debug!(kind, %error, "watch still fails"),
-        Err(error) => tracing::warn!(kind, %error, "watch fails; trying again, with growing pauses"),
+        Err(error) if std::mem::replace(&mut failing, true) => {
+            tracing::debug!(kind, error = words(error), "watch still fails");
+        }
+        Err(error) => {
+            tracing::warn!(kind, error = words(error), "watch fails; trying again, with growing pauses");
+        }
+    }
+}
+
+fn subscriber<W>(format: LogFormat, filter: EnvFilter, writer: W, colours: bool) -> impl Subscriber + Send + Sync
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let lines = match format {
+        LogFormat::Text => layer().with_ansi(colours).with_writer(writer).boxed(),
+        LogFormat::Json => layer().json().flatten_event(true).with_writer(writer).boxed(),
+    };
+    tracing_subscriber::registry().with(filter).with(lines)
+}
+
+/// The longest text of others in one field of a log line, in characters.
+const WORDS: usize = 1024;
+
+/// Text of others for a log line, cut where it is too long.
+pub(crate) fn words(text: &impl fmt::Display) -> String {
+    let text = text.to_string();
+    match text.char_indices().nth(WORDS) {
+        None => text,
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
+
+/// Several things in one field, which is left out where there are none.
+pub(crate) fn list(things: impl IntoIterator<Item = String>) -> Option<String> {
+    let things: Vec<String> = things.into_iter().collect();
+    (!things.is_empty()).then(|| things.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Write,
+        sync::{Arc, Mutex},
+    };
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(format: LogFormat, log: impl FnOnce()) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = subscriber(format, EnvFilter::new("info"), move || writer.clone(), false);
+        tracing::subscriber::with_default(subscriber, log);
+        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// A line break, a forged line, terminal codes, a direction mark, and too much of it.
+    fn hostile() -> String {
+        let forged = "no\r\n2026-01-01T00:00:00Z  INFO winpool: all is well\u{1b}[2J\u{9b}31m\u{202e}\u{0}\"";
+        format!("{forged}{}", "x".repeat(1_000_000))
+    }
+
+    fn log_hostile() {
+        tracing::warn!(node = "win-1", detail = words(&hostile()), "the API server refuses to change the node");
+        tracing::debug!("not at this level");
+    }
+
+    #[test]
+    fn in_text_what_others_wrote_stays_one_short_line_without_control_characters() {
+        let text = logged(LogFormat::Text, log_hostile);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let line = text.trim_end_matches('\n');
+        assert!(line.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{line}");
+        assert!(line.contains(r#"node="win-1""#) && line.contains(r"detail=") && line.len() < 1500, "{line}");
+        assert!(line.contains("WARN winpool::telemetry"), "{line}");
+    }
+
+    #[test]
+    fn in_json_each_line_is_one_object_whose_fields_come_back_as_they_were() {
+        let text = logged(LogFormat::Json, || {
+            log_hostile();
+            tracing::info!(pool = "default", "pool cleaned up");
+        });
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(text.chars().all(|c| c == '\n' || !c.is_ascii_control()), "{text}");
+        assert_eq!(lines[0]["level"], "WARN");
+        assert_eq!(lines[0]["message"], "the API server refuses to change the node");
+        assert_eq!(lines[0]["node"], "win-1");
+        assert_eq!(lines[0]["detail"], words(&hostile()));
+        assert_eq!(lines[1]["pool"], "default");
+    }
+
+    #[test]
+    fn words_are_cut_between_characters() {
+        assert_eq!(words(&"short"), "short");
+        let long = words(&"ü".repeat(5000));
+        assert_eq!(long.chars().count(), WORDS + 1);
+        assert!(long.ends_with("ü…"));
     }
 }

@@ -20,10 +20,16 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 use winpool_core::{
     api::names::{self, reason},
-    plan::{NodePlan, Policy, assess, node_patch},
+    plan::{LabelChange, NodePlan, Policy, Standing, assess, node_patch},
 };
 
-use crate::{apply::WriteError, index::Refusal, node::CachedNode, rival, telemetry::outages};
+use crate::{
+    apply::WriteError,
+    index::Refusal,
+    node::CachedNode,
+    rival,
+    telemetry::{list, outages, words},
+};
 
 use super::{Cache, Context, changes};
 
@@ -139,7 +145,9 @@ async fn reconcile(node: Arc<CachedNode>, context: Arc<Context>) -> Result<Actio
 #[allow(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
 fn on_error(node: Arc<CachedNode>, error: &Error, context: Arc<Context>) -> Action {
     let wait = context.retries.nodes.after_failure(node.name());
-    tracing::warn!(node = node.name(), error = %error.source, wait_ms = wait.as_millis(), "node not written; trying again");
+    let (name, reason) = (node.name(), error.source.as_str());
+    let words = words(&error.source);
+    tracing::warn!(node = name, reason, error = words, wait_ms = wait.as_millis(), "node not written; trying again");
     Action::requeue(wait)
 }
 
@@ -150,24 +158,24 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
     let mut failed = None;
     for _ in 0..ATTEMPTS {
         let standing = assess(&node.seen, policy);
-        let plan = standing.plan;
+        let plan = &standing.plan;
         if plan.is_empty() {
             return Ok(Action::await_change());
         }
-        if let Some(refusal) = context.index.refusal(name, &plan) {
+        if let Some(refusal) = context.index.refusal(name, plan) {
             return Ok(Action::requeue(refusal.until.saturating_duration_since(Instant::now())));
         }
-        if let Some(pause) = context.index.contested(name, &plan) {
+        if let Some(pause) = context.index.contested(name, plan) {
             return Ok(stand_back(&node, pause, context).await);
         }
-        let patch = node_patch(node.uid(), &node.seen, &plan, policy);
+        let patch = node_patch(node.uid(), &node.seen, plan, policy);
         if failed.as_ref() == Some(&patch) {
             let message = "the patch's tests fail although the node is as it was read";
-            return Ok(give_up(&node, plan, message.to_owned(), context).await);
+            return Ok(give_up(&node, plan.clone(), message.to_owned(), context).await);
         }
         match context.applier.patch_node(name, patch.clone()).await {
             Ok(_) => {
-                report(name, standing.pool.as_deref(), &plan, context);
+                report(name, standing.pool.as_deref(), plan, context);
                 return Ok(Action::await_change());
             }
             Err(error @ (WriteError::Stale | WriteError::Conflict)) => {
@@ -180,7 +188,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
                 };
             }
             Err(WriteError::Gone) => return Ok(Action::await_change()),
-            Err(WriteError::Denied(message)) => return send_parts(&node, &plan, message, policy, context).await,
+            Err(WriteError::Denied(message)) => return send_parts(&node, &standing, message, policy, context).await,
             Err(error) => return Err(error),
         }
     }
@@ -190,11 +198,12 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
 /// The whole was refused: sends the label and the rest apart, so that a refused taint does not hold up the label.
 async fn send_parts(
     node: &CachedNode,
-    plan: &NodePlan,
+    Standing { pool, plan, .. }: &Standing,
     message: String,
     policy: &Policy,
     context: &Context,
 ) -> Result<Action, WriteError> {
+    let pool = pool.as_deref();
     let parts = plan.parts();
     if parts.iter().any(NodePlan::is_empty) {
         return Ok(give_up(node, plan.clone(), message, context).await);
@@ -204,7 +213,10 @@ async fn send_parts(
     for part in parts {
         let patch = node_patch(current.uid(), &current.seen, &part, policy);
         match context.applier.patch_node(node.name(), patch).await {
-            Ok(written) => current = written,
+            Ok(written) => {
+                log_written(node.name(), pool, &part);
+                current = written;
+            }
             Err(WriteError::Denied(message)) => denied = Some(message),
             Err(error) => return Err(error),
         }
@@ -222,7 +234,8 @@ async fn send_parts(
 async fn stand_back(node: &CachedNode, pause: Duration, context: &Context) -> Action {
     let rival = rival::find(&context.metadata, node.name()).await;
     if context.index.stand_back(node, &rival, pause) {
-        tracing::warn!(node = node.name(), pause_s = pause.as_secs(), "{rival}");
+        let (name, wait) = (node.name(), pause.as_millis());
+        tracing::warn!(node = name, detail = words(&rival), wait_ms = wait, "node contested; standing back");
         let object = node.object_ref(&());
         context.applier.event(&object, EventType::Warning, reason::CONTESTED, "Patch", rival).await;
     }
@@ -231,7 +244,8 @@ async fn stand_back(node: &CachedNode, pause: Duration, context: &Context) -> Ac
 }
 
 async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &Context) -> Action {
-    tracing::warn!(node = node.name(), %message, "the API server refuses to change the node; next try in 10 minutes");
+    let (name, detail, wait) = (node.name(), words(&message), REFUSED.as_millis());
+    tracing::warn!(node = name, detail, wait_ms = wait, "the API server refuses to change the node");
     let until = Instant::now() + REFUSED;
     context.index.refused(node, Refusal { plan, message: message.as_str().into(), until });
     context.changed.send_replace(());
@@ -245,10 +259,19 @@ fn report(name: &str, pool: Option<&str>, plan: &NodePlan, context: &Context) {
     if let Some(since) = context.index.take_pending_since(name) {
         context.metrics.converged(since.elapsed());
     }
-    let label = plan.windows_build.as_ref().and_then(|change| change.to.as_deref());
-    let names =
-        |taints: &[winpool_core::api::Taint]| -> Vec<String> { taints.iter().map(ToString::to_string).collect() };
-    let (added, removed) =
-        plan.taints.as_ref().map(|change| (names(&change.added), names(&change.removed))).unwrap_or_default();
-    tracing::info!(node = name, pool, windows_build = label, taints_added = ?added, taints_removed = ?removed, "node written");
+    log_written(name, pool, plan);
+}
+
+/// The line for a node that was written, with every change but the annotation that repeats them.
+fn log_written(name: &str, pool: Option<&str>, plan: &NodePlan) {
+    // As kubectl writes them.
+    let write = |LabelChange { key, to, .. }: &LabelChange| match to {
+        Some(value) => format!("{key}={value}"),
+        None => format!("{key}-"),
+    };
+    let labels = list(plan.windows_build.iter().chain(&plan.stamps).chain(&plan.pool).map(write));
+    let taints = plan.taints.as_ref();
+    let taints_added = taints.and_then(|change| list(change.added.iter().map(ToString::to_string)));
+    let taints_removed = taints.and_then(|change| list(change.removed.iter().map(ToString::to_string)));
+    tracing::info!(node = name, pool, labels, taints_added, taints_removed, "node written");
 }

@@ -23,7 +23,10 @@ use winpool_core::{
     plan::{ClassAction, Contest, plan_classes, status},
 };
 
-use crate::{apply::WriteError, telemetry::outages};
+use crate::{
+    apply::WriteError,
+    telemetry::{outages, words},
+};
 
 use super::{Cache, Context, GuardedPool, changes};
 
@@ -185,7 +188,16 @@ async fn reconcile(guarded: Arc<GuardedPool>, state: Arc<State>) -> Result<Actio
 #[allow(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
 fn on_error(pool: Arc<GuardedPool>, error: &Error, state: Arc<State>) -> Action {
     let wait = state.shared.retries.pools.after_failure(&pool.name_any());
-    tracing::warn!(%error, wait_ms = wait.as_millis(), "pool not up to date; trying again");
+    let Error { pool, object, source } = error;
+    let reason = source.as_str();
+    tracing::warn!(
+        pool,
+        object,
+        reason,
+        error = words(source),
+        wait_ms = wait.as_millis(),
+        "pool not up to date; trying again"
+    );
     Action::requeue(wait)
 }
 

@@ -15,7 +15,11 @@ use winpool_core::{
     plan::{ClassAction, ClassesPlan, DesiredClass, PlannedClass, Policy, describe, plan_class, runtime_class_patch},
 };
 
-use crate::{apply::WriteError, controllers::GuardedPool};
+use crate::{
+    apply::WriteError,
+    controllers::GuardedPool,
+    telemetry::{list, words},
+};
 
 use super::{ATTEMPTS, Error, LOOK_AGAIN, Postponed, REFUSED, State};
 
@@ -203,7 +207,15 @@ impl State {
 
     fn postpone(&self, pool: &GuardedPool, planned: PlannedClass, problem: Problem, wait: Duration) {
         let PlannedClass { desired, action, .. } = planned;
-        tracing::warn!(pool = pool.name_any(), class = desired.name, problem.message, "RuntimeClass not written");
+        let (name, reason, detail) = (&desired.name, &problem.reason, words(&problem.message));
+        tracing::warn!(
+            pool = pool.name_any(),
+            class = name,
+            reason,
+            detail,
+            wait_ms = wait.as_millis(),
+            "RuntimeClass not written"
+        );
         let postponed = Postponed { action, problem, until: Instant::now() + wait };
         self.progress(&pool.name_any(), |progress| progress.postponed.insert(desired.name, postponed));
     }
@@ -223,7 +235,13 @@ impl State {
             ClassAction::Replace(_) => ("RuntimeClassReplaced", vec!["handler".to_owned()]),
             _ => ("RuntimeClassCreated", Vec::new()),
         };
-        tracing::info!(pool = pool.name_any(), class = name, ?fields, "RuntimeClass written");
+        tracing::info!(
+            pool = pool.name_any(),
+            class = name,
+            reason,
+            fields = list(fields.clone()),
+            "RuntimeClass written"
+        );
         let (what, now) = (describe(&planned.action), Instant::now());
         self.progress(&pool.name_any(), |progress| {
             progress.postponed.remove(name);

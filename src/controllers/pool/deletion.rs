@@ -14,7 +14,7 @@ use winpool_core::{
     },
 };
 
-use crate::{apply::WriteError, controllers::GuardedPool};
+use crate::{apply::WriteError, controllers::GuardedPool, telemetry::words};
 
 use super::{Error, State};
 
@@ -46,7 +46,10 @@ impl State {
 
     async fn set_finalizer(&self, guarded: &GuardedPool, wanted: bool) -> Result<(), Error> {
         match self.shared.applier.set_finalizer(guarded.meta(), wanted).await {
-            Ok(()) | Err(WriteError::Gone) => Ok(()),
+            Ok(()) | Err(WriteError::Gone) => {
+                tracing::info!(pool = guarded.name_any(), present = wanted, "finalizer written");
+                Ok(())
+            }
             Err(source) => Err(Error { pool: guarded.name_any(), object: "finalizer".to_owned(), source }),
         }
     }
@@ -155,7 +158,7 @@ impl State {
         gone_is_fine(self.shared.applier.retire_class(class, &end).await)?;
         match end {
             Retirement::Delete => {
-                tracing::info!(pool = guarded.name_any(), class = name, "RuntimeClass deleted: no pod uses it");
+                tracing::info!(pool = guarded.name_any(), class = name, "RuntimeClass deleted");
             }
             Retirement::Release { why, .. } => {
                 let note = format!("RuntimeClass {name} stays and is no longer winpool's: {why}");
@@ -184,7 +187,7 @@ impl State {
     }
 
     async fn warn(&self, guarded: &GuardedPool, reason: &str, action: &str, note: String) {
-        tracing::warn!(pool = guarded.name_any(), reason, "{note}");
+        tracing::warn!(pool = guarded.name_any(), reason, detail = words(&note), "left as it is");
         self.shared.applier.event(&guarded.object_ref(&()), EventType::Warning, reason, action, note).await;
     }
 }

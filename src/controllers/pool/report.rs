@@ -13,7 +13,7 @@ use winpool_core::{
     windows::{Build, KubernetesVersion},
 };
 
-use crate::{apply::WriteError, controllers::GuardedPool, index::Totals};
+use crate::{apply::WriteError, controllers::GuardedPool, index::Totals, telemetry::words};
 
 use super::{Error, Progress, REFUSED, STATUS_INTERVAL, State};
 
@@ -107,7 +107,14 @@ impl State {
         let report = |previous: Option<&_>, now| invalid_status(error, generation, previous, now);
         match self.report(pool, report).await {
             Err(Error { source: WriteError::Denied(refusal), .. }) => {
-                tracing::warn!(%error, refusal, "the API server refuses a status that says so; next try in 10 minutes");
+                let (wait, detail) = (REFUSED.as_millis(), words(error));
+                tracing::warn!(
+                    pool = name,
+                    detail,
+                    error = words(&refusal),
+                    wait_ms = wait,
+                    "the API server refuses the status of a pool that is not valid"
+                );
                 self.progress(&name, |progress| progress.status_refused = Some((generation, Instant::now() + REFUSED)));
                 let (object, note) = (pool.object_ref(&()), error.to_string());
                 self.shared.applier.event(&object, EventType::Warning, reason::INVALID_SPEC, "Validate", note).await;
@@ -126,7 +133,7 @@ impl State {
         let object = pool.object_ref(&());
         for problem in status.problems.iter().filter(|problem| !known(problem)) {
             let Problem { reason, object: subject, message } = problem;
-            tracing::warn!(pool = pool.name_any(), reason, object = subject, message, "problem");
+            tracing::warn!(pool = pool.name_any(), object = subject, reason, detail = words(message), "problem");
             let note = format!("{subject}: {message}");
             self.shared.applier.event(&object, EventType::Warning, reason, subject, note).await;
         }
