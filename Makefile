@@ -104,6 +104,10 @@ control-plane-test: ## Tests on a real local control plane, which is built from 
 	$(call step,control-plane tests)
 	$(call timed,cargo test --locked -p winpool-e2e)
 
+.PHONY: metrics-reference
+metrics-reference: ## Write docs/reference/metrics.md from the table of metrics in the code
+	@WINPOOL_WRITE_REFERENCE=1 cargo test -q --locked -p winpool --lib metrics::reference
+
 .PHONY: crd
 crd: ## Write the CustomResourceDefinition of the code to crds/
 	@mkdir -p $(dir $(CRD))

@@ -68,7 +68,10 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// One word for metrics.
+    /// What [`Self::as_str`] can be.
+    pub const WORDS: [&str; 7] = ["stale", "conflict", "gone", "denied", "failed", "timed_out", "not_leading"];
+
+    /// One word for metrics and logs.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {

@@ -14,7 +14,7 @@ use std::{
 
 use winpool_core::{
     plan::{Contest, Gist, Node, NodePlan, Policy, State, assess, assess_as},
-    windows::Build,
+    windows::{Build, product},
 };
 
 pub use totals::Totals;
@@ -31,6 +31,21 @@ pub struct Refusal {
     pub message: Arc<str>,
     /// When to try again.
     pub until: Instant,
+}
+
+/// Nodes of one pool, build and state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    /// Name of the pool.
+    pub pool: String,
+    /// What they run, if they say it.
+    pub build: Option<Build>,
+    /// Whether this release or the pool has a name for the build.
+    pub named: bool,
+    /// How they stand.
+    pub state: State,
+    /// How many there are.
+    pub count: usize,
 }
 
 /// Nodes by pool, build and state, and what they show.
@@ -180,12 +195,30 @@ impl Index {
 
     /// Numbers of nodes by pool, build and state.
     #[must_use]
-    pub fn states(&self) -> Vec<(String, Option<Build>, State, usize)> {
+    pub fn states(&self) -> Vec<Nodes> {
         let inner = self.lock();
-        let of_pool = |(pool, totals): (&String, &Totals)| -> Vec<_> {
-            totals.states.iter().map(|((build, state), count)| (pool.clone(), *build, *state, *count)).collect()
+        let of_pool = |(name, totals): (&String, &Totals)| -> Vec<_> {
+            let pool = inner.policy.pool(name);
+            let named = |build| match pool {
+                Some(pool) => pool.version_of(build).is_some(),
+                None => product::by_build(build).is_some(),
+            };
+            let states = totals.states.iter().map(|((build, state), count)| Nodes {
+                pool: name.clone(),
+                build: *build,
+                named: build.is_some_and(named),
+                state: *state,
+                count: *count,
+            });
+            states.collect()
         };
         inner.pools.iter().flat_map(of_pool).collect()
+    }
+
+    /// How many nodes of a pool a write would make what the pool wants.
+    #[must_use]
+    pub fn unfinished(&self, pool: &str) -> usize {
+        self.lock().pools.get(pool).map_or(0, |totals| totals.unfinished)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -25,6 +25,7 @@ use winpool_core::{api::names, plan::Extent};
 use crate::{
     apply::{Applier, WriteError, in_time},
     cleanup::{Cleaner, Leftover, Unreadable},
+    telemetry::words,
 };
 
 /// How long a process that was told to end looks whether winpool is being removed.
@@ -86,7 +87,7 @@ impl Installation {
         match tokio::time::timeout(LAST_LOOK, self.bindings().get_metadata_opt(&self.name)).await {
             Ok(Ok(binding)) => binding.is_some_and(|binding| waits(&binding.metadata)),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "cannot tell whether winpool is being removed");
+                tracing::debug!(error = words(&error), "cannot tell whether winpool is being removed");
                 false
             }
             Err(_) => false,
@@ -104,7 +105,7 @@ impl Installation {
                 Ok(binding) => binding.filter(|binding| waits(&binding.metadata)),
                 Err(error) => {
                     if !std::mem::replace(&mut said, true) {
-                        tracing::debug!(%error, "cannot watch whether winpool is being removed");
+                        tracing::debug!(error = words(&error), "cannot watch whether winpool is being removed");
                     }
                     None
                 }
@@ -174,9 +175,11 @@ impl Installation {
         }
         match tokio::time::timeout(BUDGET, self.clean_up(applier)).await {
             Ok(Ok(left)) if left.is_empty() => tracing::info!("nothing of winpool's is left"),
-            Ok(Ok(left)) => left.iter().for_each(|left| tracing::warn!("left as it is: {left}")),
+            Ok(Ok(left)) => left.iter().for_each(|left| tracing::warn!(detail = words(left), "left as it is")),
             // Another replica may have ended it, and taken the rights of this one with it.
-            Ok(Err(error)) => tracing::warn!(%error, "not cleaned up here; if nobody else did: winpool cleanup"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = words(&error), "not cleaned up here; if nobody else did: winpool cleanup");
+            }
             Err(_) => tracing::error!("not cleaned up in time; end it with: winpool cleanup"),
         }
     }
@@ -187,7 +190,7 @@ impl Installation {
         for node in &findings.ignored {
             tracing::warn!(node, "ignored by its annotation: keeps its marks");
         }
-        let mut left = cleaner.run(findings, &|line| tracing::info!("{line}")).await?;
+        let mut left = cleaner.run(findings, &|line| tracing::info!(detail = words(&line), "cleanup")).await?;
         if left.iter().all(|left| matches!(left.why, Some(WriteError::Denied(_)))) {
             let held = self.held().await.map_err(Unreadable::installation)?;
             left.extend(self.let_go(&held, &applier).await);

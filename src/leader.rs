@@ -162,7 +162,9 @@ impl Elector {
         match released.unwrap_or(Err(WriteError::TimedOut(RELEASE_TIMEOUT))) {
             Ok(true) => tracing::info!("Lease released"),
             Ok(false) => {}
-            Err(error) => tracing::warn!(error = words(&error), "Lease not released: if this process has it, it has to run out"),
+            Err(error) => {
+                tracing::warn!(error = words(&error), "Lease not released: if this process has it, it has to run out");
+            }
         }
     }
 

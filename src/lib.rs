@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod node;
 pub mod pod;
 pub mod policy;
+pub mod requests;
 pub mod server;
 pub mod telemetry;
 

@@ -1,27 +1,21 @@
 //! What Prometheus scrapes. No label ever carries a node's name.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+mod gauges;
+mod process;
+pub mod reference;
 
+use std::{fmt, sync::Arc, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode},
-    metrics::{
-        MetricType,
-        counter::{ConstCounter, Counter},
-        family::Family,
-        gauge::{ConstGauge, Gauge},
-        histogram::Histogram,
-    },
-    registry::{Registry, Unit},
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
 };
-use winpool_core::api::{ClassState, RuntimeClassStatus};
+use winpool_core::api::RuntimeClassStatus;
 
-use crate::{apply::WriteError, index::Index};
+use self::{gauges::Gauges, process::Process};
+use crate::{apply::WriteError, index::Index, requests::Asked};
 
 /// The metrics of one process.
 pub struct Metrics {
@@ -32,9 +26,15 @@ pub struct Metrics {
     node_writes: Family<WriteLabels, Counter>,
     class_writes: Family<WriteLabels, Counter>,
     convergence: Histogram,
-    classes: Classes,
+    requests: Family<RequestLabels, Counter>,
+    gauges: Gauges,
     leader: Gauge,
 }
+
+/// Values of the label `controller`.
+const CONTROLLERS: [&str; 2] = ["node", "pool"];
+/// Values of the label `result` of reconciles.
+const RESULTS: [&str; 2] = ["ok", "error"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ControllerLabels {
@@ -59,6 +59,13 @@ struct WriteLabels {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    verb: &'static str,
+    resource: &'static str,
+    code: String,
+}
+
 /// A write, as metrics name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -71,6 +78,8 @@ pub enum Operation {
 }
 
 impl Operation {
+    const ALL: [Self; 3] = [Self::Create, Self::Patch, Self::Delete];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -91,6 +100,7 @@ impl Metrics {
     /// All metrics at zero. Gauges of nodes are read from `index` when they are scraped.
     #[must_use]
     pub fn new(index: Arc<Index>) -> Self {
+        let leader = Gauge::default();
         let mut metrics = Self {
             registry: Registry::default(),
             reconciles: Family::default(),
@@ -99,31 +109,51 @@ impl Metrics {
             node_writes: Family::default(),
             class_writes: Family::default(),
             convergence: histogram(),
-            classes: Classes::default(),
-            leader: Gauge::default(),
+            requests: Family::default(),
+            gauges: Gauges::new(index, leader.clone()),
+            leader,
         };
-        metrics.registry.register_collector(Box::new(Process));
-        let mut registry = std::mem::take(&mut metrics.registry);
-        metrics.register(registry.sub_registry_with_prefix("winpool"), index);
+        metrics.start_at_zero();
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
         metrics.registry = registry;
         metrics
     }
 
-    fn register(&self, registry: &mut Registry, index: Arc<Index>) {
+    /// A counter that first appears at 1 has not grown, as far as Prometheus can see.
+    fn start_at_zero(&self) {
+        for controller in CONTROLLERS {
+            drop(self.durations.get_or_create(&ControllerLabels { controller }));
+            for result in RESULTS {
+                drop(self.reconciles.get_or_create(&ReconcileLabels { controller, result }));
+            }
+            for reason in WriteError::WORDS {
+                drop(self.errors.get_or_create(&ErrorLabels { controller, reason }));
+            }
+        }
+        for result in ["ok"].into_iter().chain(WriteError::WORDS) {
+            let labels = |operation: Operation| WriteLabels { operation: operation.as_str(), result };
+            drop(self.node_writes.get_or_create(&labels(Operation::Patch)));
+            for operation in Operation::ALL {
+                drop(self.class_writes.get_or_create(&labels(operation)));
+            }
+        }
+    }
+
+    fn register(&self, registry: &mut Registry) {
         let build: Family<[(&str, &str); 1], Gauge> = Family::default();
         build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
-        registry.register("build_info", "1, with the version of winpool as its label", build);
-        registry.register("leader", "1 if this process leads, 0 if it is a standby", self.leader.clone());
-        registry.register("reconcile", "Reconciles by controller and result", self.reconciles.clone());
-        registry.register("reconcile_errors", "Reconciles that failed, by reason", self.errors.clone());
-        let durations = self.durations.clone();
-        registry.register_with_unit("reconcile_duration", "Duration of reconciles", Unit::Seconds, durations);
-        registry.register("node_writes", "Requests that write a Node", self.node_writes.clone());
-        registry.register("runtimeclass_writes", "Requests that write a RuntimeClass", self.class_writes.clone());
-        let help = "Time from the first sight of a Node that needs a write to the accepted patch";
-        registry.register_with_unit("node_convergence", help, Unit::Seconds, self.convergence.clone());
-        registry.register_collector(Box::new(self.classes.clone()));
-        registry.register_collector(Box::new(Nodes { index, leader: self.leader.clone() }));
+        reference::BUILD_INFO.register(registry, build);
+        reference::LEADER.register(registry, self.leader.clone());
+        reference::RECONCILES.register(registry, self.reconciles.clone());
+        reference::RECONCILE_ERRORS.register(registry, self.errors.clone());
+        reference::RECONCILE_DURATION.register(registry, self.durations.clone());
+        reference::NODE_WRITES.register(registry, self.node_writes.clone());
+        reference::CLASS_WRITES.register(registry, self.class_writes.clone());
+        reference::CONVERGENCE.register(registry, self.convergence.clone());
+        reference::KUBE_REQUESTS.register(registry, self.requests.clone());
+        registry.register_collector(Box::new(self.gauges.clone()));
+        registry.register_collector(Box::new(Process));
     }
 
     /// All metrics as `OpenMetrics` text.
@@ -143,7 +173,8 @@ impl Metrics {
 
     /// A reconcile ended; `error` is one word for why it failed.
     pub fn reconciled(&self, controller: &'static str, took: Duration, error: Option<&'static str>) {
-        let result = if error.is_some() { "error" } else { "ok" };
+        let [ok, failed] = RESULTS;
+        let result = if error.is_some() { failed } else { ok };
         self.reconciles.get_or_create(&ReconcileLabels { controller, result }).inc();
         self.durations.get_or_create(&ControllerLabels { controller }).observe(took.as_secs_f64());
         if let Some(reason) = error {
@@ -166,110 +197,30 @@ impl Metrics {
         self.convergence.observe(took.as_secs_f64());
     }
 
+    /// The API server was asked something, and answered with `code` if it did.
+    pub fn kube_request(&self, Asked { verb, resource }: Asked, code: String) {
+        self.requests.get_or_create(&RequestLabels { verb, resource, code }).inc();
+    }
+
     /// The RuntimeClasses of a pool.
     pub fn classes(&self, pool: &str, classes: &[RuntimeClassStatus]) {
-        let mut states = BTreeMap::new();
-        for class in classes {
-            *states.entry(class.state).or_default() += 1;
-        }
-        self.classes.lock().insert(pool.to_owned(), states);
+        self.gauges.classes(pool, classes);
+    }
+
+    /// The conditions of a pool.
+    pub fn conditions(&self, pool: &str, conditions: &[Condition]) {
+        self.gauges.conditions(pool, conditions);
     }
 
     /// Forgets pools that are no more.
     pub fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
-        self.classes.lock().retain(|pool, _| exists(pool));
+        self.gauges.keep_pools(exists);
     }
 }
 
 fn labels<T>(operation: Operation, result: &Result<T, WriteError>) -> WriteLabels {
     let result = result.as_ref().map_or_else(WriteError::as_str, |_| "ok");
     WriteLabels { operation: operation.as_str(), result }
-}
-
-/// `winpool_runtimeclasses`: numbers by pool and state.
-#[derive(Clone, Debug, Default)]
-struct Classes(Arc<Mutex<BTreeMap<String, BTreeMap<ClassState, i64>>>>);
-
-impl Classes {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, BTreeMap<ClassState, i64>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Collector for Classes {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let help = "RuntimeClasses by pool and state";
-        let mut family = encoder.encode_descriptor("runtimeclasses", help, None, MetricType::Gauge)?;
-        for (pool, states) in self.lock().iter() {
-            for (state, count) in states {
-                let labels = [("pool", pool.as_str()), ("state", state.as_str())];
-                ConstGauge::new(*count).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// `winpool_nodes`, read from the index. A standby shows none, so that sums over all processes are right.
-struct Nodes {
-    index: Arc<Index>,
-    leader: Gauge,
-}
-
-impl fmt::Debug for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Nodes")
-    }
-}
-
-impl Collector for Nodes {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let help = "Windows nodes by pool, build and state";
-        let mut family = encoder.encode_descriptor("nodes", help, None, MetricType::Gauge)?;
-        let states = if self.leader.get() == 1 { self.index.states() } else { Vec::new() };
-        for (pool, build, state, count) in states {
-            let build = build.map_or_else(|| "unknown".to_owned(), |build| build.to_string());
-            let labels = [("pool", pool.as_str()), ("build", build.as_str()), ("state", state.as_str())];
-            ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-}
-
-/// The standard metrics of a process, from `/proc/self`. Absent where there is none.
-#[derive(Debug)]
-struct Process;
-
-impl Collector for Process {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        if let Some(bytes) = resident_bytes() {
-            let help = "Resident memory size in bytes";
-            let metric = encoder.encode_descriptor("process_resident_memory_bytes", help, None, MetricType::Gauge)?;
-            ConstGauge::new(bytes).encode(metric)?;
-        }
-        if let Some(seconds) = cpu_seconds() {
-            let help = "Total user and system CPU time spent in seconds";
-            let metric = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
-            ConstCounter::new(seconds).encode(metric)?;
-        }
-        Ok(())
-    }
-}
-
-/// `VmRSS` of proc(5), which the kernel gives in KiB.
-fn resident_bytes() -> Option<i64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
-}
-
-/// `utime` and `stime` of proc(5), in clock ticks, of which Linux shows programs 100 a second on every architecture.
-fn cpu_seconds() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field, the program's name, may itself contain spaces and parentheses.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index)?.parse::<u32>().ok().map(f64::from);
-    Some((ticks(11)? + ticks(12)?) / 100.0)
 }
 
 #[cfg(test)]

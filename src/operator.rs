@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::http::{HeaderValue, header::USER_AGENT};
 use futures::FutureExt;
-use kube::{Api, Client, Config, runtime::reflector};
+use kube::{Api, Client, Config, client::ClientBuilder, runtime::reflector};
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ use crate::{
     leader::{Elector, Leadership},
     metrics::Metrics,
     policy::Publisher,
-    server,
+    requests, server,
     telemetry::words,
 };
 
@@ -80,14 +80,15 @@ const GRACE: Duration = Duration::from_secs(4);
 /// When it cannot start, or its endpoints fail.
 pub async fn run(config: Config, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let namespace = config.default_namespace.clone();
-    let client = client(config)?;
+    let index = Arc::new(Index::default());
+    let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
+    let client = ClientBuilder::try_from(prepared(config)).map_err(|error| Error::Client(Box::new(error)))?;
+    let client = client.with_layer(&requests::counted(Arc::clone(&metrics))).build();
     let installation = options.installation.map(|name| Installation::new(client.clone(), &name, &namespace));
     let ending = stop.child_token();
     let lease_namespace = options.lease_namespace.unwrap_or(namespace);
     let elector = options.leader_election.then(|| Elector::new(client.clone(), &lease_namespace));
     let leadership = elector.as_ref().map_or_else(Leadership::alone, Elector::leadership);
-    let index = Arc::new(Index::default());
-    let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
     let kubernetes = kubernetes_version(&client).await;
     let (nodes, node_writer) = reflector::store();
     let (pools, pool_writer) = reflector::store();
@@ -188,12 +189,17 @@ async fn stand(elector: Elector, mut synced: watch::Receiver<bool>, resign: Canc
     elector.run(resign).await;
 }
 
-/// A client that leaves retries to its users, who have a limit and count per object: its own 15 tries would block for
+/// A client for whoever does not count its requests.
+pub(crate) fn client(config: Config) -> Result<Client, Error> {
+    Client::try_from(prepared(config)).map_err(|error| Error::Client(Box::new(error)))
+}
+
+/// Leaves retries to the users of the client, who have a limit and count per object: its own 15 tries would block for
 /// minutes.
-pub(crate) fn client(mut config: Config) -> Result<Client, Error> {
+fn prepared(mut config: Config) -> Config {
     config.default_retry = false;
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
-    Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
+    config
 }
 
 /// Only told in status, never needed: an API server that does not answer now is no reason to wait.

@@ -11,10 +11,11 @@ use std::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
+use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec, crd};
-use winpool_e2e::{SimulatedNode, lend};
+use winpool_e2e::{LIMIT, SimulatedNode, WINDOWS_BUILD, lend, wait_for};
 
 use program::{Program, command, sample};
 
@@ -74,6 +75,45 @@ async fn an_address_that_is_taken_ends_it_with_a_message_that_tells_what_to_do()
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains(&format!("cannot listen on {address}; choose another address with --listen")), "{errors}");
+}
+
+#[tokio::test]
+async fn each_change_is_one_line_of_json_and_heartbeats_are_none() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &crd()).await.unwrap();
+    let pools: Api<WindowsPool> = Api::all(client.clone());
+    let listed = async || Ok(pools.list(&ListParams::default()).await.ok());
+    wait_for("WindowsPools are served", LIMIT, listed).await.unwrap();
+    let bare = SimulatedNode::windows("10.0.20348.2655").name("bare").without_label(WINDOWS_BUILD);
+    let nodes = [bare.join(&client).await.unwrap()];
+    let mut program = Program::start(&server);
+    program.answers("/readyz", "is ready", |code, _| code == 200).await;
+    pools.create(&PostParams::default(), &WindowsPool::new("default", WindowsPoolSpec::default())).await.unwrap();
+    let ready = r#"winpool_pool_condition{pool="default",type="Ready",status="True"}"#;
+    program.answers("/metrics", "has a pool that is Ready", |_, body| sample(body, ready) == Some(1.0)).await;
+
+    let lines = program.log_lines();
+    let about = |message: &str| -> Vec<&Value> { lines.iter().filter(|line| line["message"] == message).collect() };
+    assert!(lines.iter().all(|line| line["level"] == "INFO" && line["target"].is_string()), "{lines:#?}");
+    assert_eq!(about("RuntimeClass written")[0]["class"], "windows-2022");
+    let written = about("node written");
+    assert_eq!(written.len(), 1, "{lines:#?}");
+    assert_eq!((&written[0]["node"], &written[0]["pool"]), (&json!("bare"), &json!("default")));
+    assert_eq!(written[0]["labels"], "node.kubernetes.io/windows-build=10.0.20348,winpool.dev/pool=default");
+    assert_eq!(written[0]["taints_added"], "os=windows:NoSchedule");
+
+    for _ in 0..20 {
+        nodes[0].heartbeat().await.unwrap();
+    }
+    // An event that does need a write passes the same stream: when it is done, the heartbeats have been seen too.
+    SimulatedNode::windows("10.0.20348.2655").name("new").join(&client).await.unwrap();
+    let converged = r#"winpool_nodes{pool="default",build="10.0.20348",state="converged"}"#;
+    program.answers("/metrics", "counts two nodes", |_, body| sample(body, converged) == Some(2.0)).await;
+    let new = program.log_lines().split_off(lines.len());
+    assert_eq!(new.len(), 1, "{new:#?}");
+    assert_eq!((&new[0]["message"], &new[0]["node"]), (&json!("node written"), &json!("new")));
 }
 
 /// Each line is a comment that the format knows or a sample with a number, and the last one says that it is the last.

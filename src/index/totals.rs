@@ -15,6 +15,7 @@ use super::Refusal;
 
 /// What one node adds to one pool.
 #[derive(Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is counted by itself")]
 pub(super) struct Contribution {
     pub pool: String,
     version: Option<KernelVersion>,
@@ -22,6 +23,7 @@ pub(super) struct Contribution {
     unlabeled: bool,
     untainted: bool,
     waits: bool,
+    unfinished: bool,
     tolerate: Vec<Taint>,
     owned: Vec<Taint>,
     problems: Vec<NodeProblem>,
@@ -47,6 +49,8 @@ pub struct Totals {
     unlabeled: usize,
     untainted: usize,
     waiting: usize,
+    /// Nodes that a write would make what the pool wants.
+    pub(super) unfinished: usize,
     /// Nodes that an older pool owns, with that pool.
     pub(super) overlaps: BTreeMap<Arc<str>, String>,
 }
@@ -87,6 +91,7 @@ pub(super) fn contribution(
         unlabeled: unknown || plan.windows_build.is_some(),
         untainted: plan.taints.is_some() || held,
         waits: held,
+        unfinished: !plan.is_empty() || held,
         tolerate,
         owned,
         problems,
@@ -114,6 +119,7 @@ impl Totals {
         self.unlabeled += usize::from(contribution.unlabeled);
         self.untainted += usize::from(contribution.untainted);
         self.waiting += usize::from(contribution.waits);
+        self.unfinished += usize::from(contribution.unfinished);
         for taint in &contribution.tolerate {
             *self.tolerate.entry(taint.clone()).or_default() += 1;
         }
@@ -139,6 +145,7 @@ impl Totals {
         self.unlabeled -= usize::from(contribution.unlabeled);
         self.untainted -= usize::from(contribution.untainted);
         self.waiting -= usize::from(contribution.waits);
+        self.unfinished -= usize::from(contribution.unfinished);
         contribution.tolerate.iter().for_each(|taint| decrement(&mut self.tolerate, taint));
         contribution.owned.iter().for_each(|taint| decrement(&mut self.owned, taint));
         for problem in &contribution.problems {

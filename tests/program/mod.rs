@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus},
     sync::atomic::{AtomicUsize, Ordering},
 };
@@ -17,6 +17,7 @@ use winpool_e2e::{ApiServer, LIMIT, wait_for};
 pub struct Program {
     process: Child,
     address: SocketAddr,
+    log: PathBuf,
 }
 
 impl Program {
@@ -46,9 +47,18 @@ impl Program {
         let address = free.local_addr().unwrap();
         drop(free);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let log = File::create(server.folder().join(format!("winpool-{number}.log"))).unwrap();
-        let process = command(address).stderr(log).spawn().expect("the program starts");
-        Self { process, address }
+        let log = server.folder().join(format!("winpool-{number}.log"));
+        let stderr = File::create(&log).unwrap();
+        let mut command = command(address);
+        let process = command.env("WINPOOL_LOG_FORMAT", "json").stderr(stderr).spawn().expect("the program starts");
+        Self { process, address, log }
+    }
+
+    /// What it has logged: a JSON object a line.
+    pub fn log_lines(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.log).unwrap();
+        let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        text.lines().map(parse).collect()
     }
 
     /// The process.

@@ -169,6 +169,9 @@ pub enum ClassState {
 }
 
 impl ClassState {
+    /// All states.
+    pub const ALL: [Self; 5] = [Self::Applied, Self::Adopted, Self::Satisfied, Self::Conflict, Self::Pending];
+
     /// The name in status and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {

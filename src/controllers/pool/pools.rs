@@ -37,7 +37,7 @@ impl Pools {
     /// Publishes `ready`, if given, and what became of the others.
     pub fn publish(&self, ready: Option<Arc<Pool>>, context: &Context) {
         let suspended: BTreeSet<String> = self.invalid.keys().cloned().collect();
-        context.metrics.keep_pools(|name| self.valid.iter().any(|pool| pool.name == name));
+        context.metrics.keep_pools(|name| suspended.contains(name) || self.valid.iter().any(|pool| pool.name == name));
         if context.synced.all() {
             context.policy.publish(ready, &self.valid, &suspended);
         }

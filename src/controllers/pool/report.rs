@@ -67,6 +67,7 @@ impl State {
         let cached = pool.status.clone();
         let previous = written.filter(|_| recent).or(cached);
         let status = compute(previous.as_ref(), whole_seconds(Timestamp::now()));
+        self.shared.metrics.conditions(&name, &status.conditions);
         if previous.as_ref() == Some(&status) {
             return Ok(None);
         }

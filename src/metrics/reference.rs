@@ -1,0 +1,336 @@
+//! Every metric, in one table: what is registered, what `/metrics` says of it, and `docs/reference/metrics.md`.
+
+use std::fmt;
+
+use prometheus_client::{
+    encoding::{DescriptorEncoder, MetricEncoder},
+    metrics::MetricType,
+    registry::{Metric, Registry, Unit},
+};
+use winpool_core::{
+    api::{ClassState, names::condition},
+    plan::State,
+};
+
+use super::{CONTROLLERS, Operation, RESULTS};
+use crate::{apply::WriteError, requests};
+
+/// A metric of winpool.
+pub struct Description {
+    /// The name in queries; a histogram has more, made of it.
+    pub name: &'static str,
+    /// What its numbers are.
+    pub kind: Kind,
+    /// Its labels, in order.
+    pub labels: &'static [Label],
+    /// What it says, in sentences without the last full stop.
+    pub meaning: &'static str,
+}
+
+/// What the numbers of a metric are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only grows, from zero when the process starts.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    /// Numbers of observations by size.
+    Histogram,
+}
+
+/// A label of a metric.
+pub struct Label {
+    /// Its name.
+    pub name: &'static str,
+    /// What it can be.
+    pub values: Values,
+}
+
+/// What a label can be. Never the name of a node, nor anything else that a node chooses.
+pub enum Values {
+    /// One of these.
+    Closed(fn() -> Vec<&'static str>),
+    /// Whatever this says, which says too why it does not grow.
+    Open(&'static str),
+}
+
+const fn closed(name: &'static str, values: fn() -> Vec<&'static str>) -> Label {
+    Label { name, values: Values::Closed(values) }
+}
+
+const fn open(name: &'static str, values: &'static str) -> Label {
+    Label { name, values: Values::Open(values) }
+}
+
+const CONTROLLER: Label = closed("controller", || CONTROLLERS.to_vec());
+const POOL: Label = open("pool", "name of a WindowsPool");
+const BUILD: &str = "a build with a name, such as `10.0.20348`";
+/// What a condition can be.
+pub(super) const CONDITION_STATUS: [&str; 3] = ["True", "False", "Unknown"];
+
+/// `ok`, or why a write was not accepted.
+fn write_results() -> Vec<&'static str> {
+    ["ok"].into_iter().chain(WriteError::WORDS).collect()
+}
+
+pub(super) static BUILD_INFO: Description = Description {
+    name: "winpool_build_info",
+    kind: Kind::Gauge,
+    labels: &[open("version", "version of winpool")],
+    meaning: "Always 1. What runs",
+};
+
+pub(super) static LEADER: Description = Description {
+    name: "winpool_leader",
+    kind: Kind::Gauge,
+    labels: &[],
+    meaning: "1 if this process leads, 0 if it is a standby",
+};
+
+pub(super) static RECONCILES: Description = Description {
+    name: "winpool_reconcile_total",
+    kind: Kind::Counter,
+    labels: &[CONTROLLER, closed("result", || RESULTS.to_vec())],
+    meaning: "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that are right \
+              are not reconciled",
+};
+
+pub(super) static RECONCILE_ERRORS: Description = Description {
+    name: "winpool_reconcile_errors_total",
+    kind: Kind::Counter,
+    labels: &[CONTROLLER, closed("reason", || WriteError::WORDS.to_vec())],
+    meaning: "Reconciles that failed and are tried again. What the API server refuses for good is no error here: see \
+              the state blocked of winpool_nodes",
+};
+
+pub(super) static RECONCILE_DURATION: Description = Description {
+    name: "winpool_reconcile_duration_seconds",
+    kind: Kind::Histogram,
+    labels: &[CONTROLLER],
+    meaning: "How long reconciles took, with their requests",
+};
+
+pub(super) static NODE_WRITES: Description = Description {
+    name: "winpool_node_writes_total",
+    kind: Kind::Counter,
+    labels: &[closed("operation", || vec![Operation::Patch.as_str()]), closed("result", write_results)],
+    meaning: "Requests that write a Node",
+};
+
+pub(super) static CLASS_WRITES: Description = Description {
+    name: "winpool_runtimeclass_writes_total",
+    kind: Kind::Counter,
+    labels: &[closed("operation", || Operation::ALL.map(Operation::as_str).to_vec()), closed("result", write_results)],
+    meaning: "Requests that write a RuntimeClass",
+};
+
+pub(super) static CONVERGENCE: Description = Description {
+    name: "winpool_node_convergence_seconds",
+    kind: Kind::Histogram,
+    labels: &[],
+    meaning: "From the first sight of a Node that needs a write to the accepted patch. Nodes that never get there are \
+              not in it: see winpool_nodes",
+};
+
+pub(super) static NODES: Description = Description {
+    name: "winpool_nodes",
+    kind: Kind::Gauge,
+    labels: &[
+        POOL,
+        open(
+            "build",
+            "a build with a name, such as `10.0.20348`; `other` for all that neither this release nor \
+                       `spec.builds` names; `unknown` where the node reports none",
+        ),
+        closed("state", || State::ALL.map(State::as_str).to_vec()),
+    ],
+    meaning: "Windows nodes of a pool. With mode DryRun, pending ones are those that would be changed. A combination \
+              without nodes is absent",
+};
+
+pub(super) static RUNTIME_CLASSES: Description = Description {
+    name: "winpool_runtimeclasses",
+    kind: Kind::Gauge,
+    labels: &[POOL, closed("state", || ClassState::ALL.map(ClassState::as_str).to_vec())],
+    meaning: "RuntimeClasses of a pool. A state without classes is absent",
+};
+
+pub(super) static PENDING_CHANGES: Description = Description {
+    name: "winpool_pending_changes",
+    kind: Kind::Gauge,
+    labels: &[POOL],
+    meaning: "Nodes and RuntimeClasses that are not yet as the pool wants them and that a write would make so. With \
+              mode DryRun: what Enforce would write. With Enforce: what is about to be written, and what waits because \
+              it is held, contested or refused",
+};
+
+pub(super) static POOL_CONDITION: Description = Description {
+    name: "winpool_pool_condition",
+    kind: Kind::Gauge,
+    labels: &[
+        POOL,
+        closed("type", || condition::ALL.into_iter().chain([condition::OVERLAPPING]).collect()),
+        closed("status", || CONDITION_STATUS.to_vec()),
+    ],
+    meaning: "1 for the status that a condition of a pool has, 0 for the others",
+};
+
+pub(super) static END_OF_SUPPORT: Description = Description {
+    name: "winpool_windows_end_of_support_timestamp_seconds",
+    kind: Kind::Gauge,
+    labels: &[open("build", BUILD)],
+    meaning: "When Microsoft's support of a build that nodes of a pool run ends, in seconds since 1970",
+};
+
+pub(super) static KUBE_REQUESTS: Description = Description {
+    name: "winpool_kube_requests_total",
+    kind: Kind::Counter,
+    labels: &[
+        closed("verb", || requests::VERBS.to_vec()),
+        closed("resource", || requests::RESOURCES.to_vec()),
+        open("code", "HTTP status; `error` without an answer; `cancelled` if winpool no longer waited for one"),
+    ],
+    meaning: "Requests to the API server, Events included. A watch counts when it is answered, and not what comes \
+              through it",
+};
+
+pub(super) static RESIDENT_MEMORY: Description =
+    Description { name: "process_resident_memory_bytes", kind: Kind::Gauge, labels: &[], meaning: "Resident memory" };
+
+pub(super) static CPU: Description = Description {
+    name: "process_cpu_seconds_total",
+    kind: Kind::Counter,
+    labels: &[],
+    meaning: "User and system CPU time",
+};
+
+pub(super) static START_TIME: Description = Description {
+    name: "process_start_time_seconds",
+    kind: Kind::Gauge,
+    labels: &[],
+    meaning: "When the process started, in seconds since 1970",
+};
+
+pub(super) static OPEN_FILES: Description = Description {
+    name: "process_open_fds",
+    kind: Kind::Gauge,
+    labels: &[],
+    meaning: "Open files, connections included",
+};
+
+/// Every metric, in the order of the reference.
+pub static METRICS: [&Description; 18] = [
+    &BUILD_INFO,
+    &LEADER,
+    &NODES,
+    &RUNTIME_CLASSES,
+    &PENDING_CHANGES,
+    &POOL_CONDITION,
+    &END_OF_SUPPORT,
+    &CONVERGENCE,
+    &NODE_WRITES,
+    &CLASS_WRITES,
+    &RECONCILES,
+    &RECONCILE_ERRORS,
+    &RECONCILE_DURATION,
+    &KUBE_REQUESTS,
+    &RESIDENT_MEMORY,
+    &CPU,
+    &START_TIME,
+    &OPEN_FILES,
+];
+
+impl Description {
+    /// What the format wants to have apart from the name, and adds to it itself.
+    fn base_name(&self) -> &'static str {
+        let name = if self.kind == Kind::Counter { self.name.trim_end_matches("_total") } else { self.name };
+        let unit = self.unit().map_or("", Unit::as_str);
+        name.strip_suffix(unit).map_or(name, |name| name.trim_end_matches('_'))
+    }
+
+    /// The unit, which ends the name.
+    #[must_use]
+    pub fn unit(&self) -> Option<&'static Unit> {
+        static UNITS: [Unit; 2] = [Unit::Seconds, Unit::Bytes];
+        let name = self.name.trim_end_matches("_total");
+        UNITS.iter().find(|unit| name.ends_with(unit.as_str()))
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry, metric: impl Metric) {
+        match self.unit() {
+            Some(unit) => registry.register_with_unit(self.base_name(), self.meaning, unit.clone(), metric),
+            None => registry.register(self.base_name(), self.meaning, metric),
+        }
+    }
+
+    /// Says what the samples that follow are.
+    pub(super) fn encode<'e>(&self, encoder: &'e mut DescriptorEncoder) -> Result<MetricEncoder<'e>, fmt::Error> {
+        let kind = match self.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Histogram => MetricType::Histogram,
+        };
+        encoder.encode_descriptor(self.base_name(), &format!("{}.", self.meaning), self.unit(), kind)
+    }
+
+    fn markdown(&self) -> String {
+        let kind = match self.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let unit = self.unit().map_or("-", Unit::as_str);
+        let labels: Vec<String> = self.labels.iter().map(Label::markdown).collect();
+        let labels = if labels.is_empty() { "-".to_owned() } else { labels.join("<br>") };
+        format!("| `{}` | {kind} | {unit} | {labels} | {}. |\n", self.name, self.meaning)
+    }
+}
+
+impl Label {
+    fn markdown(&self) -> String {
+        let values = match self.values {
+            Values::Closed(values) => values().iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "),
+            Values::Open(words) => words.to_owned(),
+        };
+        format!("`{}`: {values}", self.name)
+    }
+}
+
+/// `docs/reference/metrics.md`.
+#[must_use]
+pub fn markdown() -> String {
+    let head = "<!-- Generated by `make metrics-reference` from src/metrics/reference.rs; do not edit. -->\n\
+                # Metrics\n\n\
+                `/metrics` serves them as OpenMetrics text, on the port of `--listen` (8080). Only the replica that \
+                leads has the metrics of pools and nodes. A label never names a node, and has no value that a node \
+                could choose. Counters are there from the start, at zero, where their labels are a closed list.\n\n\
+                | Name | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|\n";
+    METRICS.iter().fold(head.to_owned(), |text, metric| text + &metric.markdown())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/metrics.md");
+
+    /// With `WINPOOL_WRITE_REFERENCE` set it writes the file instead.
+    #[test]
+    fn the_reference_in_docs_is_that_of_the_code() {
+        if std::env::var_os("WINPOOL_WRITE_REFERENCE").is_some() {
+            std::fs::write(COMMITTED, markdown()).unwrap();
+        }
+        let committed = std::fs::read_to_string(COMMITTED).unwrap_or_default();
+        assert!(committed == markdown(), "docs/reference/metrics.md is stale: run `make metrics-reference`");
+    }
+
+    #[test]
+    fn names_split_into_what_the_format_adds_by_itself() {
+        let split = |metric: &Description| (metric.base_name(), metric.unit().map(Unit::as_str).unwrap_or_default());
+        assert_eq!(split(&CPU), ("process_cpu", "seconds"));
+        assert_eq!(split(&RESIDENT_MEMORY), ("process_resident_memory", "bytes"));
+        assert_eq!(split(&END_OF_SUPPORT), ("winpool_windows_end_of_support_timestamp", "seconds"));
+        assert_eq!(split(&NODE_WRITES), ("winpool_node_writes", ""));
+        assert_eq!(split(&NODES), ("winpool_nodes", ""));
+    }
+}

@@ -1,0 +1,176 @@
+//! Counts the requests to the API server, by what is asked of which kind of object.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::http::{Method, Request, Response, StatusCode, Uri};
+use tower::{Layer, Service, layer::layer_fn};
+
+use crate::metrics::Metrics;
+
+/// What is asked for.
+pub const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "other"];
+
+/// Of which kind of object. A name of an object is in no label.
+pub const RESOURCES: [&str; 9] =
+    ["nodes", "pods", "runtimeclasses", "windowspools", "windowspools/status", "events", "leases", "version", "other"];
+
+/// What a request asks, as metrics name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// One of [`VERBS`].
+    pub verb: &'static str,
+    /// One of [`RESOURCES`].
+    pub resource: &'static str,
+}
+
+impl Asked {
+    /// Read from the path: `/api/v1/nodes/a`, `/apis/<group>/<version>/namespaces/<namespace>/<resource>/<name>`.
+    fn of(method: &Method, uri: &Uri) -> Self {
+        let path: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
+        let rest = match path.as_slice() {
+            ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
+            other => other,
+        };
+        let (resource, name, subresource) = match rest {
+            ["namespaces", _, resource, name @ ..] | [resource, name @ ..] => {
+                (*resource, name.first(), name.get(1).copied())
+            }
+            [] => ("", None, None),
+        };
+        let full = subresource.map_or_else(|| resource.to_owned(), |sub| format!("{resource}/{sub}"));
+        let watch =
+            || uri.query().is_some_and(|query| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")));
+        let verb = match method.as_str() {
+            "GET" if name.is_some() || full == "version" => "get",
+            "GET" if watch() => "watch",
+            "GET" => "list",
+            "POST" => "create",
+            "PUT" => "update",
+            "PATCH" => "patch",
+            "DELETE" => "delete",
+            _ => "other",
+        };
+        Self { verb, resource: RESOURCES.into_iter().find(|known| *known == full).unwrap_or("other") }
+    }
+}
+
+/// Counts every request that passes.
+#[must_use]
+pub fn counted<S>(metrics: Arc<Metrics>) -> impl Layer<S, Service = Counted<S>> {
+    layer_fn(move |inner| Counted { inner, metrics: Arc::clone(&metrics) })
+}
+
+/// See [`counted`].
+pub struct Counted<S> {
+    inner: S,
+    metrics: Arc<Metrics>,
+}
+
+impl<S, B, A> Service<Request<B>> for Counted<S>
+where
+    S: Service<Request<B>, Response = Response<A>>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let asked = Asked::of(request.method(), request.uri());
+        let count = Count { metrics: Arc::clone(&self.metrics), asked, code: None };
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            let code = answer.as_ref().ok().map(Response::status);
+            count.answered(code.as_ref().map_or("error", StatusCode::as_str));
+            answer
+        })
+    }
+}
+
+/// Counts when it is dropped, as the request may be before it was answered.
+struct Count {
+    metrics: Arc<Metrics>,
+    asked: Asked,
+    code: Option<String>,
+}
+
+impl Count {
+    fn answered(mut self, code: &str) {
+        self.code = Some(code.to_owned());
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        let code = self.code.take().unwrap_or_else(|| "cancelled".to_owned());
+        self.metrics.kube_request(self.asked, code);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: &Method, uri: &'static str) -> (&'static str, &'static str) {
+        let Asked { verb, resource } = Asked::of(method, &Uri::from_static(uri));
+        (verb, resource)
+    }
+
+    #[test]
+    fn requests_are_told_apart_by_verb_and_kind_and_never_by_name() {
+        for (method, uri, expected) in [
+            (Method::GET, "/api/v1/nodes?&labelSelector=kubernetes.io%2Fos%3Dwindows", ("list", "nodes")),
+            (Method::GET, "/api/v1/nodes?&watch=true&timeoutSeconds=290", ("watch", "nodes")),
+            (Method::GET, "/api/v1/nodes/watch=true", ("get", "nodes")),
+            (Method::PATCH, "/api/v1/nodes/nodes?", ("patch", "nodes")),
+            (Method::GET, "/api/v1/pods?&limit=500", ("list", "pods")),
+            (Method::POST, "/apis/node.k8s.io/v1/runtimeclasses?", ("create", "runtimeclasses")),
+            (Method::DELETE, "/apis/node.k8s.io/v1/runtimeclasses/windows-2019?", ("delete", "runtimeclasses")),
+            (Method::PATCH, "/apis/winpool.dev/v1alpha1/windowspools/default?", ("patch", "windowspools")),
+            (Method::PATCH, "/apis/winpool.dev/v1alpha1/windowspools/a/status?", ("patch", "windowspools/status")),
+            (Method::POST, "/apis/events.k8s.io/v1/namespaces/default/events?", ("create", "events")),
+            (
+                Method::PUT,
+                "/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases/winpool",
+                ("update", "leases"),
+            ),
+            (Method::GET, "/version", ("get", "version")),
+            (Method::GET, "/api/v1/nodes/a/proxy", ("get", "other")),
+            (Method::GET, "/apis", ("list", "other")),
+            (Method::GET, "/", ("list", "other")),
+        ] {
+            assert_eq!(asked(&method, uri), expected, "{method} {uri}");
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_count_by_code_and_requests_without_one_too() {
+        let metrics = Arc::new(Metrics::new(Arc::default()));
+        let mut answering =
+            counted(Arc::clone(&metrics)).layer(tower::service_fn(|request: Request<&'static str>| async move {
+                match *request.body() {
+                    "broken" => Err(std::io::Error::other("no route")),
+                    "slow" => std::future::pending().await,
+                    _ => Ok(Response::builder().status(404).body(()).unwrap()),
+                }
+            }));
+        let mut ask = |body| answering.call(Request::get("/api/v1/nodes/a").body(body).unwrap());
+        ask("").await.unwrap();
+        ask("broken").await.unwrap_err();
+        drop(ask("slow"));
+        let text = metrics.encode().unwrap();
+        for code in ["404", "error", "cancelled"] {
+            let line = format!(r#"winpool_kube_requests_total{{verb="get",resource="nodes",code="{code}"}} 1"#);
+            assert!(text.contains(&line), "{line} is missing in\n{text}");
+        }
+    }
+}
