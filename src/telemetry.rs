@@ -31,8 +31,8 @@ pub enum LogFormat {
 pub fn start(format: LogFormat) -> Result<(), tracing_subscriber::filter::ParseError> {
     let filter = match std::env::var(EnvFilter::DEFAULT_ENV) {
         Ok(text) if !text.is_empty() => EnvFilter::try_new(text)?,
-        // The runtime reports each failed watch itself; winpool says so once, in its own words.
-        _ => EnvFilter::new("info,kube_runtime=error,kube_client=error"),
+        // The runtime reports each failed watch and the client each failed request; winpool says so once, in its own words.
+        _ => EnvFilter::new("info,kube_runtime=error,kube_client=off"),
     };
     subscriber(format, filter, std::io::stderr, std::io::stderr().is_terminal()).init();
     Ok(())
