@@ -19,6 +19,10 @@ pub enum Component {
     KubeControllerManager,
     /// kwok, which plays the kubelet of simulated nodes.
     Kwok,
+    /// Prometheus.
+    Prometheus,
+    /// promtool, which checks and tests rules.
+    Promtool,
 }
 
 /// Kubernetes and etcd.
@@ -26,6 +30,7 @@ const CONTROL_PLANE: Module = Module {
     folder: concat!(env!("CARGO_MANIFEST_DIR"), "/control-plane"),
     go_mod: include_str!("../control-plane/go.mod"),
     go_sum: include_str!("../control-plane/go.sum"),
+    tags: "",
     duration: "all of it takes about 4 minutes",
 };
 
@@ -34,7 +39,27 @@ const KWOK: Module = Module {
     folder: concat!(env!("CARGO_MANIFEST_DIR"), "/kwok"),
     go_mod: include_str!("../kwok/go.mod"),
     go_sum: include_str!("../kwok/go.sum"),
+    tags: "",
     duration: "about a minute",
+};
+
+/// Prometheus without its web pages, which the module does not contain, and without service discoveries, whose clients
+/// are a third of its packages.
+const PROMETHEUS: Module = Module {
+    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/prometheus"),
+    go_mod: include_str!("../prometheus/go.mod"),
+    go_sum: include_str!("../prometheus/go.sum"),
+    tags: "remove_all_sd",
+    duration: "about 2 minutes",
+};
+
+/// Not built: its definitions of custom resources are read.
+const PROMETHEUS_OPERATOR: Module = Module {
+    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/prometheus-operator"),
+    go_mod: include_str!("../prometheus-operator/go.mod"),
+    go_sum: include_str!("../prometheus-operator/go.sum"),
+    tags: "",
+    duration: "",
 };
 
 /// How a simulated node gets ready.
@@ -62,6 +87,8 @@ impl Component {
             Self::KubeScheduler => "kube-scheduler",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::Kwok => "kwok",
+            Self::Prometheus => "prometheus",
+            Self::Promtool => "promtool",
         }
     }
 
@@ -92,7 +119,9 @@ impl Component {
         let module = self.module();
         let version = module.version_of(self.pinned_module())?;
         let flags = self.linker_flags(version);
-        let fingerprint = fingerprint(&[module.go_mod, module.go_sum, &flags]);
+        let tags = Some(module.tags).filter(|tags| !tags.is_empty());
+        let parts: Vec<&str> = [module.go_mod, module.go_sum, &flags].into_iter().chain(tags).collect();
+        let fingerprint = fingerprint(&parts);
         let target = cache_folder()?.join(format!("{}-{version}-{fingerprint}", self.name()));
         make_once(&target, self.name(), |path| go::build(module, self.package(), &flags, self.name(), path))?;
         Ok(target)
@@ -101,6 +130,7 @@ impl Component {
     fn module(self) -> &'static Module {
         match self {
             Self::Kwok => &KWOK,
+            Self::Prometheus | Self::Promtool => &PROMETHEUS,
             _ => &CONTROL_PLANE,
         }
     }
@@ -110,6 +140,7 @@ impl Component {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::Kwok => "sigs.k8s.io/kwok",
+            Self::Prometheus | Self::Promtool => "github.com/prometheus/prometheus",
             _ => "k8s.io/kubernetes",
         }
     }
@@ -121,6 +152,8 @@ impl Component {
             Self::KubeScheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
             Self::KubeControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
             Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok",
+            Self::Prometheus => "github.com/prometheus/prometheus/cmd/prometheus",
+            Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
         }
     }
 
@@ -154,6 +187,19 @@ pub(crate) async fn kwok_stages() -> Result<PathBuf> {
             fs::write(path, stages).when("write", path)
         })?;
         Ok(target)
+    })
+    .await
+}
+
+/// The CustomResourceDefinition of a kind of the Prometheus operator, by its plural, as YAML.
+///
+/// # Errors
+/// When the module cannot be had, or has no such kind.
+pub async fn prometheus_operator_definition(plural: &'static str) -> Result<String> {
+    off_the_runtime(move || {
+        let module = go::source_folder(&PROMETHEUS_OPERATOR, "github.com/prometheus-operator/prometheus-operator")?;
+        let file = module.join(format!("example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml"));
+        fs::read_to_string(&file).when("read", &file)
     })
     .await
 }

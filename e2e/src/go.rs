@@ -14,6 +14,8 @@ pub(crate) struct Module {
     pub folder: &'static str,
     pub go_mod: &'static str,
     pub go_sum: &'static str,
+    /// Build tags.
+    pub tags: &'static str,
     /// How long building from it takes on two cores, as text.
     pub duration: &'static str,
 }
@@ -50,7 +52,7 @@ pub(crate) fn build(module: &Module, package: &str, linker_flags: &str, name: &s
     let started = Instant::now();
     progress(&format!("building {name} from Go modules ({}, once)", module.duration));
     let build = module
-        .command(&["build", "-trimpath", "-ldflags", linker_flags, "-o", target, package])
+        .command(&["build", "-trimpath", "-tags", module.tags, "-ldflags", linker_flags, "-o", target, package])
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()

@@ -121,7 +121,7 @@ pub(crate) async fn start_on_free_port(
     let mut tries = 0;
     loop {
         tries += 1;
-        let port = free_port().map_err(Error::Port)?;
+        let port = free_port()?;
         let process = launch(port)?;
         match process.until(async || ready(port).await).await {
             Ok(()) => return Ok((process, port)),
@@ -133,11 +133,14 @@ pub(crate) async fn start_on_free_port(
 
 /// A port that is free now and was not given out before by this process, so that two servers that start at the
 /// same time never get the same one.
-fn free_port() -> std::io::Result<u16> {
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Result<u16> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
+        let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let port = bound.map_err(Error::Port)?.port();
         let mut given = GIVEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if given.insert(port) {
             return Ok(port);

@@ -14,6 +14,7 @@ mod invalid_pools;
 mod leadership;
 mod lifecycle;
 mod migration;
+mod monitoring;
 mod quiet;
 mod refusals;
 mod repair;

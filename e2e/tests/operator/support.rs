@@ -1,6 +1,6 @@
 //! A running operator and what tests ask of it.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use k8s_openapi::{
     api::{
@@ -68,6 +68,12 @@ impl Harness {
 
     pub async fn operator(&self) -> Operator {
         Operator::start(self.server.config().unwrap()).await
+    }
+
+    /// One of several, with its endpoints at this address.
+    pub fn operator_at(&self, listen: SocketAddr) -> Operator {
+        let options = Options { listen: Some(listen), ..Options::default() };
+        Operator::start_with(self.server.config().unwrap(), options)
     }
 
     pub fn nodes(&self) -> Api<Node> {
@@ -181,13 +187,17 @@ impl Harness {
     }
 }
 
-pub async fn install_crd(client: &Client) {
+/// Creates a definition and waits until the API server has taken it in.
+pub async fn define(client: &Client, crd: &CustomResourceDefinition) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let crd = crd();
+    crds.create(&PostParams::default(), crd).await.unwrap();
     let name = crd.name_any();
-    crds.create(&PostParams::default(), &crd).await.unwrap();
     let established = await_condition(crds, &name, conditions::is_crd_established());
     tokio::time::timeout(LIMIT, established).await.unwrap().unwrap();
+}
+
+pub async fn install_crd(client: &Client) {
+    define(client, &crd()).await;
     // Established comes before the API server can list: for a moment it answers 404, then 429.
     let pools: Api<WindowsPool> = Api::all(client.clone());
     let served =
@@ -295,8 +305,7 @@ impl Drop for Operator {
 fn logs() {
     static STARTED: std::sync::Once = std::sync::Once::new();
     STARTED.call_once(|| {
-        let filter =
-            std::env::var("RUST_LOG").unwrap_or_else(|_| "info,kube_runtime=error,kube_client=error".to_owned());
+        let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,kube_runtime=error,kube_client=off".to_owned());
         tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().init();
     });
 }

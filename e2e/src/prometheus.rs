@@ -1,0 +1,103 @@
+//! A real Prometheus, to see what it makes of winpool's metrics, and promtool.
+
+use crate::assets::Component;
+use crate::error::{FileContext, text};
+use crate::guard::{Folder, Guard};
+use crate::process::{Launch, Process, start_on_free_port};
+use crate::{Error, Result};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A running Prometheus, gone when this is dropped.
+pub struct Prometheus {
+    _process: Process,
+    client: Client,
+    _folder: Folder,
+}
+
+impl Prometheus {
+    /// Starts it: it scrapes `targets` as job `winpool` each second, and evaluates the rule groups of `rules`.
+    ///
+    /// # Errors
+    /// When the program cannot be had, refuses its configuration or the rules, or ends instead of becoming ready.
+    pub async fn start(targets: &[SocketAddr], rules: &Value) -> Result<Self> {
+        let program = Component::Prometheus.path().await?;
+        let folder = Guard::get()?.folder("prometheus")?;
+        let configuration = json!({
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": ["rules.yml"],
+            "scrape_configs": [{"job_name": "winpool", "static_configs": [{"targets": targets}]}],
+        });
+        // YAML may be written as JSON.
+        write(&folder.path().join("prometheus.yml"), &configuration)?;
+        write(&folder.path().join("rules.yml"), rules)?;
+        let launch = |port| {
+            Process::start(Launch {
+                name: Component::Prometheus.name(),
+                program: &program,
+                arguments: vec![
+                    "--config.file=prometheus.yml".to_owned(),
+                    "--storage.tsdb.path=data".to_owned(),
+                    format!("--web.listen-address=127.0.0.1:{port}"),
+                ],
+                folder: folder.path(),
+                logs: folder.path(),
+            })
+        };
+        // A plain client of the same library that speaks to API servers.
+        let ready = async |port| match client(port) {
+            Ok(client) => crate::kubeconfig::answers(&client, "/-/ready").await,
+            Err(_) => false,
+        };
+        let (process, port) = start_on_free_port(launch, ready).await?;
+        Ok(Self { _process: process, client: client(port)?, _folder: folder })
+    }
+
+    /// What a query finds now: labels and value of each series.
+    ///
+    /// # Errors
+    /// When it is not valid.
+    pub async fn query(&self, query: &str) -> Result<Vec<Value>> {
+        let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
+        let answer = self.get(&format!("/api/v1/query?query={query}")).await?;
+        Ok(answer["data"]["result"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// The answer of its HTTP API, as JSON.
+    ///
+    /// # Errors
+    /// When it refuses the request.
+    pub async fn get(&self, path: &str) -> Result<Value> {
+        let request = http::Request::get(path).body(Vec::new());
+        let request = request.map_err(|error| Error::Kube(Box::new(kube::Error::HttpError(error))))?;
+        Ok(self.client.request(request).await?)
+    }
+}
+
+fn client(port: u16) -> Result<Client> {
+    let url = format!("http://127.0.0.1:{port}").parse::<http::Uri>();
+    let url = url.map_err(|error| Error::Kube(Box::new(kube::Error::HttpError(error.into()))))?;
+    Ok(Client::try_from(Config::new(url))?)
+}
+
+fn write(path: &Path, content: &Value) -> Result<()> {
+    fs::write(path, content.to_string()).when("write", path)
+}
+
+/// Runs promtool in `folder`, with this as its standard input.
+///
+/// # Errors
+/// When the program cannot be had or started; what it says is in the output.
+pub async fn promtool(arguments: &[&str], folder: &Path, input: &str) -> Result<Output> {
+    let program = Component::Promtool.path().await?;
+    let stdin = folder.join("promtool.stdin");
+    fs::write(&stdin, input).when("write", &stdin)?;
+    let file = fs::File::open(&stdin).when("read", &stdin)?;
+    let mut command = Command::new(&program);
+    let output = command.args(arguments).current_dir(folder).stdin(file).output();
+    output.map_err(|source| Error::NotStarted { program: text(&program).unwrap_or("promtool").to_owned(), source })
+}
