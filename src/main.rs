@@ -99,6 +99,7 @@ async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
         leader_election: arguments.leader_election,
         lease_namespace: arguments.lease_namespace,
         installation: Some(arguments.installation),
+        ..Options::default()
     };
     Ok(winpool::run(config, options, stop).await?)
 }

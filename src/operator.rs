@@ -33,6 +33,9 @@ pub struct Options {
     pub leader_election: bool,
     /// Where that Lease is; `None` for the namespace of the pod, or of the kubeconfig's context.
     pub lease_namespace: Option<String>,
+    /// How long a write that was refused is not sent again, and how long nodes that refuse may hold up the deletion of
+    /// their pool.
+    pub patience: Duration,
     /// Name of the operator's own ClusterRoleBinding and of what was installed with it; when that is being deleted, the
     /// operator cleans up and ends. `None`: it never looks.
     pub installation: Option<String>,
@@ -41,13 +44,21 @@ pub struct Options {
 impl Options {
     /// Beyond 16, more requests at a time gain nothing.
     pub const DEFAULT_CONCURRENCY: u16 = 16;
+    /// Long enough to bother nobody, short enough that a policy which was corrected shows within a break.
+    pub const DEFAULT_PATIENCE: Duration = Duration::from_mins(10);
 }
 
 /// No endpoints, leader election, no look at the installation.
 impl Default for Options {
     fn default() -> Self {
-        let concurrency = Self::DEFAULT_CONCURRENCY;
-        Self { listen: None, concurrency, leader_election: true, lease_namespace: None, installation: None }
+        Self {
+            listen: None,
+            concurrency: Self::DEFAULT_CONCURRENCY,
+            leader_election: true,
+            lease_namespace: None,
+            patience: Self::DEFAULT_PATIENCE,
+            installation: None,
+        }
     }
 }
 
@@ -109,6 +120,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         synced: Synced::new(),
         changed: watch::Sender::new(()),
         retries: AllRetries::default(),
+        patience: options.patience,
     });
     let endpoints = server::Endpoints { metrics, ready: context.synced.subscribe() };
     let listener = match options.listen {

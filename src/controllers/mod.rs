@@ -5,7 +5,7 @@ pub mod node;
 pub mod pool;
 pub(crate) mod retry;
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures::{Stream, stream};
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
@@ -51,6 +51,8 @@ pub struct Context {
     pub changed: watch::Sender<()>,
     /// Nodes and pools that failed, and when they are tried again.
     pub(crate) retries: AllRetries,
+    /// How long a write that was refused is not sent again.
+    pub(crate) patience: Duration,
 }
 
 /// Back-off by kind.

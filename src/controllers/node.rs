@@ -34,8 +34,6 @@ use crate::{
 use super::{Cache, Context, changes};
 
 const CONTROLLER: &str = "node";
-/// How long a refused change is not sent again.
-const REFUSED: Duration = Duration::from_mins(10);
 /// How often a node may change between reading and writing before it has to queue again.
 const ATTEMPTS: usize = 4;
 
@@ -244,14 +242,14 @@ async fn stand_back(node: &CachedNode, pause: Duration, context: &Context) -> Ac
 }
 
 async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &Context) -> Action {
-    let (name, detail, wait) = (node.name(), words(&message), REFUSED.as_millis());
+    let (name, detail, wait) = (node.name(), words(&message), context.patience.as_millis());
     tracing::warn!(node = name, detail, wait_ms = wait, "the API server refuses to change the node");
-    let until = Instant::now() + REFUSED;
+    let until = Instant::now() + context.patience;
     context.index.refused(node, Refusal { plan, message: message.as_str().into(), until });
     context.changed.send_replace(());
     let object = node.object_ref(&());
     context.applier.event(&object, EventType::Warning, reason::ADMISSION_DENIED, "Patch", message).await;
-    Action::requeue(REFUSED)
+    Action::requeue(context.patience)
 }
 
 fn report(name: &str, pool: Option<&str>, plan: &NodePlan, context: &Context) {

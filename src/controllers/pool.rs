@@ -50,8 +50,6 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 4;
 /// How long a look at pods is good for.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// How long a refused RuntimeClass is not sent again.
-const REFUSED: Duration = Duration::from_mins(10);
 
 /// A pool could not be brought up to date; it is tried again.
 #[derive(Debug, thiserror::Error)]

@@ -21,7 +21,7 @@ use crate::{
     telemetry::{list, words},
 };
 
-use super::{ATTEMPTS, Error, LOOK_AGAIN, Postponed, REFUSED, State};
+use super::{ATTEMPTS, Error, LOOK_AGAIN, Postponed, State};
 
 /// What became of a pool's classes.
 #[derive(Default)]
@@ -187,7 +187,7 @@ async fn apply_one(
             Err(WriteError::Denied(message)) => {
                 let problem = denied(&planned.desired, &message);
                 outcome.postponed(&planned, problem.clone());
-                state.postpone(pool, planned, problem, REFUSED);
+                state.postpone(pool, planned, problem, state.shared.patience);
                 return Ok(());
             }
             Err(error) => return Err(error),

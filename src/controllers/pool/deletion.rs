@@ -18,8 +18,6 @@ use crate::{apply::WriteError, controllers::GuardedPool, telemetry::words};
 
 use super::{Error, State};
 
-/// How long nodes that refuse may hold up the deletion.
-const PATIENCE: Duration = Duration::from_mins(10);
 /// How soon it is looked again whether the nodes are clean.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -67,7 +65,7 @@ impl State {
         }
         if pool.needs_cleanup() {
             let nodes = self.shared.index.totals(&pool.name).counts();
-            let overdue = since_deletion(guarded) >= PATIENCE;
+            let overdue = since_deletion(guarded) >= self.shared.patience;
             if nodes.pending > 0 || (nodes.blocked > 0 && !overdue) {
                 return Ok(Some(LOOK_AGAIN));
             }

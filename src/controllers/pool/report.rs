@@ -15,7 +15,7 @@ use winpool_core::{
 
 use crate::{apply::WriteError, controllers::GuardedPool, index::Totals, telemetry::words};
 
-use super::{Error, Progress, REFUSED, STATUS_INTERVAL, State};
+use super::{Error, Progress, STATUS_INTERVAL, State};
 
 /// What the pool's status is computed from.
 pub(super) fn observe(
@@ -91,8 +91,8 @@ impl State {
     }
 
     /// Reports that a pool is not valid. The API server may refuse that, because it judges the whole object by rules that
-    /// this one breaks: then an Event says it, and the status is not sent again before the spec changes or [`REFUSED`]
-    /// has passed.
+    /// this one breaks: then an Event says it, and the status is not sent again for a while unless the spec
+    /// changes.
     pub(super) async fn report_invalid(
         &self,
         pool: &GuardedPool,
@@ -108,18 +108,20 @@ impl State {
         let report = |previous: Option<&_>, now| invalid_status(error, generation, previous, now);
         match self.report(pool, report).await {
             Err(Error { source: WriteError::Denied(refusal), .. }) => {
-                let (wait, detail) = (REFUSED.as_millis(), words(error));
+                let (patience, detail) = (self.shared.patience, words(error));
                 tracing::warn!(
                     pool = name,
                     detail,
                     error = words(&refusal),
-                    wait_ms = wait,
+                    wait_ms = patience.as_millis(),
                     "the API server refuses the status of a pool that is not valid"
                 );
-                self.progress(&name, |progress| progress.status_refused = Some((generation, Instant::now() + REFUSED)));
+                self.progress(&name, |progress| {
+                    progress.status_refused = Some((generation, Instant::now() + patience));
+                });
                 let (object, note) = (pool.object_ref(&()), error.to_string());
                 self.shared.applier.event(&object, EventType::Warning, reason::INVALID_SPEC, "Validate", note).await;
-                Ok(Some(REFUSED))
+                Ok(Some(patience))
             }
             result => result,
         }
