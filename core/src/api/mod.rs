@@ -14,7 +14,7 @@ pub mod validation;
 mod tests;
 
 pub use policies::{AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, TaintPolicy};
-pub use pool::{NamedBuild, WindowsPool, WindowsPoolSpec, crd};
+pub use pool::{NamedBuild, PodDefaults, WindowsPool, WindowsPoolSpec, crd};
 pub(crate) use runtime_class::{
     ANY_VERSION, DEFAULT_ARCHITECTURE, HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER,
 };

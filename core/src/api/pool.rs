@@ -131,6 +131,12 @@ pub struct WindowsPoolSpec {
     #[serde(default)]
     #[schemars(schema_with = "deletion_policy_schema")]
     pub deletion_policy: DeletionPolicy,
+
+    /// What a pod gets that says `os.name: windows` and has not chosen a class or a build, where the admission policy
+    /// `assign-class` is installed for this pool. Omitted: only the label `winpool.dev/runtime-class` of a namespace
+    /// chooses a class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_defaults: Option<PodDefaults>,
 }
 
 fn default_true() -> bool {
@@ -155,8 +161,29 @@ impl Default for WindowsPoolSpec {
             taint_policy: TaintPolicy::default(),
             adoption_policy: AdoptionPolicy::default(),
             deletion_policy: DeletionPolicy::default(),
+            pod_defaults: None,
         }
     }
+}
+
+/// Which RuntimeClass a Windows pod gets that has not chosen for itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[cfg_attr(test, x_kube(cel))]
+#[x_kube(
+    validation = Rule::new("!has(self.runtimeClassName) || self.runtimeClassName.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
+        .message("runtimeClassName must be the name of one of the pool's RuntimeClasses, such as windows-2022"),
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PodDefaults {
+    /// A RuntimeClass of this pool, discovered or declared. It is given once it is Applied or Adopted, and only to pods
+    /// that select their nodes by no other labels than operating system and architecture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub runtime_class_name: Option<String>,
+    /// Choose the class by the images before that: by the build that every image of the pod names in its tag, such as
+    /// `ltsc2022` or `10.0.20348.2655`.
+    #[serde(default)]
+    pub from_image_tags: bool,
 }
 
 /// A name for a Windows build.

@@ -89,6 +89,13 @@ pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
     }
     unique(&mut found, "spec.runtimeClasses", spec.runtime_classes.iter().map(|c| c.name.clone()));
 
+    let default_class = spec.pod_defaults.as_ref().and_then(|defaults| defaults.runtime_class_name.as_deref());
+    found.unless(
+        default_class.is_none_or(|name| name.len() <= 63 && is_dns_subdomain(name)),
+        "spec.podDefaults.runtimeClassName",
+        "must be the name of one of the pool's RuntimeClasses, such as windows-2022",
+    );
+
     let sample = spec.class_name_format.replace("{version}", "v").replace("{pool}", "p");
     found.unless(
         spec.class_name_format.contains("{version}") && spec.class_name_format.len() <= 63 && is_dns_subdomain(&sample),

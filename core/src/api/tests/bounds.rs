@@ -68,6 +68,7 @@ fn of_size(path: &str, size: usize) -> Value {
         }
         "spec.runtimeClasses" => json!({part: list(size, |n| json!({"name": format!("c{n}"), "version": "2019"}))}),
         "spec.nodeSelector" => json!({part: map(size, "x")}),
+        "spec.podDefaults.runtimeClassName" => json!({"podDefaults": {part: text(size)}}),
         "spec.nodeSelector{}" => json!({"nodeSelector": {"a": text(size)}}),
         "spec.classNameFormat" if size < 9 => json!({part: "{version"}),
         "spec.classNameFormat" => json!({part: format!("{}{{version}}", text(size - 9))}),

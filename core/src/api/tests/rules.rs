@@ -37,6 +37,10 @@ fn valid_pools_pass_both() {
         "spec: {classNameFormat: 'win.{version}-{pool}'}",
         "spec: {classNameFormat: '{version}'}",
         "spec: {classNameFormat: '{pool}{version}{version}'}",
+        // Defaults of pods.
+        "spec: {podDefaults: {}}",
+        "spec: {podDefaults: {runtimeClassName: windows-2022, fromImageTags: true}}",
+        "spec: {podDefaults: {runtimeClassName: a.b}}",
         // Builds.
         "spec: {builds: [{build: 10.0.29000, version: '2028'}, {build: 10.0.1, version: a-b-2}]}",
         "spec: {builds: [{build: 10.0.20348, version: azure-hci}]}",
@@ -387,6 +391,12 @@ const REFUSALS: &[Refusal] = &[
         "nodeSelector may not set",
         "spec.runtimeClasses[0].nodeSelector",
         "may not set",
+    ),
+    (
+        "spec: {podDefaults: {runtimeClassName: Windows_2022}}",
+        "runtimeClassName must be the name",
+        "spec.podDefaults.runtimeClassName",
+        "such as windows-2022",
     ),
     (
         "spec: {runtimeClasses: [{name: a, version: '2019', nodeSelector: {a: 'b/c'}}]}",
