@@ -1,5 +1,6 @@
 //! The WindowsPool API as the API server and the operator see it.
 
+mod admission;
 mod bounds;
 mod crd;
 mod rules;
