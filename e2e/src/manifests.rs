@@ -1,4 +1,4 @@
-//! The manifests in `examples/`, as users apply them.
+//! The manifests in `examples/` and `config/`, as users apply them.
 
 use crate::error::FileContext;
 use crate::{Cluster, Error, Result};
@@ -8,10 +8,14 @@ use kube::api::{DynamicObject, ListParams, Patch, PatchParams, ValidationDirecti
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client, ResourceExt};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// The folder with the examples.
 pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
+
+const COMPONENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components");
 
 /// Where objects without a namespace go.
 const NAMESPACE: &str = "default";
@@ -21,9 +25,29 @@ const NAMESPACE: &str = "default";
 /// # Errors
 /// When it cannot be read, or is not made of Kubernetes objects.
 pub fn example(file: &str) -> Result<Vec<DynamicObject>> {
-    let path = Path::new(EXAMPLES).join(file);
-    let text = std::fs::read_to_string(&path).when("read", &path)?;
-    serde_yaml::from_multiple(&text).map_err(|error| Error::Manifest { path, why: error.to_string() })
+    read(&Path::new(EXAMPLES).join(file))
+}
+
+/// All objects that a component in `config/components/` adds to an installation.
+///
+/// # Errors
+/// When a file cannot be read, or is not made of Kubernetes objects.
+pub fn component(name: &str) -> Result<Vec<DynamicObject>> {
+    let folder = Path::new(COMPONENTS).join(name);
+    let kustomization: Vec<Kustomization> = read(&folder.join("kustomization.yaml"))?;
+    let files = kustomization.iter().flat_map(|kustomization| &kustomization.resources);
+    Ok(files.map(|file| read(&folder.join(file))).collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// What a kustomization consists of, as far as it matters here.
+#[derive(Deserialize)]
+struct Kustomization {
+    resources: Vec<String>,
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
+    let text = std::fs::read_to_string(path).when("read", path)?;
+    serde_yaml::from_multiple(&text).map_err(|error| Error::Manifest { path: path.to_owned(), why: error.to_string() })
 }
 
 /// Applies objects as `kubectl apply --server-side --validate=strict` does: a field that the API server does not

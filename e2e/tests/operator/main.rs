@@ -15,6 +15,7 @@ mod leadership;
 mod lifecycle;
 mod migration;
 mod monitoring;
+mod policies;
 mod quiet;
 mod refusals;
 mod repair;

@@ -259,8 +259,13 @@ impl Operator {
 
     /// With the rights of these groups and of the user `winpool`, alone.
     pub fn start_as(config: Config, groups: &[&str]) -> Self {
+        Self::start_as_user(config, "winpool", groups)
+    }
+
+    /// With the rights of this user and of these groups, alone.
+    pub fn start_as_user(config: Config, user: &str, groups: &[&str]) -> Self {
         let alone = Options { leader_election: false, ..Options::default() };
-        Self::impersonating(config, "winpool", groups, alone)
+        Self::impersonating(config, user, groups, alone)
     }
 
     /// One of several: only the leader writes.

@@ -1,0 +1,286 @@
+//! Thousands of generated nodes and pods: the policies say what winpool's own planning functions say.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
+use kube::{Api, ResourceExt};
+use proptest::{
+    collection::{btree_map, vec},
+    option,
+    prelude::*,
+    sample::select,
+    strategy::ValueTree,
+    test_runner::TestRunner,
+};
+use serde_json::{Value, json};
+use winpool::node::CachedNode;
+use winpool_core::{
+    api::{Taint, WindowsPool},
+    plan::{Applied, Entry, Policy, Pool, WantedTaints, assess},
+    windows::taint::SPELLINGS,
+};
+use winpool_e2e::SimulatedNode;
+
+use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
+use crate::support::{APPLIED, Harness};
+
+const POOLS: usize = 16;
+const NODES: usize = 2000;
+const PODS: usize = 2000;
+/// Posts at the same time.
+const HANDS: usize = 16;
+
+/// Keys that collide often enough: Windows spellings, those of a pool.
+fn key() -> impl Strategy<Value = &'static str> {
+    select(vec!["os", "node.kubernetes.io/os", "windows", "example.com/own", "os-x"])
+}
+
+fn value() -> impl Strategy<Value = &'static str> {
+    select(vec!["", "windows", "Windows", "Win1809", "true"])
+}
+
+fn taint(effects: &'static [&'static str]) -> impl Strategy<Value = Taint> {
+    (key(), value(), select(effects)).prop_map(|(key, value, effect)| Taint::new(key, value, effect))
+}
+
+/// Spec and `status.enforcedTaints` of a pool, which may or may not be valid.
+fn any_pool() -> impl Strategy<Value = (Value, Vec<String>)> {
+    let taints = || vec(taint(&["NoSchedule", "PreferNoSchedule"]), 1..4);
+    (
+        option::of(taints()),
+        option::of(taints()),
+        vec(taint(&["NoSchedule", "PreferNoSchedule"]), 0..6),
+        select(vec!["WhenTolerated", "WhenTolerated", "WhenTolerated", "Always", "Never"]),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(wanted, retired, ever, policy, dry_run)| {
+            let mut spec = json!({"taintPolicy": policy, "mode": if dry_run { "DryRun" } else { "Enforce" }});
+            if let Some(wanted) = &wanted {
+                spec["taints"] = json!(wanted);
+            }
+            if let Some(retired) = &retired {
+                spec["retiredTaints"] = json!(retired);
+            }
+            // Often those that it wants.
+            let wanted = wanted.unwrap_or_else(|| vec![Taint::os_windows()]);
+            let ever = ever.iter().chain(wanted.iter().take(ever.len() / 2)).map(ToString::to_string);
+            (spec, ever.collect::<BTreeSet<_>>().into_iter().collect())
+        })
+}
+
+fn draw<T>(runner: &mut TestRunner, strategy: &impl Strategy<Value = T>) -> T {
+    strategy.new_tree(runner).unwrap().current()
+}
+
+/// The pools that are valid, each with nodes of its own.
+async fn pools(harness: &Harness, runner: &mut TestRunner) -> Vec<WindowsPool> {
+    let mut names = Vec::new();
+    while names.len() < POOLS {
+        let (mut spec, ever) = draw(runner, &any_pool());
+        let name = format!("pool-{}", names.len());
+        spec["nodeSelector"] = json!({"group": name});
+        let read = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}));
+        if read.is_ok_and(|object: WindowsPool| Pool::read(&object).is_ok()) {
+            pool(harness, &name, spec, json!({"enforcedTaints": ever})).await;
+            names.push(name);
+        }
+    }
+    let mut pools = Vec::new();
+    for name in names {
+        pools.push(harness.pools().get(&name).await.unwrap());
+    }
+    pools
+}
+
+/// The pool as the operator knows it, before it has looked at any pod.
+fn read(object: &WindowsPool) -> Pool {
+    let mut pool = Pool::read(object).unwrap();
+    pool.held = pool.unjudged_taints();
+    pool
+}
+
+fn generated_node(runner: &mut TestRunner, number: usize) -> SimulatedNode {
+    let strategy = (
+        vec(taint(&["NoSchedule", "PreferNoSchedule", "NoExecute"]), 0..4),
+        0..POOLS + 3,
+        prop::bool::weighted(0.05),
+        prop::bool::weighted(0.05),
+    );
+    let (taints, group, ignored, claimed) = draw(runner, &strategy);
+    let mut node = SimulatedNode::windows("10.0.20348.2655").name(&format!("n{number}"));
+    node = node.label("group", &format!("pool-{group}"));
+    let mut seen = BTreeSet::new();
+    for taint in taints {
+        if seen.insert((taint.key.clone(), taint.effect.clone())) {
+            node = node.taint(&taint.key, &taint.value, &taint.effect);
+        }
+    }
+    if ignored {
+        node = node.annotation("winpool.dev/ignore", "true");
+    }
+    if claimed {
+        node = node.annotation(APPLIED, r#"{"pool":"somebody","taints":[]}"#);
+    }
+    node
+}
+
+/// Taints by key, value and effect, as a set.
+fn taints(node: &Node) -> BTreeSet<Taint> {
+    let all = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    all.map(|taint| Taint::new(&taint.key, taint.value.as_deref().unwrap_or_default(), &taint.effect)).collect()
+}
+
+/// What the operator would add to this node, but for what it would put in the place of another taint: that needs a
+/// removal, and a node is not born with one.
+fn planned(node: &Node, policy: &Policy) -> BTreeSet<Taint> {
+    let cached: CachedNode = serde_json::from_value(json!(node)).unwrap();
+    let standing = assess(&cached.seen, policy);
+    let born = taints(node);
+    let added = standing.plan.taints.map(|change| change.added).unwrap_or_default();
+    added.into_iter().filter(|taint| !born.iter().any(|other| other.same_identity(taint))).collect()
+}
+
+#[tokio::test]
+async fn nodes_are_born_with_what_the_operator_would_add() {
+    let harness = Harness::new().await;
+    install(&harness.client, "born-tainted").await;
+    let mut runner = TestRunner::deterministic();
+    let pools = pools(&harness, &mut runner).await;
+    let entries = pools.iter().map(|object| Entry { pool: Arc::new(read(object)), ready: true });
+    let policy = Policy::new(entries, BTreeSet::new());
+    pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;
+    let probe = SimulatedNode::windows("10.0.20348.2655").name("probe").label("group", "last").node();
+    let born = |node: &Node| taints(node).contains(&Taint::os_windows());
+    admitted_until(&harness.nodes(), &json!(probe), "the policy is in force", born).await;
+
+    let nodes: Vec<SimulatedNode> = (0..NODES).map(|number| generated_node(&mut runner, number)).collect();
+    let admitted = stream::iter(nodes.iter().map(|node| {
+        let api = harness.nodes();
+        let node = node.node();
+        async move { admitted::<Node>(&api, &json!(node)).await.map(|born| (node, born)) }
+    }));
+    let admitted: Vec<(Node, Node)> = admitted.buffered(HANDS).try_collect().await.unwrap();
+    let mut with_taints = 0;
+    for (sent, born) in admitted {
+        let claimed = sent.annotations().contains_key(APPLIED);
+        let expected = if claimed { BTreeSet::new() } else { planned(&sent, &policy) };
+        let mut added = taints(&born);
+        added.retain(|taint| !taints(&sent).contains(taint) && !taint.has_foreign_key());
+        let group = &sent.labels()["group"];
+        let object = pools.iter().find(|pool| pool.name_any() == *group);
+        assert_eq!(added, expected, "{:#?}\n{:#}", taints(&sent), json!(object));
+        if !expected.is_empty() {
+            with_taints += 1;
+            let marks = Applied { pool: group.clone(), taints: expected.iter().map(ToString::to_string).collect() };
+            assert_eq!(born.annotations()[APPLIED], marks.to_annotation(), "in the order in which winpool writes them");
+            assert_eq!(born.labels()["winpool.dev/pool"], *group);
+        }
+    }
+    assert!((NODES / 5..NODES * 4 / 5).contains(&with_taints), "{with_taints} of {NODES} were tainted");
+    assert_no_panic(&harness.server);
+}
+
+fn generated_pod(runner: &mut TestRunner) -> Value {
+    let toleration =
+        (option::of(key()), option::of(value()), select(vec!["", "NoSchedule", "NoExecute"]), any::<bool>());
+    let toleration = toleration.prop_map(|(key, value, effect, exists)| {
+        let mut toleration = json!({});
+        if let Some(key) = key {
+            toleration["key"] = json!(key);
+        }
+        if exists || key.is_none() {
+            toleration["operator"] = json!("Exists");
+        } else if let Some(value) = value.filter(|value| !value.is_empty()) {
+            toleration["value"] = json!(value);
+        }
+        if !effect.is_empty() {
+            toleration["effect"] = json!(effect);
+        }
+        toleration
+    });
+    let says = vec![
+        json!({}),
+        json!({"os": {"name": "windows"}}),
+        json!({"os": {"name": "linux"}}),
+        json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
+        json!({"nodeSelector": {"kubernetes.io/os": "linux"}}),
+        json!({"os": {"name": "windows"}, "nodeSelector": {"other": "a"}}),
+    ];
+    let group = prop::option::weighted(0.9, 0..POOLS);
+    let labels = btree_map(select(vec!["other", "more"]), select(vec!["a", "b"]), 0..2);
+    let (mut spec, group, labels, tolerations) = draw(runner, &(select(says), group, labels, vec(toleration, 0..4)));
+    if let Some(group) = group {
+        spec["nodeSelector"]["group"] = json!(format!("pool-{group}"));
+    }
+    for (key, value) in labels {
+        spec["nodeSelector"][key] = json!(value);
+    }
+    spec["tolerations"] = json!(tolerations);
+    pod(&spec)
+}
+
+/// The taints that a Windows pod has to tolerate on account of this pool.
+fn to_tolerate(pool: &Pool) -> BTreeSet<Taint> {
+    let wanted = match &pool.taints {
+        WantedTaints::Exactly(list) => list.clone(),
+        WantedTaints::Guard => SPELLINGS.iter().map(|s| Taint::new(s.key, s.value, "NoSchedule")).collect(),
+    };
+    wanted.into_iter().chain(pool.retired_taints.clone()).collect()
+}
+
+fn tolerations(pod: &Value) -> Vec<Toleration> {
+    serde_json::from_value(pod["spec"]["tolerations"].clone()).unwrap()
+}
+
+#[tokio::test]
+async fn pods_get_the_tolerations_that_they_lack_in_the_operators_eyes() {
+    let harness = Harness::new().await;
+    let mut runner = TestRunner::deterministic();
+    let pools: Vec<Pool> = pools(&harness, &mut runner).await.iter().map(read).collect();
+    pool(&harness, "last", json!({"nodeSelector": {"group": "last"}}), json!({})).await;
+    install(&harness.client, "tolerate-windows").await;
+    let default: Api<Pod> = pods(&harness.client, "default");
+    let probe = pod(&json!({"os": {"name": "windows"}, "nodeSelector": {"group": "last"}}));
+    let tolerant = |pod: &Pod| json!(pod)["spec"]["tolerations"].to_string().contains("Win1809");
+    admitted_until(&default, &probe, "the policy is in force", tolerant).await;
+
+    let sent: Vec<Value> = (0..PODS).map(|_| generated_pod(&mut runner)).collect();
+    let admitted = stream::iter(sent.into_iter().map(|sent| {
+        let api = default.clone();
+        async move { admitted::<Pod>(&api, &sent).await.map(|pod| (sent, pod)) }
+    }));
+    let admitted: Vec<(Value, Pod)> = admitted.buffered(HANDS).try_collect().await.unwrap();
+    let mut changed = 0;
+    for (sent, got) in admitted {
+        let selector = &sent["spec"]["nodeSelector"];
+        let says_windows = (sent["spec"]["os"]["name"] == "windows" || selector["kubernetes.io/os"] == "windows")
+            && selector["kubernetes.io/os"] != "linux";
+        let concerned = |pool: &&Pool| {
+            let fits = |(key, value): (&String, &String)| selector.get(key).is_none_or(|own| own == value);
+            says_windows && pool.enforces() && pool.node_selector.iter().all(fits)
+        };
+        let before = winpool_core::plan::Pod { tolerations: tolerations(&sent), ..winpool_core::plan::Pod::default() };
+        let mut expected: BTreeSet<Taint> = pools.iter().filter(concerned).flat_map(to_tolerate).collect();
+        if says_windows && selector.get("group").is_none() {
+            expected.extend(SPELLINGS.iter().map(|s| Taint::new(s.key, s.value, "NoSchedule")));
+        }
+        expected.retain(|taint| !before.tolerates(taint));
+        let got = json!(got);
+        let mut added = tolerations(&got);
+        added.retain(|toleration| !before.tolerations.contains(toleration));
+        let added: BTreeSet<Taint> = added
+            .iter()
+            .filter(|toleration| toleration.toleration_seconds.is_none())
+            .map(|toleration| {
+                let text = |field: &Option<String>| field.clone().unwrap_or_default();
+                assert_eq!(toleration.operator.as_deref(), Some("Equal"));
+                Taint::new(&text(&toleration.key), &text(&toleration.value), &text(&toleration.effect))
+            })
+            .collect();
+        assert_eq!(added, expected, "{sent:#}");
+        changed += usize::from(!expected.is_empty());
+    }
+    assert!((PODS / 5..PODS * 4 / 5).contains(&changed), "{changed} of {PODS} were changed");
+    assert_no_panic(&harness.server);
+}

@@ -1,0 +1,355 @@
+//! Windows pods that get a class without naming one.
+
+use k8s_openapi::api::{core::v1::Pod, node::v1::RuntimeClass};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_core::windows::product::PRODUCTS;
+use winpool_e2e::{Cluster, lend_cluster, manifests, scene};
+
+use super::{
+    admitted, admitted_until, assert_no_panic, assert_no_panic_in, comparable, install, namespace, pod, pods, pool,
+};
+use crate::support::{BUILD, Harness, Operator};
+
+const CLASS_FROM: &str = "winpool.dev/class-from";
+
+/// The class that a pod was given, and where it came from.
+fn given(pod: &Pod) -> Option<(&str, &str)> {
+    let from = pod.annotations().get(CLASS_FROM)?;
+    Some((pod.spec.as_ref()?.runtime_class_name.as_deref()?, from))
+}
+
+/// A pod that says Windows, with this merged into its spec.
+fn windows(spec: &Value) -> Value {
+    let mut pod = pod(spec);
+    pod["spec"]["os"] = json!({"name": "windows"});
+    pod
+}
+
+fn with_images(images: &[&str]) -> Value {
+    let containers = images.iter().enumerate();
+    let containers = containers.map(|(index, image)| json!({"name": format!("c{index}"), "image": image}));
+    windows(&json!({"containers": containers.collect::<Vec<_>>()}))
+}
+
+/// A class as winpool makes it, and its entry in the status of its pool.
+async fn class(harness: &Harness, name: &str, build: &str, state: &str) -> Value {
+    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: build, "pool": "a"});
+    let _: RuntimeClass = harness
+        .create(json!({
+            "metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
+        }))
+        .await;
+    let isolation = if name.ends_with("hyperv") { "HyperV" } else { "Process" };
+    json!({
+        "name": name, "build": build, "isolation": isolation, "handler": "runhcs-wcow-process", "state": state, "nodes": 1,
+    })
+}
+
+/// A pool `default` with classes in every state.
+async fn scene(harness: &Harness, pod_defaults: Value) {
+    let mut classes = Vec::new();
+    for (name, build, state) in [
+        ("windows-2016", "10.0.14393", "Pending"),
+        ("windows-2019", "10.0.17763", "Applied"),
+        ("windows-2022", "10.0.20348", "Applied"),
+        ("windows-2022-big", "10.0.20348", "Applied"),
+        ("windows-2022-hyperv", "10.0.20348", "Applied"),
+        ("windows-2025", "10.0.26100", "Adopted"),
+        ("windows-2025-hyperv", "10.0.26100", "Applied"),
+        ("conflicting", "10.0.20348", "Conflict"),
+        ("satisfied", "10.0.20348", "Satisfied"),
+    ] {
+        classes.push(class(harness, name, build, state).await);
+    }
+    let builds = json!([{"build": "10.0.20348", "nodes": 1, "runtimeClass": "windows-2022"}]);
+    let declared = json!([{"name": "windows-2022-big", "version": "2022", "nodeSelector": {"size": "big"}}]);
+    let spec = json!({"nodeSelector": {"pool": "a"}, "runtimeClasses": declared, "podDefaults": pod_defaults});
+    pool(harness, "default", spec, json!({"runtimeClasses": classes, "builds": builds})).await;
+    install(&harness.client, "assign-class").await;
+    namespace(&harness.client, "labelled", json!({"winpool.dev/runtime-class": "windows-2019"})).await;
+}
+
+async fn in_force(harness: &Harness) {
+    let labelled = |pod: &Pod| given(pod) == Some(("windows-2019", "namespace"));
+    admitted_until(&pods(&harness.client, "labelled"), &windows(&json!({})), "classes are given", labelled).await;
+}
+
+fn required(expressions: &Value) -> Value {
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}, expressions],
+    }}}})
+}
+
+fn expression(key: &str, operator: &str, values: &Value) -> Value {
+    required(&json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
+}
+
+#[tokio::test]
+async fn a_pod_that_chose_for_itself_stays_byte_for_byte_as_it_is() {
+    let harness = Harness::new().await;
+    scene(&harness, json!({"runtimeClassName": "windows-2022", "fromImageTags": true})).await;
+    in_force(&harness).await;
+    let labelled = pods(&harness.client, "labelled");
+    // Policies do not look at this namespace.
+    let excluded = pods(&harness.client, "kube-system");
+    let by_field = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["win-a"]}]});
+    let cases = [
+        json!({"runtimeClassName": "windows-2025"}),
+        json!({"nodeName": "win-a"}),
+        json!({"hostNetwork": true, "securityContext": {"windowsOptions": {"hostProcess": true, "runAsUserName": "a"}}}),
+        json!({"nodeSelector": {BUILD: "10.0.20348"}}),
+        json!({"nodeSelector": {"kubernetes.io/hostname": "win-a"}}),
+        json!({"nodeSelector": {"runtimeclass.winpool.dev/windows-2022": "true"}}),
+        json!({"nodeSelector": {"kubernetes.io/os": "linux"}}),
+        json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}}),
+        json!({"nodeSelector": {"pool": "b"}}),
+        expression(BUILD, "In", &json!(["10.0.20348", "10.0.26100"])),
+        expression("kubernetes.io/hostname", "In", &json!(["win-a"])),
+        expression("runtimeclass.winpool.dev/windows-2022", "Exists", &json!([])),
+        expression("kubernetes.io/os", "In", &json!(["linux"])),
+        expression("kubernetes.io/os", "NotIn", &json!(["windows"])),
+        expression("kubernetes.io/arch", "In", &json!(["arm64"])),
+        expression("pool", "DoesNotExist", &json!([])),
+        required(&by_field),
+    ];
+    for spec in cases {
+        let chosen = windows(&spec);
+        let untouched: Pod = admitted(&excluded, &chosen).await.unwrap();
+        let pod: Pod = admitted(&labelled, &chosen).await.unwrap();
+        assert_eq!(comparable(&pod), comparable(&untouched), "{spec}");
+    }
+    for other in [pod(&json!({})), pod(&json!({"os": {"name": "linux"}}))] {
+        let untouched: Pod = admitted(&excluded, &other).await.unwrap();
+        let pod: Pod = admitted(&labelled, &other).await.unwrap();
+        assert_eq!(comparable(&pod), comparable(&untouched), "{other}");
+    }
+    // With a value that agrees the class of the namespace is given.
+    for spec in [
+        json!({"nodeSelector": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "pool": "a", "own": "x"}}),
+        expression("kubernetes.io/os", "In", &json!(["windows"])),
+        expression("pool", "NotIn", &json!(["b"])),
+        json!({"tolerations": [{"operator": "Exists"}]}),
+        json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 1, "preference": {"matchExpressions": [{"key": BUILD, "operator": "Exists"}]},
+        }]}}}),
+    ] {
+        let pod: Pod = admitted(&labelled, &windows(&spec)).await.unwrap();
+        assert_eq!(given(&pod), Some(("windows-2019", "namespace")), "{spec}");
+        assert_eq!(pod.spec.unwrap().node_selector.unwrap()[BUILD], "10.0.17763");
+    }
+    assert_no_panic(&harness.server);
+}
+
+#[tokio::test]
+async fn image_tags_choose_a_class_only_where_they_can_mean_nothing_else_and_the_class_is_ready() {
+    let harness = Harness::new().await;
+    scene(&harness, json!({"runtimeClassName": "windows-2022-big", "fromImageTags": true})).await;
+    in_force(&harness).await;
+    let default = pods(&harness.client, "default");
+    let (by_tags, by_pool) = (Some("image-tags"), Some("pool"));
+    let cases: &[(&[&str], Option<&str>, Option<&str>)] = &[
+        (&["mcr.microsoft.com/windows/servercore:ltsc2022"], Some("windows-2022"), by_tags),
+        (&["mcr.microsoft.com/windows/servercore:ltsc2019"], Some("windows-2019"), by_tags),
+        (&["mcr.microsoft.com/windows/nanoserver:1809"], Some("windows-2019"), by_tags),
+        (&["mcr.microsoft.com/windows/nanoserver:1809-KB4493509"], Some("windows-2019"), by_tags),
+        (&["mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022"], Some("windows-2022"), by_tags),
+        (&["localhost:5000/app:1.4-nanoserver-1809"], Some("windows-2019"), by_tags),
+        (&["app:10.0.17763.437"], Some("windows-2019"), by_tags),
+        (
+            &["app:LTSC2022@sha256:0123456789012345678901234567890123456789012345678901234567890123"],
+            Some("windows-2022"),
+            by_tags,
+        ),
+        (&["a:ltsc2022", "b:2.0-ltsc2022-amd64"], Some("windows-2022"), by_tags),
+        // The only class of its build that isolates by process.
+        (&["a:ltsc2025"], Some("windows-2025"), by_tags),
+        // Names a build, so the default, of another build, is not for it.
+        (&["a:ltsc2016"], None, None),
+        (&["a:ltsc2022", "b:ltsc2019"], None, None),
+        (&["a:ltsc2022", "b:1.0"], None, None),
+        (&["a:ltsc2019-ltsc2022"], None, None),
+        // Somebody's own version.
+        (&["app:1809"], Some("windows-2022-big"), by_pool),
+        (&["app:2022"], Some("windows-2022-big"), by_pool),
+        (&["app:myltsc2022"], Some("windows-2022-big"), by_pool),
+        (&["app:10.0.177630"], Some("windows-2022-big"), by_pool),
+        (&["ltsc2022:5000/app"], Some("windows-2022-big"), by_pool),
+        (&["ltsc2022/app:1.0"], Some("windows-2022-big"), by_pool),
+    ];
+    for (images, class, from) in cases {
+        let pod: Pod = admitted(&default, &with_images(images)).await.unwrap();
+        assert_eq!(given(&pod), class.zip(*from), "{images:?}");
+    }
+    let init = windows(&json!({"initContainers": [{"name": "i", "image": "a:ltsc2019"}]}));
+    assert_eq!(given(&admitted(&default, &init).await.unwrap()), None, "init containers count");
+    // Selectors of its own: by tags where they do not contradict, and the default not at all.
+    for (spec, images, class) in [
+        (json!({"pool": "a", "own": "x"}), "a:ltsc2022", Some(("windows-2022", "image-tags"))),
+        (json!({"pool": "b"}), "a:ltsc2022", None),
+        (json!({"own": "x"}), "app:1.0", None),
+        // Somebody else made that class: it may select more than is known.
+        (json!({"own": "x"}), "a:ltsc2025", None),
+        (json!({"kubernetes.io/os": "windows"}), "app:1.0", Some(("windows-2022-big", "pool"))),
+    ] {
+        let mut pod = with_images(&[images]);
+        pod["spec"]["nodeSelector"] = spec.clone();
+        let pod: Pod = admitted(&default, &pod).await.unwrap();
+        assert_eq!(given(&pod), class, "{spec} {images}");
+    }
+    assert_no_panic(&harness.server);
+}
+
+#[tokio::test]
+async fn a_default_class_that_is_not_ready_is_never_given_and_without_a_pool_none_is() {
+    let harness = Harness::new().await;
+    scene(&harness, json!({})).await;
+    in_force(&harness).await;
+    let default = pods(&harness.client, "default");
+    let ltsc2022 = with_images(&["a:ltsc2022"]);
+    for (class, state) in [
+        ("windows-2016", "Pending"),
+        ("conflicting", "Conflict"),
+        ("satisfied", "Satisfied"),
+        ("absent", "none"),
+        ("windows-2025", "Adopted"),
+        ("windows-2022", "Applied"),
+    ] {
+        // The label of a namespace is taken at its word, so it shows that this version of the pool is known.
+        let marker = class;
+        let mut spec = json!({"nodeSelector": {"pool": "a"}, "podDefaults": {"runtimeClassName": class}});
+        spec["runtimeClasses"] =
+            json!([{"name": "windows-2019", "version": "2019", "nodeSelector": {"marker": marker}}]);
+        harness.apply_pool(spec).await;
+        let mut contradicting = windows(&json!({}));
+        contradicting["spec"]["nodeSelector"] = json!({"marker": marker});
+        let agrees = |pod: &Pod| given(pod).is_some();
+        admitted_until(&pods(&harness.client, "labelled"), &contradicting, "the pool is known", agrees).await;
+        contradicting["spec"]["nodeSelector"] = json!({"marker": "none"});
+        let contradicts = |pod: &Pod| given(pod).is_none();
+        admitted_until(&pods(&harness.client, "labelled"), &contradicting, "the pool is known", contradicts).await;
+
+        let pod: Pod = admitted(&default, &ltsc2022).await.unwrap();
+        let expected = matches!(state, "Applied" | "Adopted").then_some((class, "pool"));
+        assert_eq!(given(&pod), expected, "{class}: {state}; tags do not count without fromImageTags");
+    }
+    harness.apply_pool(json!({"mode": "DryRun", "podDefaults": {"runtimeClassName": "windows-2022"}})).await;
+    let untouched = |pod: &Pod| given(pod).is_none();
+    admitted_until(&default, &ltsc2022, "a pool in dry run gives nothing", untouched).await;
+    assert_no_panic(&harness.server);
+}
+
+/// A workload with a template that says `os: {name: windows}`, the image, and nothing else.
+fn workload(kind: &str, name: &str, namespace: &str, image: &str) -> Value {
+    let template = json!({
+        "metadata": {"labels": {"app": name}},
+        "spec": {"os": {"name": "windows"}, "containers": [{"name": "app", "image": image}]},
+    });
+    let selector = json!({"matchLabels": {"app": name}});
+    let (version, mut spec) = match kind {
+        "Job" => ("batch/v1", json!({"template": template})),
+        "StatefulSet" => ("apps/v1", json!({"template": template, "selector": selector, "serviceName": name})),
+        _ => ("apps/v1", json!({"template": template, "selector": selector})),
+    };
+    if kind == "Job" {
+        spec["template"]["spec"]["restartPolicy"] = json!("Never");
+    }
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
+}
+
+#[tokio::test]
+async fn a_template_that_says_windows_alone_runs_on_the_right_build_for_each_way_of_choosing() {
+    let cluster = lend_cluster().await.unwrap();
+    let client = cluster.client();
+    scene::nodes_join(&cluster).await.unwrap();
+    scene::install_crd(&cluster).await.unwrap();
+    let operator = Operator::start_as(cluster.api_server().config().unwrap(), &["system:masters"]);
+    scene::pool_gets_ready(&cluster).await.unwrap();
+    let pool = json!({
+        "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"},
+        "spec": {"podDefaults": {"runtimeClassName": "windows-2025", "fromImageTags": true}},
+    });
+    manifests::apply(&client, &[serde_json::from_value(pool).unwrap()]).await.unwrap();
+    install(&client, "assign-class").await;
+    namespace(
+        &client,
+        "legacy",
+        // Restricted: what the policy adds is accepted there too.
+        json!({"winpool.dev/runtime-class": "windows-2019", "pod-security.kubernetes.io/warn": "restricted"}),
+    )
+    .await;
+    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), "legacy");
+    let account = async || Ok(accounts.get_opt("default").await?);
+    cluster.wait_for("namespace legacy has its service account", account).await.unwrap();
+    let probe = windows(&json!({}));
+    let given_by_pool = |pod: &Pod| given(pod) == Some(("windows-2025", "pool"));
+    admitted_until(&pods(&client, "default"), &probe, "classes are given", given_by_pool).await;
+
+    let ways = [
+        ("legacy", "example.com/app:1.0", "10.0.17763.", "namespace"),
+        ("default", "mcr.microsoft.com/windows/servercore:ltsc2022", "10.0.20348.", "image-tags"),
+        ("default", "example.com/app:1.0", "10.0.26100.", "pool"),
+    ];
+    let mut expected = Vec::new();
+    for (namespace, image, kernel, from) in ways {
+        for kind in ["Deployment", "StatefulSet", "Job"] {
+            let name = format!("{}-{from}", kind.to_lowercase());
+            let object = serde_json::from_value(workload(kind, &name, namespace, image)).unwrap();
+            manifests::apply(&client, &[object]).await.unwrap();
+            expected.push((namespace, name, kernel, from));
+        }
+    }
+    for (namespace, name, kernel, from) in expected {
+        let pod = running(&cluster, namespace, &name).await;
+        let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
+        let node: k8s_openapi::api::core::v1::Node = Api::all(client.clone()).get(&node).await.unwrap();
+        let runs_on = node.status.unwrap().node_info.unwrap().kernel_version;
+        assert!(runs_on.starts_with(kernel), "{name} runs on {runs_on}");
+        assert_eq!(pod.annotations()[CLASS_FROM], from, "{name}");
+    }
+    operator.stop().await;
+    assert_no_panic_in(&cluster.api_server().folder().join("kube-apiserver.log"));
+}
+
+async fn running(cluster: &Cluster, namespace: &str, name: &str) -> Pod {
+    let pods = pods(&cluster.client(), namespace);
+    let of_workload = ListParams::default().labels(&format!("app={name}"));
+    let running = async || {
+        let pods = pods.list(&of_workload).await?.items;
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+        Ok(pods.into_iter().find(|pod| matches!(phase(pod).as_deref(), Some("Running" | "Succeeded"))))
+    };
+    cluster.wait_for(&format!("a pod of {name} runs"), running).await.unwrap()
+}
+
+#[tokio::test]
+async fn every_base_image_of_a_long_term_release_is_recognised() {
+    let harness = Harness::new().await;
+    let mut classes = Vec::new();
+    let mut builds = Vec::new();
+    let releases = || PRODUCTS.iter().filter(|product| product.image_tags.iter().any(|tag| tag.starts_with("ltsc")));
+    for product in releases() {
+        let name = format!("windows-{}", product.version);
+        let build = product.build.to_string();
+        classes.push(class(&harness, &name, &build, "Applied").await);
+        builds.push(json!({"build": build, "nodes": 1, "runtimeClass": name}));
+    }
+    let status = json!({"runtimeClasses": classes, "builds": builds});
+    pool(&harness, "default", json!({"podDefaults": {"fromImageTags": true}}), status).await;
+    install(&harness.client, "assign-class").await;
+    let default = pods(&harness.client, "default");
+    for product in releases() {
+        for tag in product.image_tags.iter().filter(|tag| tag.len() > 4) {
+            let probe = with_images(&[&format!("mcr.microsoft.com/windows/servercore:{tag}")]);
+            let class = format!("windows-{}", product.version);
+            let recognised = |pod: &Pod| given(pod) == Some((class.as_str(), "image-tags"));
+            admitted_until(&default, &probe, &format!("{tag} is recognised"), recognised).await;
+        }
+    }
+    let created: Pod = serde_json::from_value(with_images(&["a:ltsc2022"])).unwrap();
+    let created = default.create(&PostParams::default(), &created).await.unwrap();
+    assert_eq!(created.spec.unwrap().node_selector.unwrap()[BUILD], "10.0.20348", "the API server adds its selector");
+}

@@ -1,0 +1,339 @@
+//! Windows nodes that have their taint from the moment they register.
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, WatchEvent, WatchParams},
+};
+use serde_json::{Value, json};
+use winpool_core::plan::Applied;
+use winpool_e2e::{SimulatedNode, wait_for};
+
+use super::{admitted, admitted_until, assert_no_panic, install, pool};
+use crate::support::{APPLIED, AuditLog, Harness, POOL, label, taints};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
+const OS_WINDOWS: &str = "os=windows:NoSchedule";
+
+fn node(name: &str) -> SimulatedNode {
+    SimulatedNode::windows("10.0.20348.2655").name(name)
+}
+
+/// The taints without the one that the API server itself adds.
+fn taints_of(node: &Node) -> Vec<String> {
+    let mut taints = taints(node);
+    taints.retain(|taint| taint != NOT_READY);
+    taints
+}
+
+async fn until_born_with(harness: &Harness, node: &SimulatedNode, expected: &[&str]) {
+    let what = format!("{} would be born with {expected:?}", node.node().name_any());
+    admitted_until(&harness.nodes(), &json!(node.node()), &what, |node: &Node| taints_of(node) == expected).await;
+}
+
+fn patches(log: &AuditLog, node: &str) -> usize {
+    let requests = log.requests().into_iter();
+    requests.filter(|request| request.verb == "patch" && request.resource == "nodes" && request.name == node).count()
+}
+
+#[tokio::test]
+async fn without_an_operator_a_node_has_its_taint_in_its_first_version_and_the_operator_finds_nothing_to_do() {
+    let (harness, log) = Harness::audited().await;
+    // The first node of a pool shows whether its taint strands anybody.
+    node("first").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    install(&harness.client, "born-tainted").await;
+    operator.stop().await;
+    until_born_with(&harness, &node("probe"), &[OS_WINDOWS]).await;
+
+    let nodes = harness.nodes();
+    let watched = nodes.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    // A kubelet may do this on its own node, and only this.
+    let kubelet = harness.server.client_as("system:node:win-a", &["system:nodes"]).unwrap();
+    node("win-a").taint("example.com/startup", "", "NoExecute").join(&kubelet).await.unwrap();
+    SimulatedNode::linux().name("linux-a").join(&harness.client).await.unwrap();
+    let first = watched.try_filter_map(async |event| {
+        Ok(match event {
+            WatchEvent::Added(node) | WatchEvent::Modified(node) => Some(node),
+            _ => None,
+        })
+    });
+    let first = first.try_filter(|node| std::future::ready(node.name_any() != "first"));
+    let first: Vec<Node> = first.take(2).try_collect().await.unwrap();
+    let win = first.iter().find(|node| node.name_any() == "win-a").unwrap();
+    let mut all = taints(win);
+    all.sort();
+    assert_eq!(all, ["example.com/startup:NoExecute", NOT_READY, OS_WINDOWS]);
+    assert_eq!(label(win, POOL), Some("default"));
+    let applied = Applied { pool: "default".to_owned(), taints: vec![OS_WINDOWS.to_owned()] };
+    assert_eq!(win.annotations()[APPLIED], applied.to_annotation());
+    let linux = first.iter().find(|node| node.name_any() == "linux-a").unwrap();
+    assert_eq!((taints(linux), label(linux, POOL)), (vec![NOT_READY.to_owned()], None));
+
+    let operator = harness.operator().await;
+    let converged = |number| {
+        move |pool: &winpool_core::api::WindowsPool| {
+            pool.status.as_ref().is_some_and(|status| status.nodes.converged == number)
+        }
+    };
+    harness.pool_until("default", "has its nodes", converged(2)).await;
+    harness.ready("default").await;
+    assert_eq!(patches(&log, "win-a"), 0, "it was born as it has to be");
+
+    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
+    let pools = harness.pools();
+    let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
+    wait_for("the pool is gone", winpool_e2e::LIMIT, gone).await.unwrap();
+    let win = harness.node("win-a").await;
+    assert_eq!(taints(&win).iter().filter(|taint| *taint == OS_WINDOWS).count(), 0, "what it was born with goes too");
+    assert_eq!((label(&win, POOL), win.annotations().get(APPLIED)), (None, None));
+    assert!(taints(&win).contains(&"example.com/startup:NoExecute".to_owned()));
+    operator.stop().await;
+    assert_no_panic(&harness.server);
+}
+
+#[tokio::test]
+async fn a_held_taint_is_not_born_until_it_was_let_through() {
+    let harness = Harness::new().await;
+    node("busy").join(&harness.client).await.unwrap();
+    harness.run_pod("web", json!({"nodeName": "busy"})).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let held =
+        |pool: &winpool_core::api::WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.held == 1);
+    harness.pool_until("default", "holds the taint", held).await;
+    // It shows that the policy and the first pool are known.
+    pool(&harness, "probe", json!({"nodeSelector": {"probe": "a"}, "taintPolicy": "Always"}), json!({})).await;
+    install(&harness.client, "born-tainted").await;
+    until_born_with(&harness, &node("probe").label("probe", "a"), &[OS_WINDOWS]).await;
+
+    let late = node("late").join(&harness.client).await.unwrap();
+    let late = harness.nodes().get(late.name()).await.unwrap();
+    assert_eq!((taints(&late), label(&late, POOL)), (vec![NOT_READY.to_owned()], None));
+    harness.apply_pool(json!({"taintPolicy": "Always"})).await;
+    harness.ready("default").await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    operator.stop().await;
+    until_born_with(&harness, &node("later"), &[OS_WINDOWS]).await;
+    assert_no_panic(&harness.server);
+}
+
+/// Pools by the group of nodes that they select, each with its spec, its `status.enforcedTaints`, a node's own taints, and what
+/// the node is born with.
+fn cases() -> Vec<(&'static str, Value, Value, SimulatedNode, Vec<&'static str>)> {
+    let listed = |keys: &[&str]| -> Value {
+        keys.iter().map(|key| json!({"key": key, "value": "a", "effect": "NoSchedule"})).collect()
+    };
+    let through = json!([OS_WINDOWS]);
+    let case = |group: &'static str, spec: Value, through: Value, node: SimulatedNode, born: &[&'static str]| {
+        (group, spec, through, node, born.to_vec())
+    };
+    vec![
+        case("default", json!({}), through.clone(), node("n"), &[OS_WINDOWS]),
+        case("not-let-through", json!({}), json!([]), node("n"), &[]),
+        case("always", json!({"taintPolicy": "Always"}), json!([]), node("n"), &[OS_WINDOWS]),
+        case("never", json!({"taintPolicy": "Never"}), through.clone(), node("n"), &[]),
+        case("dry-run", json!({"mode": "DryRun"}), through.clone(), node("n"), &[]),
+        case("ignored", json!({}), through.clone(), node("n").annotation("winpool.dev/ignore", "true"), &[]),
+        case(
+            "not-ignored",
+            json!({}),
+            through.clone(),
+            node("n").annotation("winpool.dev/ignore", "no"),
+            &[OS_WINDOWS],
+        ),
+        case("claimed", json!({}), through.clone(), node("n").annotation(APPLIED, "{}"), &[]),
+        case("no-annotations", json!({}), through.clone(), node("n").without_kwok(), &[OS_WINDOWS]),
+        case(
+            "some-let-through",
+            json!({"taints": listed(&["b", "a"])}),
+            json!(["a=a:NoSchedule", "b=other:NoSchedule"]),
+            node("n"),
+            &["a=a:NoSchedule"],
+        ),
+        case(
+            "advisory",
+            json!({"taints": [{"key": "b", "effect": "PreferNoSchedule"}, {"key": "a", "effect": "NoSchedule"}]}),
+            json!(["a:NoSchedule"]),
+            node("n"),
+            &["a:NoSchedule", "b:PreferNoSchedule"],
+        ),
+        case(
+            "guarded",
+            json!({}),
+            through.clone(),
+            node("n").taint("node.kubernetes.io/os", "Windows", "NoSchedule"),
+            &["node.kubernetes.io/os=Windows:NoSchedule"],
+        ),
+        case(
+            "guarded-harder",
+            json!({}),
+            through.clone(),
+            node("n").taint("os", "windows", "NoExecute"),
+            &["os=windows:NoExecute"],
+        ),
+        case(
+            "advised-only",
+            json!({}),
+            through.clone(),
+            node("n").taint("os", "windows", "PreferNoSchedule"),
+            &["os=windows:PreferNoSchedule", OS_WINDOWS],
+        ),
+        case(
+            "another-spelling-for-a-list",
+            json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}),
+            through.clone(),
+            node("n").taint("windows", "true", "NoSchedule"),
+            &["windows=true:NoSchedule", OS_WINDOWS],
+        ),
+        case(
+            "same-identity",
+            json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}),
+            through.clone(),
+            node("n").taint("os", "Win1809", "NoSchedule"),
+            &["os=Win1809:NoSchedule"],
+        ),
+        case(
+            "retired",
+            json!({"retiredTaints": [{"key": "windows", "value": "true", "effect": "NoSchedule"}]}),
+            through,
+            node("n").taint("windows", "true", "NoSchedule"),
+            &["windows=true:NoSchedule", OS_WINDOWS],
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
+    let harness = Harness::new().await;
+    install(&harness.client, "born-tainted").await;
+    for (group, mut spec, through, ..) in cases() {
+        spec["nodeSelector"] = json!({"group": group});
+        pool(&harness, group, spec, json!({"enforcedTaints": through})).await;
+    }
+    let deleting = json!({"nodeSelector": {"group": "deleting"}, "taintPolicy": "Always"});
+    pool(&harness, "deleting", deleting, json!({})).await;
+    let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/stay"]}}));
+    harness.pools().patch("deleting", &PatchParams::default(), &finalizer).await.unwrap();
+    harness.pools().delete("deleting", &DeleteParams::default()).await.unwrap();
+    // The API server learns of pools in the order of their changes: it knows the last one, so it knows the others.
+    pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;
+    until_born_with(&harness, &node("probe").label("group", "last"), &[OS_WINDOWS]).await;
+
+    for (group, _, _, node, expected) in cases() {
+        let born: Node = admitted(&harness.nodes(), &json!(node.label("group", group).node())).await.unwrap();
+        assert_eq!(taints_of(&born), expected, "{group}");
+        let ours: Vec<_> = expected
+            .iter()
+            .filter(|taint| born.annotations().get(APPLIED).is_some_and(|a| a.contains(*taint)))
+            .collect();
+        assert_eq!(label(&born, POOL).is_some(), !ours.is_empty(), "{group}: {:?}", born.annotations());
+    }
+    for (what, node) in [
+        ("a pool that is going", node("n").label("group", "deleting")),
+        ("no pool", node("n")),
+        ("a node that is about to report another system", {
+            // Re-imaged: it has the label of the machine that it was.
+            SimulatedNode::linux().name("n").label("kubernetes.io/os", "windows").label("group", "default")
+        }),
+    ] {
+        let born: Node = admitted(&harness.nodes(), &json!(node.node())).await.unwrap();
+        assert_eq!((taints_of(&born), label(&born, POOL)), (Vec::new(), None), "{what}");
+    }
+    assert_no_panic(&harness.server);
+}
+
+#[tokio::test]
+async fn of_several_pools_one_claims_the_node_and_the_operator_hands_it_over() {
+    let harness = Harness::new().await;
+    let operator = harness.operator().await;
+    let taint = |key: &str| {
+        json!({
+            "taints": [{"key": key, "effect": "NoSchedule"}], "taintPolicy": "Always",
+            "classNameFormat": format!("{key}-{{version}}"),
+        })
+    };
+    harness.apply_pool_named("older", taint("older")).await;
+    harness.ready("older").await;
+    harness.apply_pool_named("younger", taint("younger")).await;
+    harness.ready("younger").await;
+    install(&harness.client, "born-tainted").await;
+    operator.stop().await;
+    let probe = json!(node("probe").node());
+    let tainted = |node: &Node| !taints_of(node).is_empty();
+    admitted_until(&harness.nodes(), &probe, "the policy is in force", tainted).await;
+
+    let mut names = Vec::new();
+    for number in 0..12 {
+        let name = node(&format!("win-{number}")).join(&harness.client).await.unwrap().name().to_owned();
+        let born = harness.node(&name).await;
+        let owner = label(&born, POOL).unwrap();
+        assert_eq!(taints_of(&born), [format!("{owner}:NoSchedule")]);
+        assert_eq!(Applied::parse(&born.annotations()[APPLIED]).unwrap().pool, owner);
+        names.push(name);
+    }
+    let operator = harness.operator().await;
+    for name in names {
+        let right = |node: &Node| label(node, POOL) == Some("older") && taints_of(node) == ["older:NoSchedule"];
+        harness.node_until(&name, "belongs to the older pool", right).await;
+    }
+    operator.stop().await;
+    assert_no_panic(&harness.server);
+}
+
+/// Pools that the API server took before it had its rules.
+fn invalid() -> Vec<Value> {
+    let taint = |key: &str, value: &str, effect: &str| json!({"key": key, "value": value, "effect": effect});
+    vec![
+        json!({"taints": [taint("os", "no/value", "NoSchedule")]}),
+        json!({"taints": [taint("os", "windows", "NoExecute")]}),
+        json!({"taints": [taint("os", "windows", "Never")]}),
+        json!({"taints": [taint("no key", "", "NoSchedule")]}),
+        json!({"taints": [taint("node.kubernetes.io/not-ready", "mine", "NoSchedule")]}),
+        json!({"taints": [taint("karpenter.sh/disrupted", "", "NoSchedule")]}),
+        json!({"taints": [taint("os", "a", "NoSchedule"), taint("os", "b", "NoSchedule")]}),
+        json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule", "unknown": {"a": 1}}]}),
+        json!({"taints": [{"key": "os"}]}),
+        json!({"taints": "os=windows:NoSchedule"}),
+        json!({"taints": [7, null]}),
+        json!({"nodeSelector": ["group"], "mode": 7}),
+    ]
+}
+
+#[tokio::test]
+async fn an_old_pool_that_is_not_valid_keeps_no_node_from_registering() {
+    let harness = Harness::new().await;
+    install(&harness.client, "born-tainted").await;
+    crate::invalid_pools::loosen_schema(&harness.client).await;
+    for (number, mut spec) in invalid().into_iter().enumerate() {
+        spec["taintPolicy"] = json!("Always");
+        spec["mode"] = spec.get("mode").cloned().unwrap_or(json!("Enforce"));
+        if spec.get("nodeSelector").is_none() {
+            spec["nodeSelector"] = json!({"group": format!("{number}")});
+        }
+        crate::invalid_pools::create(&harness.client, &format!("bad-{number}"), &spec).await;
+    }
+    // Its name cannot be a label's value.
+    let long = "a".repeat(64);
+    let spec = json!({"mode": "Enforce", "taintPolicy": "Always", "nodeSelector": {"group": "long"}});
+    crate::invalid_pools::create(&harness.client, &long, &spec).await;
+    let spec = json!({"mode": "Enforce", "taintPolicy": "Always", "nodeSelector": {"group": "good"}});
+    crate::invalid_pools::create(&harness.client, "good", &spec).await;
+    until_born_with(&harness, &node("probe").label("group", "good"), &[OS_WINDOWS]).await;
+
+    let good = "os=windows:NoSchedule";
+    for number in 0..invalid().len() {
+        let node = node(&format!("win-{number}")).label("group", &number.to_string());
+        let name = node.join(&harness.client).await.unwrap().name().to_owned();
+        let born = taints_of(&harness.node(&name).await);
+        let expected: &[&str] = if number == 7 { &[good] } else { &[] };
+        assert_eq!(born, expected, "{}", invalid()[number]);
+    }
+    let node = node("win-long").label("group", "long").join(&harness.client).await.unwrap();
+    assert_eq!(taints_of(&node.get().await.unwrap()), Vec::<String>::new());
+    assert_no_panic(&harness.server);
+}

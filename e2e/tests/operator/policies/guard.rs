@@ -1,0 +1,304 @@
+//! What winpool's service account is refused, and that winpool gets by without it.
+
+use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
+
+use super::{SERVICE_ACCOUNT, dry_run, install};
+use crate::support::{APPLIED, BUILD, Harness, Operator, POOL, condition, label, taints};
+
+const OS_WINDOWS: &str = "os=windows:NoSchedule";
+
+/// The message with which the guard refused, if it was the guard.
+fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> Option<String> {
+    match result {
+        Ok(_) => None,
+        Err(kube::Error::Api(status)) if status.message.contains("winpool-guard-") => {
+            assert_eq!(status.code, 403, "{}", status.message);
+            status.message.split("denied request: ").nth(1).map(str::to_owned)
+        }
+        Err(error) => panic!("refused by somebody else: {error}"),
+    }
+}
+
+async fn merge<K>(client: &Client, name: &str, patch: Value) -> Option<String>
+where
+    K: kube::Resource<Scope = kube::core::ClusterResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    refusal(Api::<K>::all(client.clone()).patch(name, &dry_run, &Patch::Merge(patch)).await)
+}
+
+async fn guarded(harness: &Harness) -> Client {
+    install(&harness.client, "guard").await;
+    let client = harness.server.client_as(SERVICE_ACCOUNT, &["system:masters"]).unwrap();
+    let spec = json!({"spec": {"discoverRuntimeClasses": false}});
+    // Each policy comes into force by itself.
+    let in_force = async || {
+        let node = merge::<Node>(&client, "win", json!({"spec": {"unschedulable": true}})).await;
+        let class = merge::<RuntimeClass>(&client, "foreign", json!({"overhead": {"podFixed": {"cpu": "1"}}})).await;
+        let pool = merge::<WindowsPool>(&client, "default", spec.clone()).await;
+        Ok((node.is_some() && class.is_some() && pool.is_some()).then_some(()))
+    };
+    wait_for("the guard is in force", LIMIT, in_force).await.unwrap();
+    client
+}
+
+fn class(name: &str, handler: &str, labels: &Value) -> Value {
+    json!({"metadata": {"name": name, "labels": labels}, "handler": handler})
+}
+
+async fn scene(harness: &Harness) {
+    let win = SimulatedNode::windows("10.0.20348.2655")
+        .name("win")
+        .label("example.com/mine", "a")
+        .annotation("example.com/mine", "a")
+        .taint("example.com/mine", "a", "NoSchedule")
+        .taint("os", "windows", "NoExecute")
+        .taint("sku", "windows", "NoSchedule");
+    win.join(&harness.client).await.unwrap();
+    let linux = SimulatedNode::linux().name("linux").taint("os", "windows", "NoSchedule").label(POOL, "default");
+    linux.annotation(APPLIED, "{}").join(&harness.client).await.unwrap();
+    let _: RuntimeClass = harness.create(class("foreign", "runhcs-wcow-process", &json!({"team": "a"}))).await;
+    harness.apply_pool(json!({})).await;
+}
+
+#[tokio::test]
+async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
+    let harness = Harness::new().await;
+    scene(&harness).await;
+    let client = guarded(&harness).await;
+    let not_ready = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let mine = json!({"key": "example.com/mine", "value": "a", "effect": "NoSchedule"});
+    let evicting = json!({"key": "os", "value": "windows", "effect": "NoExecute"});
+    let sku = json!({"key": "sku", "value": "windows", "effect": "NoSchedule"});
+    let standing = harness.node("win").await.spec.unwrap().taints.unwrap();
+    assert_eq!(json!(standing), json!([mine, evicting, sku, not_ready]));
+    let taints = |taints: Value| json!({"spec": {"taints": taints}});
+    let os = json!({"key": "os", "value": "windows", "effect": "NoSchedule"});
+    let metadata = |field: &str, value: Value| json!({"metadata": {field: value}});
+
+    let allowed = [
+        metadata("labels", json!({BUILD: "10.0.1", POOL: "default", "runtimeclass.winpool.dev/a": "true"})),
+        metadata("labels", json!({BUILD: null})),
+        metadata("annotations", json!({APPLIED: "{}"})),
+        taints(json!([mine, evicting, sku, not_ready, os])),
+        taints(json!([os, mine, evicting, not_ready])),
+        taints(json!([mine, evicting, {"key": "sku", "value": "other", "effect": "PreferNoSchedule"}, not_ready])),
+    ];
+    for patch in allowed {
+        assert_eq!(merge::<Node>(&client, "win", patch.clone()).await, None, "{patch}");
+    }
+    let refused = [
+        (json!({"spec": {"unschedulable": true}}), "spec"),
+        (json!({"spec": {"providerID": "aws:///i-1"}}), "spec"),
+        (json!({"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]}}), "spec"),
+        (metadata("finalizers", json!(["example.com/stay"])), "finalizers"),
+        (metadata("ownerReferences", json!([{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}])), "owners"),
+        (metadata("labels", json!({"example.com/mine": "b"})), "labels"),
+        (metadata("labels", json!({"example.com/mine": null})), "labels"),
+        (metadata("labels", json!({"example.com/new": "a"})), "labels"),
+        (metadata("labels", json!({"kubernetes.io/os": "linux"})), "labels"),
+        (metadata("labels", json!({"node-role.kubernetes.io/control-plane": ""})), "labels"),
+        (metadata("annotations", json!({"example.com/mine": null})), "annotation"),
+        (metadata("annotations", json!({"winpool.dev/ignore": "true"})), "annotation"),
+        (taints(json!([evicting, sku, not_ready])), "taintKeys"),
+        (taints(json!([not_ready, evicting, sku, mine])), "taintKeys"),
+        (taints(json!([mine, evicting, sku])), "taintKeys"),
+        (taints(json!([mine, evicting, sku, not_ready, {"key": "dedicated", "effect": "NoSchedule"}])), "taintKeys"),
+        (taints(json!([mine, sku, not_ready])), "NoExecute"),
+        (taints(json!([mine, evicting, sku, not_ready, {"key": "windows", "effect": "NoExecute"}])), "NoExecute"),
+        (taints(Value::Null), "taintKeys"),
+    ];
+    for (patch, about) in refused {
+        let message = merge::<Node>(&client, "win", patch.clone()).await;
+        assert!(message.as_ref().is_some_and(|message| message.contains(about)), "{patch}: {message:?}");
+    }
+    // Of a node that is Linux now, marks may go and none may come.
+    let off = json!({
+        "metadata": {"labels": {POOL: null, BUILD: null}, "annotations": {APPLIED: null}},
+        "spec": {"taints": [not_ready]},
+    });
+    assert_eq!(merge::<Node>(&client, "linux", off).await, None);
+    for (patch, about) in [
+        (metadata("labels", json!({BUILD: "10.0.1"})), "labels"),
+        (metadata("annotations", json!({APPLIED: "{\"pool\":\"a\"}"})), "annotation"),
+        (taints(json!([os, not_ready, {"key": "windows", "effect": "NoSchedule"}])), "Windows nodes only"),
+    ] {
+        let message = merge::<Node>(&client, "linux", patch.clone()).await;
+        assert!(message.as_ref().is_some_and(|message| message.contains(about)), "{patch}: {message:?}");
+    }
+
+    let nodes: Api<Node> = Api::all(client.clone());
+    let status = Patch::Merge(json!({"status": {"phase": "Terminated"}}));
+    let once = PatchParams { dry_run: true, ..PatchParams::default() };
+    assert!(refusal(nodes.patch_status("win", &once, &status).await).is_some());
+    assert!(refusal(nodes.create(&dry_run(), &SimulatedNode::linux().name("new").node()).await).is_some());
+    let gone = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    assert!(refusal(nodes.delete("win", &gone).await).is_some());
+    // Others are not concerned.
+    for client in [
+        harness.client.clone(),
+        harness.server.client_as("system:serviceaccount:a:winpool", &["system:masters"]).unwrap(),
+    ] {
+        assert_eq!(merge::<Node>(&client, "win", json!({"spec": {"unschedulable": true}})).await, None);
+    }
+}
+
+#[tokio::test]
+async fn classes_and_pools_that_are_not_winpools_are_out_of_its_reach() {
+    let harness = Harness::new().await;
+    scene(&harness).await;
+    for (name, handler, labels) in [
+        ("adopted", "runhcs-wcow-process", json!({"winpool.dev/pool": "default"})),
+        (
+            "made",
+            "runhcs-wcow-process",
+            json!({"app.kubernetes.io/managed-by": "winpool", "winpool.dev/pool": "default"}),
+        ),
+        ("gvisor", "runsc", json!({"app.kubernetes.io/managed-by": "winpool", "winpool.dev/pool": "default"})),
+    ] {
+        let _: RuntimeClass = harness.create(class(name, handler, &labels)).await;
+    }
+    let client = guarded(&harness).await;
+    let classes: Api<RuntimeClass> = Api::all(client.clone());
+    let create =
+        async |class: Value| refusal(classes.create(&dry_run(), &serde_json::from_value(class).unwrap()).await);
+    let own = json!({"app.kubernetes.io/managed-by": "winpool", "winpool.dev/pool": "default"});
+    assert_eq!(create(class("new", "runhcs-wcow-process", &own)).await, None);
+    assert_eq!(create(class("new", "runhcs-wcow-hypervisor", &own)).await, None);
+    for (class, about) in [
+        (class("new", "runc", &own), "handlers"),
+        (class("new", "runhcs-wcow-process", &json!({"winpool.dev/pool": "default"})), "managed-by"),
+    ] {
+        let message = create(class.clone()).await;
+        assert!(message.as_ref().is_some_and(|message| message.contains(about)), "{class}: {message:?}");
+    }
+    let scheduling = json!({"scheduling": {"nodeSelector": {"kubernetes.io/os": "windows"}}});
+    let labels = |labels: Value| json!({"metadata": {"labels": labels}});
+    let adopt = labels(json!({"winpool.dev/pool": "default"}));
+    let mut adopt_and_change = adopt.clone();
+    adopt_and_change["scheduling"] = scheduling["scheduling"].clone();
+    for (name, patch, about) in [
+        ("made", scheduling.clone(), None),
+        ("adopted", scheduling.clone(), None),
+        ("foreign", adopt, None),
+        ("made", labels(json!({"winpool.dev/pool": null, "app.kubernetes.io/managed-by": null})), None),
+        ("foreign", scheduling, Some("may adopt as it is")),
+        ("foreign", adopt_and_change, Some("may adopt as it is")),
+        ("foreign", labels(json!({"team": "b"})), Some("its own labels")),
+        ("foreign", labels(json!({"app.kubernetes.io/managed-by": "winpool"})), Some("its own labels")),
+        ("adopted", labels(json!({"app.kubernetes.io/managed-by": "winpool"})), Some("its own labels")),
+        ("made", json!({"metadata": {"annotations": {"a": "b"}}}), Some("its own labels")),
+        ("made", json!({"metadata": {"finalizers": ["example.com/stay"]}}), Some("its own labels")),
+        ("gvisor", json!({"overhead": {"podFixed": {"cpu": "1"}}}), Some("handlers")),
+    ] {
+        let message = merge::<RuntimeClass>(&client, name, patch.clone()).await;
+        let expected = match (&message, about) {
+            (Some(message), Some(about)) => message.contains(about),
+            (message, about) => message.is_none() && about.is_none(),
+        };
+        assert!(expected, "{name}: {patch}: {message:?}");
+    }
+    let gone = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    for (name, refused) in [("made", false), ("adopted", true), ("foreign", true), ("gvisor", true)] {
+        assert_eq!(refusal(classes.delete(name, &gone).await).is_some(), refused, "{name}");
+    }
+
+    let pools: Api<WindowsPool> = Api::all(client.clone());
+    let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
+    assert_eq!(merge::<WindowsPool>(&client, "default", finalizers(json!(["winpool.dev/cleanup"]))).await, None);
+    let status = Patch::Merge(json!({"status": {"taints": [OS_WINDOWS]}}));
+    let once = PatchParams { dry_run: true, ..PatchParams::default() };
+    assert_eq!(refusal(pools.patch_status("default", &once, &status).await), None);
+    for patch in [
+        json!({"spec": {"mode": "DryRun"}}),
+        finalizers(json!(["example.com/stay"])),
+        labels(json!({"a": "b"})),
+        json!({"metadata": {"annotations": {"a": "b"}}}),
+    ] {
+        assert!(merge::<WindowsPool>(&client, "default", patch.clone()).await.is_some(), "{patch}");
+    }
+    let new: WindowsPool = serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}})).unwrap();
+    assert!(refusal(pools.create(&dry_run(), &new).await).is_some());
+    assert!(refusal(pools.delete("default", &gone).await).is_some());
+}
+
+#[tokio::test]
+async fn under_guard_winpool_does_all_its_work() {
+    let harness = Harness::new().await;
+    scene(&harness).await;
+    guarded(&harness).await;
+    let config = harness.server.config().unwrap();
+    let operator = Operator::start_as_user(config, SERVICE_ACCOUNT, &["system:masters"]);
+    harness
+        .apply_pool(json!({"runtimeClasses": [
+            {"name": "windows-2019", "version": "2019", "hostMatch": "Compatible"},
+        ]}))
+        .await;
+    let name = "fresh";
+    SimulatedNode::windows("10.0.17763.6659").name(name).without_label(BUILD).join(&harness.client).await.unwrap();
+    let right = |node: &Node| taints(node).contains(&OS_WINDOWS.to_owned()) && label(node, BUILD) == Some("10.0.17763");
+    let node = harness.node_until(name, "is right", right).await;
+    assert_eq!(label(&node, "runtimeclass.winpool.dev/windows-2019"), Some("true"));
+    // What winpool wrote on it while it was Windows goes.
+    harness.node_until("linux", "has lost its marks", |node| label(node, POOL).is_none()).await;
+    harness.ready("default").await;
+
+    // A drifted class is repaired, a changed handler means a new one, a changed taint replaces the old one.
+    let drift = Patch::Merge(json!({"scheduling": {"nodeSelector": {"kubernetes.io/os": "linux"}}}));
+    harness.classes().patch("windows-2022", &PatchParams::default(), &drift).await.unwrap();
+    let repaired = |class: &RuntimeClass| {
+        class
+            .scheduling
+            .as_ref()
+            .is_some_and(|s| s.node_selector.as_ref().is_some_and(|s| s["kubernetes.io/os"] == "windows"))
+    };
+    harness.class_until("windows-2022", "is repaired", repaired).await;
+    harness
+        .apply_pool(json!({
+            "taints": [{"key": "windows", "value": "true", "effect": "NoSchedule"}],
+            "runtimeClasses": [{"name": "windows-2019", "version": "2019", "handler": "runhcs-wcow-hypervisor"}],
+        }))
+        .await;
+    let changed = |node: &Node| taints(node)[1..] == ["windows=true:NoSchedule"];
+    harness.node_until(name, "has the other taint", changed).await;
+    harness.class_until("windows-2019", "is made again", |class| class.handler == "runhcs-wcow-hypervisor").await;
+    let pool = harness.ready("default").await;
+    assert_eq!(condition(&pool, "Ready"), Some("True"));
+    assert_eq!(pool.finalizers(), ["winpool.dev/cleanup"]);
+
+    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
+    let pools = harness.pools();
+    let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
+    wait_for("the pool is gone", LIMIT, gone).await.unwrap();
+    let node = harness.node(name).await;
+    assert_eq!((taints(&node).len(), label(&node, POOL)), (1, None));
+    assert!(harness.classes().get_opt("windows-2022").await.unwrap().is_none());
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_taint_whose_key_the_guard_does_not_list_is_refused_and_reported_and_the_rest_is_done() {
+    let harness = Harness::new().await;
+    scene(&harness).await;
+    guarded(&harness).await;
+    let config = harness.server.config().unwrap();
+    let operator = Operator::start_as_user(config, SERVICE_ACCOUNT, &["system:masters"]);
+    harness.apply_pool(json!({"taints": [{"key": "dedicated", "effect": "NoSchedule"}]})).await;
+    let blocked = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.blocked == 1);
+    let pool = harness.pool_until("default", "has its blocked node", blocked).await;
+    let problems = pool.status.unwrap().problems;
+    let problem = problems.iter().find(|problem| problem.reason == "AdmissionDenied").unwrap();
+    assert!(problem.message.contains("winpool-guard-nodes lists in taintKeys"), "{problem:?}");
+    harness.class_until("windows-2022", "is there", |_| true).await;
+    operator.stop().await;
+}

@@ -1,0 +1,126 @@
+//! Workloads that say nothing about their operating system run on Linux.
+
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use winpool_e2e::{lend_cluster, manifests, scene};
+
+use super::{
+    admitted, admitted_until, assert_no_panic, assert_no_panic_in, comparable, daemon_set, install, namespace, pod,
+    pods,
+    tolerate_windows::{rolled_out, runs_on},
+};
+use crate::support::{BUILD, Harness};
+
+fn selects_linux(spec: &Value) -> bool {
+    spec["nodeSelector"]["kubernetes.io/os"] == "linux"
+}
+
+fn required(key: &str) -> Value {
+    let expressions = json!([{"key": key, "operator": "Exists"}]);
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": expressions}],
+    }}}})
+}
+
+async fn in_force(harness: &Harness) {
+    let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());
+    let silent = |pod: &Pod| selects_linux(&json!(pod)["spec"]);
+    admitted_until(&pods(&harness.client, "default"), &pod(&json!({})), "pods go to Linux", silent).await;
+    let silent = |set: &DaemonSet| selects_linux(&json!(set)["spec"]["template"]["spec"]);
+    admitted_until(&sets, &daemon_set("probe", &json!({})), "DaemonSets go to Linux", silent).await;
+}
+
+#[tokio::test]
+async fn only_what_says_nothing_about_its_system_gets_a_selector() {
+    let harness = Harness::new().await;
+    let _: k8s_openapi::api::node::v1::RuntimeClass =
+        harness.create(json!({"metadata": {"name": "gvisor"}, "handler": "runsc"})).await;
+    namespace(&harness.client, "mixed", json!({"winpool.dev/default-os": "none"})).await;
+    namespace(&harness.client, "other", json!({"winpool.dev/default-os": "linux"})).await;
+    install(&harness.client, "linux-by-default").await;
+    in_force(&harness).await;
+    let (default, sets) = (pods(&harness.client, "default"), Api::default_namespaced(harness.client.clone()));
+    let untouched = pods(&harness.client, "mixed");
+    let windows_options = json!({"windowsOptions": {"runAsUserName": "ContainerUser"}});
+    let container = json!({"name": "app", "image": "example.com/app:1.4", "securityContext": windows_options});
+    let silent = [
+        json!({}),
+        json!({"nodeSelector": {"disk": "ssd"}}),
+        json!({"tolerations": [{"operator": "Exists"}]}),
+        json!({"tolerations": [{"key": "os", "operator": "Exists"}]}),
+        json!({"securityContext": {"runAsUser": 1000}}),
+        required("disk"),
+    ];
+    let saying = [
+        json!({"os": {"name": "linux"}}),
+        json!({"os": {"name": "windows"}}),
+        json!({"runtimeClassName": "gvisor"}),
+        json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
+        json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}),
+        json!({"nodeSelector": {BUILD: "10.0.20348"}}),
+        json!({"nodeSelector": {"runtimeclass.winpool.dev/a": "true"}}),
+        json!({"securityContext": windows_options}),
+        json!({"containers": [container]}),
+        json!({"tolerations": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}),
+        required("kubernetes.io/os"),
+        required(BUILD),
+    ];
+    for (specs, moved) in [(&silent[..], true), (&saying[..], false)] {
+        for spec in specs {
+            let pods: [Pod; 2] =
+                [admitted(&default, &pod(spec)).await.unwrap(), admitted(&untouched, &pod(spec)).await.unwrap()];
+            assert_eq!(selects_linux(&json!(pods[0])["spec"]), moved, "{spec}");
+            assert!(!selects_linux(&json!(pods[1])["spec"]), "{spec}");
+            let mut expected = comparable(&pods[1]);
+            if moved {
+                expected["spec"]["nodeSelector"]["kubernetes.io/os"] = json!("linux");
+            }
+            assert_eq!(comparable(&pods[0]), expected, "nothing else changes");
+            let set: DaemonSet = admitted(&sets, &daemon_set("probe", spec)).await.unwrap();
+            assert_eq!(selects_linux(&json!(set)["spec"]["template"]["spec"]), moved, "DaemonSet {spec}");
+        }
+    }
+    let other: Pod = admitted(&pods(&harness.client, "other"), &pod(&json!({}))).await.unwrap();
+    assert!(selects_linux(&json!(other)["spec"]), "only none opts out");
+    // A bound pod, and one whose DaemonSet is older than the policy.
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "old", "uid": "u", "controller": true}]);
+    let mut of_a_set = pod(&json!({}));
+    of_a_set["metadata"]["ownerReferences"] = owner;
+    for object in [pod(&json!({"nodeName": "win"})), of_a_set] {
+        let pods: [Pod; 2] = [admitted(&default, &object).await.unwrap(), admitted(&untouched, &object).await.unwrap()];
+        assert_eq!(comparable(&pods[0]), comparable(&pods[1]));
+    }
+    assert_no_panic(&harness.server);
+}
+
+#[tokio::test]
+async fn a_linux_daemonset_that_tolerates_everything_runs_on_linux_only_and_one_that_exists_with_its_next_rollout() {
+    let cluster = lend_cluster().await.unwrap();
+    let client = cluster.client();
+    scene::nodes_join(&cluster).await.unwrap();
+    let everything = json!({"tolerations": [{"operator": "Exists"}]});
+    let old = daemon_set("old", &everything);
+    manifests::apply(&client, &[serde_json::from_value(old).unwrap()]).await.unwrap();
+    let (linux, all) = (["linux-a", "linux-b"], ["linux-a", "linux-b", "win-2019-a", "win-2022-a", "win-2025-a"]);
+    runs_on(&cluster, "old", &all).await;
+
+    install(&client, "linux-by-default").await;
+    let sets: Api<DaemonSet> = Api::default_namespaced(client.clone());
+    let set = daemon_set("exporter", &everything);
+    let silent = |set: &DaemonSet| selects_linux(&json!(set)["spec"]["template"]["spec"]);
+    admitted_until(&sets, &set, "DaemonSets go to Linux", silent).await;
+    manifests::apply(&client, &[serde_json::from_value(set).unwrap()]).await.unwrap();
+    rolled_out(&cluster, "exporter", linux.len()).await;
+    runs_on(&cluster, "exporter", &linux).await;
+
+    runs_on(&cluster, "old", &all).await;
+    let restart = json!({"spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}});
+    sets.patch("old", &PatchParams::default(), &Patch::Merge(restart)).await.unwrap();
+    rolled_out(&cluster, "old", linux.len()).await;
+    runs_on(&cluster, "old", &linux).await;
+    assert_no_panic_in(&cluster.api_server().folder().join("kube-apiserver.log"));
+}

@@ -1,0 +1,110 @@
+//! The admission policies of `config/components/`, each on an API server that evaluates them.
+
+mod agreement;
+mod assign_class;
+mod born_tainted;
+mod cost;
+mod guard;
+mod linux_by_default;
+mod tolerate_windows;
+
+use std::{fmt::Debug, path::Path};
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use winpool_e2e::{ApiServer, LIMIT, manifests, wait_for};
+
+use crate::support::Harness;
+
+/// The user that the guard watches.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:winpool-system:winpool";
+
+fn dry_run() -> PostParams {
+    PostParams { dry_run: true, ..PostParams::default() }
+}
+
+/// Installs a component as `kubectl apply -k` does. It is in force some time later.
+async fn install(client: &Client, component: &str) {
+    manifests::apply(client, &manifests::component(component).unwrap()).await.unwrap();
+}
+
+/// What would become of this object if it were created now.
+async fn admitted<K>(api: &Api<K>, object: &Value) -> kube::Result<K>
+where
+    K: Clone + DeserializeOwned + Serialize + Debug,
+{
+    api.create(&dry_run(), &serde_json::from_value(object.clone()).unwrap()).await
+}
+
+/// Waits until an object like this one would come out like that: a policy, and what it knows of pools, are in force some
+/// time after they were written.
+async fn admitted_until<K>(api: &Api<K>, object: &Value, what: &str, holds: impl Fn(&K) -> bool) -> K
+where
+    K: Clone + DeserializeOwned + Serialize + Debug,
+{
+    let mut seen = None;
+    let result = wait_for(what, LIMIT, async || {
+        let now = admitted(api, object).await?;
+        let done = holds(&now);
+        seen = Some(now.clone());
+        Ok(done.then_some(now))
+    });
+    result.await.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)))
+}
+
+/// The API server has answered with a panic before: it would stand in its log.
+fn assert_no_panic(server: &ApiServer) {
+    assert_no_panic_in(&server.folder().join("kube-apiserver.log"));
+}
+
+fn assert_no_panic_in(log: &Path) {
+    let text = std::fs::read_to_string(log).unwrap();
+    let panic = text.lines().find(|line| line.contains("Observed a panic") || line.contains("panicked"));
+    assert_eq!(panic, None);
+}
+
+/// A pool as it stands after the operator has worked on it, without an operator.
+async fn pool(harness: &Harness, name: &str, spec: Value, status: Value) {
+    harness.apply_pool_named(name, spec).await;
+    let status = Patch::Merge(json!({"status": status}));
+    harness.pools().patch_status(name, &PatchParams::default(), &status).await.unwrap();
+}
+
+async fn namespace(client: &Client, name: &str, labels: Value) {
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+}
+
+fn pods(client: &Client, namespace: &str) -> Api<Pod> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+/// A pod with this merged into its spec.
+fn pod(spec: &Value) -> Value {
+    let mut all = json!({"containers": [{"name": "app", "image": "example.com/app:1.4"}]});
+    all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    json!({"metadata": {"name": "probe"}, "spec": all})
+}
+
+/// A DaemonSet whose pods are like [`pod`].
+fn daemon_set(name: &str, spec: &Value) -> Value {
+    let mut template = pod(spec);
+    template["metadata"] = json!({"labels": {"app": name}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
+    })
+}
+
+/// Without what differs from one creation to the next, and between namespaces.
+fn comparable(pod: &Pod) -> Value {
+    let mut pod = json!(pod);
+    let metadata = pod["metadata"].as_object_mut().unwrap();
+    metadata.retain(|field, _| !matches!(field.as_str(), "uid" | "creationTimestamp" | "namespace" | "managedFields"));
+    pod
+}

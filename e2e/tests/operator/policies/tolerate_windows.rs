@@ -1,0 +1,233 @@
+//! Pods and `DaemonSets` that say Windows, and tolerate what Windows nodes carry.
+
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use winpool_core::windows::taint::SPELLINGS;
+use winpool_e2e::{Cluster, SimulatedNode, lend_cluster, manifests, scene};
+
+use super::{
+    admitted, admitted_until, assert_no_panic, assert_no_panic_in, comparable, daemon_set, install, pod, pods, pool,
+};
+use crate::support::{BUILD, Harness, Operator};
+
+/// Added by the API server to every pod.
+fn of_kubernetes(toleration: &Value) -> bool {
+    toleration["key"]
+        .as_str()
+        .is_some_and(|key| key.starts_with("node.kubernetes.io/") && key != "node.kubernetes.io/os")
+}
+
+/// `key=value:effect` of each toleration of a pod's spec.
+fn tolerations(spec: &Value) -> Vec<String> {
+    let all = spec["tolerations"].as_array().into_iter().flatten().filter(|toleration| !of_kubernetes(toleration));
+    let text = |toleration: &Value, field: &str| toleration[field].as_str().unwrap_or_default().to_owned();
+    all.map(|t| format!("{}={}:{}", text(t, "key"), text(t, "value"), text(t, "effect"))).collect()
+}
+
+fn tolerates(pod: &Pod) -> Vec<String> {
+    tolerations(&json!(pod.spec))
+}
+
+fn affinity(terms: &Value) -> Value {
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+}
+
+fn os_in(values: &Value) -> Value {
+    json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": values}]})
+}
+
+async fn scene(harness: &Harness) {
+    let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+    let spec = json!({
+        "taints": [taint("a", "NoSchedule"), taint("advice", "PreferNoSchedule")],
+        "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
+        "nodeSelector": {"pool": "a"},
+    });
+    let class = json!({
+        "name": "of-a", "build": "10.0.17763", "isolation": "Process", "handler": "h", "state": "Applied", "nodes": 0,
+    });
+    pool(harness, "a", spec, json!({"runtimeClasses": [class]})).await;
+    let spec = json!({"taints": [taint("b", "NoSchedule")], "nodeSelector": {"pool": "b"}, "taintPolicy": "Never"});
+    pool(harness, "b", spec, json!({})).await;
+    pool(harness, "dry", json!({"taints": [taint("dry", "NoSchedule")], "mode": "DryRun"}), json!({})).await;
+    let _: k8s_openapi::api::node::v1::RuntimeClass =
+        harness.create(json!({"metadata": {"name": "of-a"}, "handler": "h"})).await;
+    install(&harness.client, "tolerate-windows").await;
+    let windows = pod(&json!({"os": {"name": "windows"}}));
+    let default = pods(&harness.client, "default");
+    let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());
+    let all = |pod: &Pod| tolerates(pod).len() == 3;
+    admitted_until(&default, &windows, "pods tolerate", all).await;
+    let set = daemon_set("probe", &json!({"os": {"name": "windows"}}));
+    let all = |set: &DaemonSet| tolerations(&json!(set)["spec"]["template"]["spec"]).len() == 3;
+    admitted_until(&sets, &set, "DaemonSets tolerate", all).await;
+}
+
+#[tokio::test]
+async fn what_says_windows_tolerates_the_pools_that_it_may_run_in() {
+    let harness = Harness::new().await;
+    scene(&harness).await;
+    let (default, sets) = (pods(&harness.client, "default"), Api::default_namespaced(harness.client.clone()));
+    let (of_a, of_b) = (["a=:NoSchedule", "os=Win1809:NoSchedule"], ["b=:NoSchedule"]);
+    let all: Vec<&str> = of_a.into_iter().chain(of_b).collect();
+    let os = |os: &str| json!({"kubernetes.io/os": os});
+    let one_of_a = json!({"os": {"name": "windows"}, "tolerations": [{"key": "a", "operator": "Exists"}]});
+    let cases: Vec<(Value, Vec<&str>)> = vec![
+        (json!({"os": {"name": "windows"}}), all.clone()),
+        (json!({"nodeSelector": os("windows")}), all.clone()),
+        (json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}), all.clone()),
+        (json!({"nodeSelector": {BUILD: "10.0.17763"}}), all.clone()),
+        (affinity(&json!([os_in(&json!(["windows"]))])), all.clone()),
+        (json!({"nodeSelector": {"kubernetes.io/os": "windows", "pool": "a"}}), of_a.to_vec()),
+        (json!({"nodeSelector": {"kubernetes.io/os": "windows", "pool": "b"}}), of_b.to_vec()),
+        (json!({"nodeSelector": {"kubernetes.io/os": "windows", "pool": "c"}}), vec![]),
+        // Not said, or something else said.
+        (json!({}), vec![]),
+        (json!({"nodeSelector": os("linux")}), vec![]),
+        (json!({"os": {"name": "linux"}}), vec![]),
+        (affinity(&json!([os_in(&json!(["windows", "linux"]))])), vec![]),
+        (
+            affinity(&json!([os_in(&json!(["windows"])), {"matchExpressions": [{"key": "a", "operator": "Exists"}]}])),
+            vec![],
+        ),
+        // Tolerated already, in part or in full.
+        (json!({"os": {"name": "windows"}, "tolerations": [{"operator": "Exists"}]}), vec!["=:"]),
+        (one_of_a, vec!["a=:", "os=Win1809:NoSchedule", "b=:NoSchedule"]),
+        (
+            json!({"os": {"name": "windows"}, "tolerations": [{"key": "a", "value": "x"}, {"key": "b", "effect": "NoExecute"}]}),
+            vec!["a=x:", "b=:NoExecute", "a=:NoSchedule", "os=Win1809:NoSchedule", "b=:NoSchedule"],
+        ),
+    ];
+    for (spec, mut expected) in cases {
+        let sorted = |mut tolerations: Vec<String>| {
+            tolerations.sort();
+            tolerations
+        };
+        expected.sort_unstable();
+        let pod: Pod = admitted(&default, &pod(&spec)).await.unwrap();
+        assert_eq!(sorted(tolerates(&pod)), expected, "pod {spec}");
+        let set: DaemonSet = admitted(&sets, &daemon_set("probe", &spec)).await.unwrap();
+        let template = json!(set)["spec"]["template"]["spec"].take();
+        assert_eq!(sorted(tolerations(&template)), expected, "DaemonSet {spec}");
+        let by_labels = spec["nodeSelector"].is_object() || spec["affinity"].is_object();
+        if !expected.is_empty() && !by_labels {
+            assert_eq!(template["nodeSelector"], os("windows"), "its controller looks at the selector alone");
+        } else {
+            assert_eq!(template["nodeSelector"], spec["nodeSelector"], "{spec}");
+        }
+    }
+    // By its class alone: the pool of that class, and which others depends on who is asked first.
+    let by_class = json!({"runtimeClassName": "of-a"});
+    let pod_of_a: Pod = admitted(&default, &pod(&by_class)).await.unwrap();
+    let set: DaemonSet = admitted(&sets, &daemon_set("probe", &by_class)).await.unwrap();
+    let template = json!(set)["spec"]["template"]["spec"].take();
+    for tolerated in [tolerates(&pod_of_a), tolerations(&template)] {
+        assert!(of_a.iter().all(|taint| tolerated.contains(&(*taint).to_owned())), "{tolerated:?}");
+    }
+    assert_eq!(template["nodeSelector"], os("windows"));
+
+    let excluded = pods(&harness.client, "kube-system");
+    for silent in [json!({}), json!({"nodeName": "win", "os": {"name": "windows"}})] {
+        let pod: [Pod; 2] =
+            [admitted(&default, &pod(&silent)).await.unwrap(), admitted(&excluded, &pod(&silent)).await.unwrap()];
+        assert_eq!(comparable(&pod[0]), comparable(&pod[1]), "{silent}");
+    }
+    assert_no_panic(&harness.server);
+}
+
+#[tokio::test]
+async fn every_known_spelling_is_tolerated_where_a_pool_leaves_nodes_that_carry_one_as_they_are() {
+    let harness = Harness::new().await;
+    pool(&harness, "default", json!({}), json!({})).await;
+    install(&harness.client, "tolerate-windows").await;
+    let default = pods(&harness.client, "default");
+    let windows = pod(&json!({"os": {"name": "windows"}}));
+    let expected: Vec<String> =
+        SPELLINGS.iter().map(|spelling| format!("{}={}:NoSchedule", spelling.key, spelling.value)).collect();
+    let all = |pod: &Pod| tolerates(pod) == expected;
+    admitted_until(&default, &windows, "every spelling is tolerated", all).await;
+}
+
+#[tokio::test]
+async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
+    let harness = Harness::new().await;
+    let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());
+    let old = daemon_set("old", &json!({"os": {"name": "windows"}}));
+    manifests::apply(&harness.client, &[serde_json::from_value(old).unwrap()]).await.unwrap();
+    scene(&harness).await;
+    let edit = async |patch: Value| sets.patch("old", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    let noted = edit(json!({"metadata": {"annotations": {"a": "b"}}})).await;
+    assert_eq!(noted.metadata.generation, Some(1));
+    let scaled = edit(json!({"spec": {"minReadySeconds": 1}})).await;
+    assert_eq!(tolerations(&json!(scaled)["spec"]["template"]["spec"]), Vec::<String>::new());
+    let restarted = edit(restart()).await;
+    assert_eq!(tolerations(&json!(restarted)["spec"]["template"]["spec"]).len(), 3);
+    assert_no_panic(&harness.server);
+}
+
+/// What `kubectl rollout restart` sends.
+fn restart() -> Value {
+    json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}}}}})
+}
+
+#[tokio::test]
+async fn a_windows_daemonset_without_toleration_runs_on_all_tainted_windows_nodes_also_after_a_restart() {
+    let cluster = lend_cluster().await.unwrap();
+    let client = cluster.client();
+    scene::nodes_join(&cluster).await.unwrap();
+    let spelled = SimulatedNode::windows("10.0.20348.2655").name("win-spelled");
+    spelled.taint("node.kubernetes.io/os", "Windows", "NoSchedule").join(&client).await.unwrap();
+    cluster.node_ready("win-spelled").await.unwrap();
+    scene::install_crd(&cluster).await.unwrap();
+    let operator = Operator::start_as(cluster.api_server().config().unwrap(), &["system:masters"]);
+    scene::pool_gets_ready(&cluster).await.unwrap();
+    install(&client, "tolerate-windows").await;
+    let sets: Api<DaemonSet> = Api::default_namespaced(client.clone());
+    let set = daemon_set("logs", &json!({"os": {"name": "windows"}}));
+    let tolerating = |set: &DaemonSet| !tolerations(&json!(set)["spec"]["template"]["spec"]).is_empty();
+    admitted_until(&sets, &set, "DaemonSets tolerate", tolerating).await;
+
+    manifests::apply(&client, &[serde_json::from_value(set).unwrap()]).await.unwrap();
+    let windows = ["win-2019-a", "win-2022-a", "win-2025-a", "win-spelled"];
+    runs_on(&cluster, "logs", &windows).await;
+    sets.patch("logs", &PatchParams::default(), &Patch::Merge(restart())).await.unwrap();
+    rolled_out(&cluster, "logs", windows.len()).await;
+    runs_on(&cluster, "logs", &windows).await;
+    operator.stop().await;
+    assert_no_panic_in(&cluster.api_server().folder().join("kube-apiserver.log"));
+}
+
+/// Waits until pods of the newest template run, one on each of these nodes and nowhere else.
+pub(super) async fn runs_on(cluster: &Cluster, name: &str, nodes: &[&str]) {
+    let running = async || {
+        let mut on = running_on(&cluster.client(), name).await?;
+        on.sort();
+        Ok((on == nodes).then_some(()))
+    };
+    cluster.wait_for(&format!("{name} runs on {nodes:?}"), running).await.unwrap();
+}
+
+async fn running_on(client: &Client, name: &str) -> winpool_e2e::Result<Vec<String>> {
+    let pods = pods(client, "default").list(&ListParams::default().labels(&format!("app={name}"))).await?.items;
+    let running = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    let on = |pod: Pod| pod.spec.and_then(|spec| spec.node_name).unwrap_or_default();
+    Ok(pods.into_iter().filter(|pod| running(pod) && pod.metadata.deletion_timestamp.is_none()).map(on).collect())
+}
+
+/// The rule of `kubectl rollout status`.
+pub(super) async fn rolled_out(cluster: &Cluster, name: &str, number: usize) {
+    let sets: Api<DaemonSet> = Api::default_namespaced(cluster.client());
+    let done = async || {
+        let set = sets.get(name).await?;
+        let Some(status) = set.status else { return Ok(None) };
+        let wanted = i32::try_from(number).ok();
+        let current = status.observed_generation == set.metadata.generation;
+        let all = [status.updated_number_scheduled, status.number_available] == [wanted; 2];
+        Ok((current && all && Some(status.desired_number_scheduled) == wanted).then_some(()))
+    };
+    cluster.wait_for(&format!("{name} is rolled out to {number} nodes"), done).await.unwrap();
+}
