@@ -22,6 +22,12 @@ pub const STAMP_PREFIX: &str = "runtimeclass.winpool.dev/";
 pub const APPLIED: &str = "winpool.dev/applied";
 /// Annotation on nodes: `"true"` means that winpool neither adds nor removes anything.
 pub const IGNORE: &str = "winpool.dev/ignore";
+/// Label on namespaces: the RuntimeClass that the admission policy `assign-class` gives to their Windows pods.
+pub const RUNTIME_CLASS: &str = "winpool.dev/runtime-class";
+/// Annotation on pods: where `assign-class` took their class from, `namespace`, `image-tags` or `pool`.
+pub const CLASS_FROM: &str = "winpool.dev/class-from";
+/// Label on namespaces: `none` keeps the admission policy `linux-by-default` away.
+pub const DEFAULT_OS: &str = "winpool.dev/default-os";
 /// Finalizer on pools that clean up when they are deleted.
 pub const CLEANUP: &str = "winpool.dev/cleanup";
 /// The Lease whose holder leads.

@@ -6,15 +6,13 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_core::windows::product::PRODUCTS;
+use winpool_core::{api::names::CLASS_FROM, windows::product::PRODUCTS};
 use winpool_e2e::{Cluster, lend_cluster, manifests, scene};
 
 use super::{
     admitted, admitted_until, assert_no_panic, assert_no_panic_in, comparable, install, namespace, pod, pods, pool,
 };
 use crate::support::{BUILD, Harness, Operator};
-
-const CLASS_FROM: &str = "winpool.dev/class-from";
 
 /// The class that a pod was given, and where it came from.
 fn given(pod: &Pod) -> Option<(&str, &str)> {
@@ -178,6 +176,7 @@ async fn image_tags_choose_a_class_only_where_they_can_mean_nothing_else_and_the
         (&["app:myltsc2022"], Some("windows-2022-big"), by_pool),
         (&["app:10.0.177630"], Some("windows-2022-big"), by_pool),
         (&["ltsc2022:5000/app"], Some("windows-2022-big"), by_pool),
+        (&["localhost:5000/my-ltsc2022-base/app:1.0"], Some("windows-2022-big"), by_pool),
         (&["ltsc2022/app:1.0"], Some("windows-2022-big"), by_pool),
     ];
     for (images, class, from) in cases {

@@ -144,6 +144,8 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
     assert!(refusal(nodes.create(&dry_run(), &SimulatedNode::linux().name("new").node()).await).is_some());
     let gone = DeleteParams { dry_run: true, ..DeleteParams::default() };
     assert!(refusal(nodes.delete("win", &gone).await).is_some());
+    let proxy = http::Request::get("/api/v1/nodes/win/proxy/").body(Vec::new()).unwrap();
+    assert!(refusal(client.request_text(proxy).await).is_some());
     // Others are not concerned.
     for client in [
         harness.client.clone(),

@@ -3,7 +3,7 @@
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::{
     Api, Client,
-    api::{ListParams, Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use winpool_core::windows::taint::SPELLINGS;
@@ -166,6 +166,21 @@ async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
     assert_eq!(tolerations(&json!(scaled)["spec"]["template"]["spec"]), Vec::<String>::new());
     let restarted = edit(restart()).await;
     assert_eq!(tolerations(&json!(restarted)["spec"]["template"]["spec"]).len(), 3);
+
+    // Nor does applying the same manifest again, in either way.
+    let manifest = daemon_set("new", &json!({"os": {"name": "windows"}}));
+    for _ in 0..2 {
+        manifests::apply(&harness.client, &[serde_json::from_value(manifest.clone()).unwrap()]).await.unwrap();
+    }
+    let applied = sets.get("new").await.unwrap();
+    assert_eq!(
+        (applied.metadata.generation, tolerations(&json!(applied)["spec"]["template"]["spec"]).len()),
+        (Some(1), 3)
+    );
+    let mut replaced: DaemonSet = serde_json::from_value(manifest).unwrap();
+    replaced.metadata.resource_version = applied.metadata.resource_version;
+    let replaced = sets.replace("new", &PostParams::default(), &replaced).await.unwrap();
+    assert_eq!(replaced.metadata.generation, Some(1));
     assert_no_panic(&harness.server);
 }
 
