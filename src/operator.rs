@@ -117,6 +117,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         pools,
         classes,
         kubernetes,
+        admission: controllers::pool::AdmissionPolicies::new(&client, kubernetes),
         synced: Synced::new(),
         changed: watch::Sender::new(()),
         retries: AllRetries::default(),

@@ -45,6 +45,8 @@ pub struct Context {
     pub classes: Store<RuntimeClass>,
     /// The version of the cluster's Kubernetes; `None` when it could not be read.
     pub kubernetes: Option<KubernetesVersion>,
+    /// The admission policies of winpool that are installed.
+    pub admission: pool::AdmissionPolicies,
     /// Which caches are filled.
     pub synced: Synced,
     /// Tells the pool controller that something changed which pools are made from.

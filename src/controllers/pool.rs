@@ -20,7 +20,7 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 use winpool_core::{
     api::{Mode, Problem, WindowsPoolStatus},
-    plan::{ClassAction, Contest, plan_classes, status},
+    plan::{ClassAction, Contest, Observation, plan_classes, status},
 };
 
 use crate::{
@@ -30,12 +30,14 @@ use crate::{
 
 use super::{Cache, Context, GuardedPool, changes};
 
+mod admission;
 mod classes;
 mod deletion;
 mod pools;
 mod report;
 mod workloads;
 
+pub use admission::AdmissionPolicies;
 use pools::Pools;
 use report::observe;
 use workloads::{Early, Look};
@@ -258,15 +260,20 @@ async fn bring_up_to_date(guarded: &GuardedPool, term: u64, state: &State) -> Re
     let Progress { look, early, .. } = state.progress(&name, |progress| progress.clone());
     outcome.problems.extend(early.problems);
     let held = look.and_then(|look| look.held).filter(|_| totals.waiting() > 0);
-    let observation =
-        observe(pool, guarded.meta(), &totals, context.kubernetes, held, outcome.classes, outcome.problems);
+    let admission = context.admission.found().await;
+    outcome.problems.extend(admission.unlisted_taints(pool).filter(|_| pool.enforces()));
+    let observation = Observation {
+        admission,
+        ..observe(pool, guarded.meta(), &totals, context.kubernetes, held, outcome.classes, outcome.problems)
+    };
     context.metrics.classes(&name, &observation.classes);
     let later = state.report(guarded, |previous, now| status(pool, &observation, previous, now)).await?;
 
     let wait = state.classes_unseen_for(&name);
     let ready = (wait.is_none() && !outcome.holds_nodes).then(|| Arc::new(observation.publishable(pool)));
     pools.publish(ready, context);
-    Ok([later, wait, state.next_try(&name)].into_iter().flatten().min())
+    let admission_again = Some(admission::LOOK_AGAIN);
+    Ok([later, wait, state.next_try(&name), admission_again].into_iter().flatten().min())
 }
 
 impl State {

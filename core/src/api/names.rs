@@ -95,6 +95,8 @@ pub mod reason {
     pub const CLASS_NAME_INVALID: &str = "ClassNameInvalid";
     /// A node or RuntimeClass would be changed if the pool's mode were Enforce.
     pub const WOULD_CHANGE: &str = "WouldChange";
+    /// The admission policy `guard` does not let winpool change a taint that the pool wants.
+    pub const TAINT_KEY_NOT_LISTED: &str = "TaintKeyNotListed";
     /// Event: something that the pool wants was written.
     pub const APPLIED: &str = "Applied";
 }

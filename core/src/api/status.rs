@@ -39,6 +39,11 @@ pub struct WindowsPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub runtime_classes: Vec<RuntimeClassStatus>,
+    /// The optional admission policies: which are installed, and which this version of Kubernetes does not know. Those
+    /// that winpool may not read are missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub admission_policies: Vec<AdmissionPolicyStatus>,
     /// What needs attention, at most ten entries; never one entry per node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
@@ -183,6 +188,31 @@ impl ClassState {
             Self::Pending => "Pending",
         }
     }
+}
+
+/// One of the optional admission policies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdmissionPolicyStatus {
+    /// Name of the component, such as `born-tainted`.
+    pub name: String,
+    /// `Installed`, `NotInstalled` or `Unsupported`.
+    pub state: AdmissionPolicyState,
+}
+
+/// Whether an admission policy is there.
+///
+/// - `Installed`: it is in the cluster.
+/// - `NotInstalled`: it is not.
+/// - `Unsupported`: this version of Kubernetes does not know policies of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AdmissionPolicyState {
+    /// It is in the cluster.
+    Installed,
+    /// It is not.
+    NotInstalled,
+    /// This version of Kubernetes does not know policies of its kind.
+    Unsupported,
 }
 
 /// Something that needs attention.

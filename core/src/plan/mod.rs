@@ -1,5 +1,6 @@
 //! What should be: for each Node and RuntimeClass, what to change and why. A plan that is empty sends nothing.
 
+mod admission;
 mod classes;
 mod cleanup;
 mod contest;
@@ -15,6 +16,7 @@ mod taints;
 mod tolerations;
 mod workloads;
 
+pub use admission::{Admission, COMPONENTS, Component, texts_of};
 pub use classes::{ClassesPlan, Seen, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
 pub use contest::Contest;

@@ -18,7 +18,7 @@ use crate::{
     windows::{Build, KubernetesSupport, KubernetesVersion, product},
 };
 
-use super::{InvalidPool, Pool, tolerations::toleration};
+use super::{Admission, InvalidPool, Pool, tolerations::toleration};
 
 const BUILDS: usize = 32;
 const TAINTS: usize = 32;
@@ -53,6 +53,8 @@ pub struct Observation {
     pub held: Option<Held>,
     /// The classes, after what was done to them.
     pub classes: Vec<RuntimeClassStatus>,
+    /// Which admission policies are installed.
+    pub admission: Admission,
     /// What needs attention, the most important first.
     pub problems: Vec<Problem>,
 }
@@ -117,6 +119,7 @@ pub fn status(
         summary: summary(observation),
         builds: builds(pool, observation),
         runtime_classes: observation.classes.iter().take(CLASSES).cloned().collect(),
+        admission_policies: observation.admission.report(observation.kubernetes),
         problems: problems(&observation.problems),
         conditions: conditions.done,
     }

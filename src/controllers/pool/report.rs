@@ -9,7 +9,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp
 use kube::{Resource, ResourceExt, runtime::events::EventType};
 use winpool_core::{
     api::{Problem, RuntimeClassStatus, WindowsPoolStatus, names::reason},
-    plan::{Held, InvalidPool, Observation, Pool, invalid_status, number},
+    plan::{Admission, Held, InvalidPool, Observation, Pool, invalid_status, number},
     windows::{Build, KubernetesVersion},
 };
 
@@ -44,6 +44,7 @@ pub(super) fn observe(
             .into_iter()
             .map(|class| RuntimeClassStatus { nodes: nodes_of(&class, &seen.builds), ..class })
             .collect(),
+        admission: Admission::default(),
         problems,
     }
 }

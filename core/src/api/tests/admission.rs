@@ -9,6 +9,7 @@ use crate::{
         ClassState, HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER, names,
         taint::{FOREIGN_KEYS, FOREIGN_PREFIXES},
     },
+    plan,
     windows::{
         product::{Channel, PRODUCTS},
         taint::SPELLINGS,
@@ -43,6 +44,15 @@ fn every_folder_is_covered_here() {
     for component in COMPONENTS {
         assert!(folder.join(component).join("kustomization.yaml").exists(), "{component}");
     }
+    // The operator knows each by one of its policies.
+    assert_eq!(plan::COMPONENTS.map(|component| component.name), COMPONENTS);
+    for component in plan::COMPONENTS {
+        let policies = policies_of(component.name);
+        let policy = policies.iter().find(|policy| policy["metadata"]["name"] == component.policy).unwrap();
+        assert_eq!(policy["kind"] == "MutatingAdmissionPolicy", component.mutating, "{}", component.name);
+    }
+    let keys = variable(&policies_of("guard")[0], "taintKeys").map(plan::texts_of);
+    assert!(keys.flatten().is_some_and(|keys| keys.contains("os")), "the operator can read them");
 }
 
 #[test]

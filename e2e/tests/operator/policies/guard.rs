@@ -298,9 +298,16 @@ async fn a_taint_whose_key_the_guard_does_not_list_is_refused_and_reported_and_t
     harness.apply_pool(json!({"taints": [{"key": "dedicated", "effect": "NoSchedule"}]})).await;
     let blocked = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.blocked == 1);
     let pool = harness.pool_until("default", "has its blocked node", blocked).await;
-    let problems = pool.status.unwrap().problems;
+    let status = pool.status.unwrap();
+    let problems = &status.problems;
     let problem = problems.iter().find(|problem| problem.reason == "AdmissionDenied").unwrap();
     assert!(problem.message.contains("winpool-guard-nodes lists in taintKeys"), "{problem:?}");
+    let problem = problems.iter().find(|problem| problem.reason == "TaintKeyNotListed").unwrap();
+    assert!(problem.message.contains("keys: dedicated;"), "{problem:?}");
+    let installed = json!(status.admission_policies);
+    let state = |name: &str, state: &str| json!({"name": name, "state": state});
+    assert_eq!(installed[2], state("guard", "Installed"), "{installed}");
+    assert_eq!(installed[1], state("born-tainted", "NotInstalled"), "{installed}");
     harness.class_until("windows-2022", "is there", |_| true).await;
     operator.stop().await;
 }

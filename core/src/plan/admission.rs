@@ -1,0 +1,139 @@
+//! The admission policies that winpool brings along: which are installed, and what that means for a pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    api::{AdmissionPolicyState, AdmissionPolicyStatus, Problem, TaintPolicy, names::reason},
+    windows::KubernetesVersion,
+};
+
+use super::Pool;
+
+/// One of the components in `config/components/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Component {
+    /// Its name.
+    pub name: &'static str,
+    /// The policy by which it is known to be installed.
+    pub policy: &'static str,
+    /// Whether that is a MutatingAdmissionPolicy, which Kubernetes has since 1.36; or else a ValidatingAdmissionPolicy.
+    pub mutating: bool,
+}
+
+const fn mutating(name: &'static str, policy: &'static str) -> Component {
+    Component { name, policy, mutating: true }
+}
+
+/// All components, by name.
+pub const COMPONENTS: [Component; 5] = [
+    mutating("assign-class", "winpool-assign-class"),
+    mutating("born-tainted", "winpool-born-tainted"),
+    Component { name: "guard", policy: "winpool-guard-nodes", mutating: false },
+    mutating("linux-by-default", "winpool-linux-by-default-pods"),
+    mutating("tolerate-windows", "winpool-tolerate-windows-pods"),
+];
+
+impl Component {
+    /// Whether this version of Kubernetes knows the kind of its policies; an unknown version is taken to.
+    #[must_use]
+    pub fn is_supported(&self, kubernetes: Option<KubernetesVersion>) -> bool {
+        !self.mutating || kubernetes.is_none_or(|version| (version.major, version.minor) >= (1, 36))
+    }
+}
+
+/// What was found of them in the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// Components that are there or not, by name; one that could not be looked up is missing.
+    pub installed: BTreeMap<&'static str, bool>,
+    /// The keys of the taints that the guard lets winpool change; `None` when there is no guard, or none to be read.
+    pub taint_keys: Option<BTreeSet<String>>,
+}
+
+impl Admission {
+    /// `status.admissionPolicies`.
+    #[must_use]
+    pub fn report(&self, kubernetes: Option<KubernetesVersion>) -> Vec<AdmissionPolicyStatus> {
+        let state = |component: &Component| match self.installed.get(component.name) {
+            _ if !component.is_supported(kubernetes) => Some(AdmissionPolicyState::Unsupported),
+            Some(true) => Some(AdmissionPolicyState::Installed),
+            Some(false) => Some(AdmissionPolicyState::NotInstalled),
+            None => None,
+        };
+        let entry = |component: &Component| {
+            Some(AdmissionPolicyStatus { name: component.name.to_owned(), state: state(component)? })
+        };
+        COMPONENTS.iter().filter_map(entry).collect()
+    }
+
+    /// The taints of the pool that the guard does not let winpool put on.
+    #[must_use]
+    pub fn unlisted_taints(&self, pool: &Pool) -> Option<Problem> {
+        let listed = self.taint_keys.as_ref()?;
+        if pool.taint_policy == TaintPolicy::Never {
+            return None;
+        }
+        let wanted = pool.wanted_taints();
+        let keys = wanted.iter().chain(&pool.retired_taints).map(|taint| taint.key.as_str());
+        let unlisted: BTreeSet<&str> = keys.filter(|key| !listed.contains(*key)).collect();
+        if unlisted.is_empty() {
+            return None;
+        }
+        let unlisted = unlisted.into_iter().collect::<Vec<_>>().join(", ");
+        Some(Problem {
+            reason: reason::TAINT_KEY_NOT_LISTED.to_owned(),
+            object: format!("WindowsPool/{}", pool.name),
+            message: format!(
+                "the admission policy winpool-guard-nodes lets winpool change no taints with these keys: {unlisted}; \
+                 add them to its variable taintKeys where the guard is installed"
+            ),
+        })
+    }
+}
+
+/// The texts in a CEL list of texts, such as the guard's `taintKeys`; `None` when it is something else.
+#[must_use]
+pub fn texts_of(expression: &str) -> Option<BTreeSet<String>> {
+    serde_json::from_str(&expression.replace('\'', "\"")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::WindowsPool;
+
+    fn pool(spec: &str) -> Pool {
+        let pool: WindowsPool = serde_yaml::from_str(&format!("{{metadata: {{name: a}}, spec: {spec}}}")).unwrap();
+        Pool::read(&pool).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_reported() {
+        let admission = Admission { installed: [("guard", true), ("born-tainted", false)].into(), taint_keys: None };
+        let states = |minor| {
+            let report = admission.report(Some(KubernetesVersion { major: 1, minor }));
+            report.into_iter().map(|entry| format!("{} {:?}", entry.name, entry.state)).collect::<Vec<_>>()
+        };
+        assert_eq!(states(36), ["born-tainted NotInstalled", "guard Installed"]);
+        let old = ["assign-class", "born-tainted", "guard", "linux-by-default", "tolerate-windows"];
+        let old =
+            old.map(|name| if name == "guard" { "guard Installed".into() } else { format!("{name} Unsupported") });
+        assert_eq!(states(35), old);
+    }
+
+    #[test]
+    fn a_taint_that_the_guard_does_not_list_is_a_problem() {
+        let listing = |keys: &str| Admission { taint_keys: texts_of(keys), ..Admission::default() };
+        for (keys, spec, unlisted) in [
+            ("['os', \"windows\"]", "{}", false),
+            ("['windows']", "{}", true),
+            ("['windows']", "{taintPolicy: Never}", false),
+            ("['os']", "{retiredTaints: [{key: windows, value: 'true', effect: NoSchedule}]}", true),
+            ("['os']", "{taints: [{key: dedicated, effect: NoSchedule}]}", true),
+            ("variables.somethingElse", "{taints: [{key: dedicated, effect: NoSchedule}]}", false),
+        ] {
+            assert_eq!(listing(keys).unlisted_taints(&pool(spec)).is_some(), unlisted, "{keys} {spec}");
+        }
+        assert_eq!(Admission::default().unlisted_taints(&pool("{}")), None);
+    }
+}
