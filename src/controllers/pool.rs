@@ -90,6 +90,8 @@ struct Progress {
     contests: BTreeMap<String, Contest<Option<String>>>,
     /// Writes of RuntimeClasses that have to wait, by name.
     postponed: BTreeMap<String, Postponed>,
+    /// RuntimeClasses that the API server refuses to give up, and when to try again.
+    refused_ends: BTreeMap<String, Instant>,
 }
 
 /// A write of a RuntimeClass that was refused or has to wait for pods: not sent before `until`, unless something else is

@@ -1,6 +1,10 @@
 //! The end of a pool: its marks are taken off, its classes go or stay, and then its finalizer goes.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use kube::{Resource, ResourceExt, runtime::events::EventType};
@@ -123,25 +127,38 @@ impl State {
     }
 
     /// Deletes those of the named classes that no unfinished pod uses; the others, and all if pods cannot be listed,
-    /// lose winpool's labels and stay.
+    /// lose winpool's labels and stay. What the API server refuses holds nothing up and is tried again later.
     pub(super) async fn retire_classes(
         &self,
         guarded: &GuardedPool,
         names: &[String],
         existing: &[Arc<RuntimeClass>],
     ) -> Result<(), Error> {
-        if names.is_empty() {
+        let pool = guarded.name_any();
+        let refused = self.progress(&pool, |progress| {
+            progress.refused_ends.retain(|_, until| Instant::now() < *until);
+            progress.refused_ends.clone()
+        });
+        let due = |name: &String| names.contains(name) && !refused.contains_key(name);
+        let due: Vec<_> = existing.iter().filter(|class| due(&class.name_any())).collect();
+        if due.is_empty() {
             return Ok(());
         }
-        let pods = self.unfinished_pods(&guarded.name_any()).await?;
-        for class in existing.iter().filter(|class| names.contains(&class.name_any())) {
+        let pods = self.unfinished_pods(&pool).await?;
+        for class in due {
             let name = class.name_any();
             let end = retire_class(class, pods.as_deref().map_err(String::as_str));
-            self.retire_class(guarded, class, end).await.map_err(|source| Error {
-                pool: guarded.name_any(),
-                object: format!("RuntimeClass/{name}"),
-                source,
-            })?;
+            match self.retire_class(guarded, class, end).await {
+                Ok(()) => {}
+                Err(WriteError::Denied(words)) => {
+                    let until = Instant::now() + self.shared.patience;
+                    self.progress(&pool, |progress| progress.refused_ends.insert(name.clone(), until));
+                    let note =
+                        format!("RuntimeClass {name} stays as it is, the API server refuses to give it up: {words}");
+                    self.warn(guarded, reason::ADMISSION_DENIED, &name, note).await;
+                }
+                Err(source) => return Err(Error { pool, object: format!("RuntimeClass/{name}"), source }),
+            }
         }
         Ok(())
     }

@@ -149,7 +149,8 @@ impl State {
         let next = self.progress(pool, |progress| {
             let look = progress.look.iter().filter(|look| look.held.is_some()).map(|look| look.until);
             let postponed = progress.postponed.values().map(|postponed| postponed.until);
-            look.chain(progress.early.until).chain(postponed).filter(|until| *until > Instant::now()).min()
+            let ends = progress.refused_ends.values().copied();
+            look.chain(progress.early.until).chain(postponed).chain(ends).filter(|until| *until > Instant::now()).min()
         })?;
         Some(next.saturating_duration_since(Instant::now()))
     }
