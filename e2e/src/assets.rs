@@ -1,4 +1,4 @@
-//! The programs of the control plane: found, or built once from pinned Go modules and kept in the user's cache.
+//! The programs of the control plane and its users: found, or built once from pinned Go modules and kept in the user's cache.
 
 use crate::error::FileContext;
 use crate::go::{self, Module};
@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A program that the control plane is made of.
+/// A program that the control plane is made of, or used with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Component {
     /// etcd.
@@ -23,6 +23,10 @@ pub enum Component {
     Prometheus,
     /// promtool, which checks and tests rules.
     Promtool,
+    /// kubectl, with kustomize in it.
+    Kubectl,
+    /// Helm.
+    Helm,
 }
 
 /// Kubernetes and etcd.
@@ -62,6 +66,15 @@ const PROMETHEUS_OPERATOR: Module = Module {
     duration: "",
 };
 
+/// Helm is built with newer libraries than the control plane has.
+const HELM: Module = Module {
+    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/helm"),
+    go_mod: include_str!("../helm/go.mod"),
+    go_sum: include_str!("../helm/go.sum"),
+    tags: "",
+    duration: "about 2 minutes",
+};
+
 /// How a simulated node gets ready.
 const NODE_READY: &str = include_str!("../kwok/node-ready.yaml");
 
@@ -89,6 +102,8 @@ impl Component {
             Self::Kwok => "kwok",
             Self::Prometheus => "prometheus",
             Self::Promtool => "promtool",
+            Self::Kubectl => "kubectl",
+            Self::Helm => "helm",
         }
     }
 
@@ -131,6 +146,7 @@ impl Component {
         match self {
             Self::Kwok => &KWOK,
             Self::Prometheus | Self::Promtool => &PROMETHEUS,
+            Self::Helm => &HELM,
             _ => &CONTROL_PLANE,
         }
     }
@@ -141,6 +157,7 @@ impl Component {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Prometheus | Self::Promtool => "github.com/prometheus/prometheus",
+            Self::Helm => "helm.sh/helm/v4",
             _ => "k8s.io/kubernetes",
         }
     }
@@ -154,19 +171,24 @@ impl Component {
             Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok",
             Self::Prometheus => "github.com/prometheus/prometheus/cmd/prometheus",
             Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
+            Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Helm => "helm.sh/helm/v4/cmd/helm",
         }
     }
 
-    /// Kubernetes learns its version from the linker only; without it the server says v0.0.0.
+    /// Kubernetes and Helm learn their versions from the linker only; without it the server says v0.0.0.
     fn linker_flags(self, version: &str) -> String {
         let small = "-s -w";
-        if self.pinned_module() != "k8s.io/kubernetes" {
-            return small.to_owned();
+        match self.pinned_module() {
+            "k8s.io/kubernetes" => {
+                let mut numbers = version.trim_start_matches('v').split('.');
+                let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+                let variable = "-X k8s.io/component-base/version.git";
+                format!("{small} {variable}Version={version} {variable}Major={major} {variable}Minor={minor}")
+            }
+            "helm.sh/helm/v4" => format!("{small} -X helm.sh/helm/v4/internal/version.version={version}"),
+            _ => small.to_owned(),
         }
-        let mut numbers = version.trim_start_matches('v').split('.');
-        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-        let variable = "-X k8s.io/component-base/version.git";
-        format!("{small} {variable}Version={version} {variable}Major={major} {variable}Minor={minor}")
     }
 }
 

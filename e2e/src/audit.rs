@@ -13,10 +13,14 @@ rules:
 - level: Request
 ";
 
-/// Operators are users of it whose names start like this, by impersonation.
+/// Operators use the account of their installation, or are users whose names start like this, by impersonation.
 const OPERATOR: &str = "winpool";
+const ACCOUNT: &str = "system:serviceaccount:winpool-system:winpool";
 
-/// What operators asked, each as a user of its own named `winpool…`.
+/// With this, tests ask in the operator's name what it may do.
+const REVIEW: &str = "selfsubjectaccessreviews";
+
+/// What operators asked.
 pub struct AuditLog(Folder);
 
 /// A request, with what it carried.
@@ -60,10 +64,24 @@ impl AuditLog {
     /// The requests of all operators so far, watches and lists apart.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
+        self.events().iter().filter_map(Request::of).collect()
+    }
+
+    /// All requests of all operators so far, as the API server wrote them down; a watch once it has ended.
+    #[must_use]
+    pub fn events(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.file()).unwrap_or_default();
         let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        events.filter_map(|event| Request::of(&event)).filter(|request| request.user.starts_with(OPERATOR)).collect()
+        let of_operator = |event: &Value| {
+            user(event).is_some_and(|user| user.starts_with(OPERATOR) || user == ACCOUNT)
+                && event["objectRef"]["resource"] != REVIEW
+        };
+        events.filter(of_operator).collect()
     }
+}
+
+fn user(event: &Value) -> Option<&str> {
+    event["impersonatedUser"]["username"].as_str().or_else(|| event["user"]["username"].as_str())
 }
 
 impl Request {
@@ -71,9 +89,8 @@ impl Request {
         let (verb, object) = (event["verb"].as_str()?, &event["objectRef"]);
         let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
         let subresource = object["subresource"].as_str().map(|s| format!("/{s}")).unwrap_or_default();
-        let user = event["impersonatedUser"]["username"].as_str()?;
         (!matches!(verb, "watch" | "list")).then_some(Self {
-            user: user.to_owned(),
+            user: user(event)?.to_owned(),
             received: event["requestReceivedTimestamp"].as_str()?.parse().ok()?,
             verb: verb.to_owned(),
             resource: text("resource") + &subresource,

@@ -81,6 +81,17 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// kubectl or Helm ended with an error.
+    #[error("`{command}` failed ({status}). It said:\n{output}")]
+    ToolFailed {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// All that it wrote.
+        output: String,
+    },
+
     /// A process of the control plane ended by itself.
     #[error("{program} ended by itself ({status}). The end of its log:\n{tail}")]
     Died {

@@ -39,6 +39,7 @@ mod process;
 mod prometheus;
 mod proxy;
 pub mod scene;
+mod tools;
 mod wait;
 
 pub use api_server::ApiServer;

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use winpool_e2e::{
-    LIMIT, Process, Result, Sample, SimulatedNode, WINDOWS_BUILD, kubernetes_version, lend, lend_cluster, lend_with,
-    wait_for,
+    Component, LIMIT, Process, Result, Sample, SimulatedNode, WINDOWS_BUILD, kubernetes_version, lend, lend_cluster,
+    lend_with, wait_for,
 };
 
 #[tokio::test]
@@ -20,6 +20,22 @@ async fn the_server_is_the_pinned_kubernetes() -> Result<()> {
         assert_eq!(version.git_version, kubernetes_version()?);
         assert_eq!(version.git_version, "v1.36.3");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn kubectl_and_helm_are_the_pinned_ones_and_reach_the_server() -> Result<()> {
+    let api = lend().await?;
+    let versions = Component::Kubectl.run(api.kubeconfig(), &["version", "-o", "json"]).await?;
+    let versions: Value = serde_json::from_str(&versions).expect("JSON");
+    assert_eq!(versions["clientVersion"]["gitVersion"], kubernetes_version()?);
+    assert_eq!(versions["serverVersion"]["gitVersion"], api.client().apiserver_version().await?.git_version);
+    assert_eq!(Component::Helm.run(api.kubeconfig(), &["version", "--template={{.Version}}"]).await?, "v4.3.1");
+    assert_eq!(Component::Helm.run(api.kubeconfig(), &["list", "--short"]).await?, "");
+
+    let refused = Component::Kubectl.run(api.kubeconfig(), &["get", "nodes", "nobody"]).await.unwrap_err().to_string();
+    assert!(refused.starts_with("`kubectl get nodes nobody` failed"), "{refused}");
+    assert!(refused.contains(r#"nodes "nobody" not found"#), "{refused}");
     Ok(())
 }
 
