@@ -109,9 +109,10 @@ metrics-reference: ## Write docs/reference/metrics.md from the table of metrics 
 	@WINPOOL_WRITE_REFERENCE=1 cargo test -q --locked -p winpool --lib metrics::reference
 
 .PHONY: crd
-crd: ## Write the CustomResourceDefinition of the code to crds/
+crd: ## Write the CustomResourceDefinition of the code to crds/ and into the chart
 	@mkdir -p $(dir $(CRD))
 	@cargo run -q --locked -- crd > $(CRD).new && mv $(CRD).new $(CRD)
+	@cp $(CRD) charts/winpool/files/
 
 .PHONY: binary
 binary: $(ARCHS:%=binary-%) ## Build the static programs of a release, for amd64 and arm64
