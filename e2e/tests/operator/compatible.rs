@@ -41,10 +41,6 @@ async fn cluster_of_three_windows(containerd: &str) -> Cluster {
     .await
 }
 
-fn start(cluster: &Cluster) -> Operator {
-    Operator::start_as(cluster.api_server().config().unwrap(), &["system:masters"])
-}
-
 async fn pool_until(cluster: &Cluster, spec: Value, what: &str, holds: impl Fn(&WindowsPool) -> bool) -> WindowsPool {
     let pool = json!({
         "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"}, "spec": spec,
@@ -123,7 +119,7 @@ async fn stamped(cluster: &Cluster) -> Vec<String> {
 #[tokio::test]
 async fn a_compatible_2022_class_runs_on_2022_and_2025_and_one_of_any_version_on_every_windows() {
     let cluster = cluster_of_three_windows("containerd://1.7.19").await;
-    let operator = start(&cluster);
+    let operator = Operator::on(&cluster).await;
     pool_until(&cluster, wide_classes(), "is Ready", is_ready).await;
     assert_eq!(stamped(&cluster).await, ["win-2022", "win-2025"]);
     lands_on(&cluster, "any-2022", &["win-2022", "win-2025"]).await;
@@ -134,7 +130,7 @@ async fn a_compatible_2022_class_runs_on_2022_and_2025_and_one_of_any_version_on
 #[tokio::test]
 async fn a_2025_node_with_containerd_before_1_7_19_runs_no_2022_pods_by_a_compatible_class() {
     let cluster = cluster_of_three_windows("containerd://1.7.18").await;
-    let operator = start(&cluster);
+    let operator = Operator::on(&cluster).await;
     pool_until(&cluster, wide_classes(), "is Ready", is_ready).await;
     assert_eq!(stamped(&cluster).await, ["win-2022"]);
     lands_on(&cluster, "any-2022", &["win-2022"]).await;
@@ -207,7 +203,7 @@ async fn are_tainted(cluster: &Cluster) -> Vec<bool> {
 #[tokio::test]
 async fn a_taint_put_on_always_leaves_a_daemon_set_without_pods_after_its_next_rollout() {
     let cluster = cluster_with_agents().await;
-    let operator = start(&cluster);
+    let operator = Operator::on(&cluster).await;
     pool_until(&cluster, json!({"taintPolicy": "Always"}), "is Ready", is_ready).await;
     assert_eq!(are_tainted(&cluster).await, [true, true]);
     assert_eq!(pods_of_agent(&cluster).await.len(), 2, "the harm does not show yet");
@@ -222,7 +218,7 @@ async fn a_taint_put_on_always_leaves_a_daemon_set_without_pods_after_its_next_r
 #[tokio::test]
 async fn by_default_the_taint_waits_for_a_daemon_set_without_toleration_and_names_it() {
     let cluster = cluster_with_agents().await;
-    let operator = start(&cluster);
+    let operator = Operator::on(&cluster).await;
     let held = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.held == 2);
     let pool = pool_until(&cluster, json!({}), "holds the taint", held).await;
     let status = pool.status.unwrap();

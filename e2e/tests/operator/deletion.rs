@@ -164,22 +164,9 @@ async fn a_class_that_leaves_the_spec_goes_unless_pods_use_it() {
 #[tokio::test]
 async fn without_the_right_to_list_pods_classes_stay_and_the_deletion_completes() {
     let harness = Harness::new().await;
-    let rules = json!([
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
-        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["*"]},
-        {"apiGroups": ["winpool.dev"], "resources": ["windowspools", "windowspools/status"], "verbs": ["get", "list", "watch", "patch"]},
-        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-    ]);
-    let role = json!({"metadata": {"name": "few-rights"}, "rules": rules});
-    harness.create::<k8s_openapi::api::rbac::v1::ClusterRole>(role).await;
-    let binding = json!({
-        "metadata": {"name": "few-rights"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "few-rights"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "winpool"}],
-    });
-    harness.create::<k8s_openapi::api::rbac::v1::ClusterRoleBinding>(binding).await;
+    harness.account.take(("list", "", "pods")).await;
     SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
-    let operator = crate::support::Operator::start_as(harness.server.config().unwrap(), &[]);
+    let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness
         .pool_until("default", "holds the taint", |pool| pool.status.as_ref().is_some_and(|s| s.nodes.held == 1))

@@ -6,7 +6,6 @@ use k8s_openapi::api::{
     core::v1::Node,
     events::v1::Event,
     node::v1::RuntimeClass,
-    rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{
     Api, Client,
@@ -16,11 +15,13 @@ use serde_json::{Value, json};
 use winpool_core::api::{ClassState, WindowsPool};
 use winpool_e2e::{Kubelet, LIMIT, SimulatedNode, wait_for};
 
-use crate::support::{APPLIED, AuditLog, BUILD, Harness, Operator, POOL, condition, label, taints};
+use crate::account::{Right, USER};
+use crate::support::{APPLIED, AuditLog, BUILD, Harness, POOL, condition, label, taints};
 use kube::ResourceExt;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 const OS_WINDOWS: &str = "os=windows:NoSchedule";
+const PATCH_NODES: Right<'_> = ("patch", "", "nodes");
 
 #[tokio::test]
 async fn a_refused_taint_holds_up_neither_the_label_nor_other_nodes_and_is_not_sent_again() {
@@ -94,13 +95,12 @@ async fn a_refused_label_does_not_hold_up_the_taint() {
 async fn a_missing_right_is_named_and_when_it_is_given_a_change_or_a_restart_goes_on() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
-    grant(&harness, "operator", everything_but_nodes()).await;
-    let start = || Operator::start_as(harness.server.config().unwrap(), &[]);
-    let operator = start();
+    harness.account.take(PATCH_NODES).await;
+    let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
     let message = problem(&pool, "Node/win");
-    assert!(message.contains(r#"User "winpool" cannot patch resource "nodes""#), "{message}");
+    assert!(message.contains(&format!(r#"User "{USER}" cannot patch resource "nodes""#)), "{message}");
     let class = harness.classes().get("windows-2022").await.unwrap();
     assert_eq!(class.labels()[POOL], "default", "classes are written all the same");
     busy_time(&harness, &["win"]).await;
@@ -108,11 +108,7 @@ async fn a_missing_right_is_named_and_when_it_is_given_a_change_or_a_restart_goe
 
     join(&harness, "second").await;
     harness.pool_until("default", "has two blocked nodes", |pool| blocked(pool) == 2).await;
-    grant(&harness, "nodes", json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}])).await;
-    let as_operator = harness.server.client_as("winpool", &[]).unwrap();
-    let harmless = json!({"metadata": {"labels": {"example.com/a": "x"}}});
-    let granted = async || Ok(try_node(&as_operator, "win", &harmless).await.ok());
-    wait_for("winpool may patch nodes", LIMIT, granted).await.unwrap();
+    harness.account.give_back(PATCH_NODES).await;
 
     harness.apply_pool(json!({"taints": [{"key": "windows", "effect": "NoSchedule"}]})).await;
     for name in ["win", "second"] {
@@ -150,11 +146,12 @@ async fn a_pool_that_may_not_get_its_finalizer_says_so_and_nothing_is_done_for_i
 async fn after_a_restart_a_refused_node_is_tried_again() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
-    grant(&harness, "operator", everything_but_nodes()).await;
-    let operator = Operator::start_as(harness.server.config().unwrap(), &[]);
+    harness.account.take(PATCH_NODES).await;
+    let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
     operator.stop().await;
+    harness.account.give_back(PATCH_NODES).await;
     let operator = harness.operator().await;
     harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
     harness.pool_until("default", "has no blocked node", |pool| blocked(pool) == 0).await;
@@ -284,27 +281,4 @@ async fn until_denied(policy: &str, attempt: impl AsyncFn() -> Option<kube::Erro
 async fn try_node(client: &Client, name: &str, patch: &Value) -> kube::Result<Node> {
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     Api::<Node>::all(client.clone()).patch(name, &dry_run, &Patch::Merge(patch)).await
-}
-
-fn everything_but_nodes() -> Value {
-    json!([
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["get", "list", "watch", "create", "patch"]},
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
-        {"apiGroups": ["winpool.dev"], "resources": ["windowspools"], "verbs": ["get", "list", "watch", "patch"]},
-        {"apiGroups": ["winpool.dev"], "resources": ["windowspools/status"], "verbs": ["patch"]},
-        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-    ])
-}
-
-/// Gives the user `winpool` these rights.
-async fn grant(harness: &Harness, name: &str, rules: Value) {
-    let _: ClusterRole = harness.create(json!({"metadata": {"name": name}, "rules": rules})).await;
-    let _: ClusterRoleBinding = harness
-        .create(json!({
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "winpool"}],
-        }))
-        .await;
 }

@@ -1,6 +1,7 @@
 //! What winpool does on a real Kubernetes control plane. Every test has an API server of its own.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod account;
 mod adoption;
 mod cleanup;
 mod compatible;
@@ -19,6 +20,7 @@ mod policies;
 mod quiet;
 mod refusals;
 mod repair;
+mod rights;
 mod spellings;
 mod stranded;
 mod support;

@@ -19,8 +19,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool::Options;
 use winpool_core::api::{WindowsPool, crd};
-use winpool_e2e::{ApiServer, LIMIT, Lent, SimulatedNode, wait_for};
+use winpool_e2e::{ApiServer, Cluster, LIMIT, Lent, SimulatedNode, wait_for};
 pub use winpool_e2e::{AuditLog, Request};
+
+use crate::account::Account;
 
 pub const BUILD: &str = "node.kubernetes.io/windows-build";
 pub const POOL: &str = "winpool.dev/pool";
@@ -43,10 +45,12 @@ impl std::ops::Deref for Server {
     }
 }
 
-/// An API server with the CustomResourceDefinition, for one test.
+/// An API server with the CustomResourceDefinition and the operator's account, for one test.
 pub struct Harness {
+    #[allow(dead_code, reason = "it ends when this is dropped")]
     pub server: Server,
     pub client: Client,
+    pub account: Account,
 }
 
 impl Harness {
@@ -55,7 +59,8 @@ impl Harness {
         let server = winpool_e2e::lend().await.unwrap();
         let client = server.client();
         install_crd(&client).await;
-        Self { server: Server::Lent(server), client }
+        let account = Account::create(&server, &client).await;
+        Self { server: Server::Lent(server), client, account }
     }
 
     /// With an API server that writes an audit log.
@@ -63,11 +68,13 @@ impl Harness {
         let (server, audit) = AuditLog::start().await.unwrap();
         let client = server.connect().unwrap();
         install_crd(&client).await;
-        (Self { server: Server::Own(Box::new(server)), client }, audit)
+        let account = Account::create(&server, &client).await;
+        (Self { server: Server::Own(Box::new(server)), client, account }, audit)
     }
 
+    #[allow(clippy::unused_async, reason = "whatever is done to a cluster is awaited")]
     pub async fn operator(&self) -> Operator {
-        Operator::start(self.server.config().unwrap()).await
+        Operator::start(self.account.config.clone())
     }
 
     /// One of several, with its endpoints at this address.
@@ -245,38 +252,30 @@ pub fn scheduling(class: &RuntimeClass) -> Value {
     json!(class.scheduling)
 }
 
-/// The operator, running in this process as the user `winpool`.
+/// The operator, running in this process with its own account.
 pub struct Operator {
     stop: CancellationToken,
     task: Option<JoinHandle<Result<(), winpool::Error>>>,
 }
 
 impl Operator {
-    #[allow(clippy::unused_async, reason = "whatever is done to a cluster is awaited")]
-    pub async fn start(config: Config) -> Self {
-        Self::start_as(config, &["system:masters"])
-    }
-
-    /// With the rights of these groups and of the user `winpool`, alone.
-    pub fn start_as(config: Config, groups: &[&str]) -> Self {
-        Self::start_as_user(config, "winpool", groups)
+    /// Alone.
+    pub fn start(config: Config) -> Self {
+        Self::start_with(config, Options { leader_election: false, ..Options::default() })
     }
 
     /// With the rights of this user and of these groups, alone.
-    pub fn start_as_user(config: Config, user: &str, groups: &[&str]) -> Self {
-        let alone = Options { leader_election: false, ..Options::default() };
-        Self::impersonating(config, user, groups, alone)
-    }
-
-    /// One of several: only the leader writes.
-    pub fn elected(config: Config, user: &str) -> Self {
-        Self::impersonating(config, user, &["system:masters"], Options::default())
-    }
-
-    fn impersonating(mut config: Config, user: &str, groups: &[&str], options: Options) -> Self {
+    pub fn start_as_user(mut config: Config, user: &str, groups: &[&str]) -> Self {
         config.auth_info.impersonate = Some(user.to_owned());
         config.auth_info.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
-        Self::start_with(config, options)
+        Self::start(config)
+    }
+
+    /// One of several users who may do everything: only the leader writes.
+    pub fn elected(mut config: Config, user: &str) -> Self {
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
+        Self::start_with(config, Options::default())
     }
 
     /// As whoever `config` says.

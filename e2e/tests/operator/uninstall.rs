@@ -1,18 +1,7 @@
 //! Removing winpool by deleting what it was installed as: the operator cleans up first.
 
-use k8s_openapi::{
-    api::{
-        authentication::v1::TokenRequest,
-        core::v1::ServiceAccount,
-        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{
-    Api, Config,
-    api::{ApiResource, DeleteParams, DynamicObject, PostParams},
-    config::AuthInfo,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, api::DeleteParams};
 use serde_json::{Value, json};
 use winpool::{
     Options,
@@ -23,92 +12,16 @@ use winpool::{
 };
 use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
 
+use crate::account::NAMESPACE;
 use crate::support::{Harness, Operator, face, taints};
 
 const NAME: &str = "winpool";
 const GUARD: &str = "os=windows:NoSchedule";
-const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// winpool's own objects, as they are installed: with its finalizer, and with no more rights than it needs.
-struct Installed<'h> {
-    harness: &'h Harness,
-    objects: Vec<(Api<DynamicObject>, &'static str)>,
-}
-
-impl<'h> Installed<'h> {
-    async fn new(harness: &'h Harness, watches: bool) -> Self {
-        let metadata = json!({"name": NAME, "finalizers": ["winpool.dev/cleanup"]});
-        let own = if watches { json!(["get", "list", "watch", "patch"]) } else { json!(["get", "patch"]) };
-        let rules = json!([
-            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
-            {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
-            {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
-            {"apiGroups": ["winpool.dev"], "resources": ["windowspools"], "verbs": ["get", "list", "watch", "patch"]},
-            {"apiGroups": ["winpool.dev"], "resources": ["windowspools/status"], "verbs": ["patch"]},
-            {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-            {"apiGroups": [RBAC], "resources": ["clusterrolebindings"], "resourceNames": [NAME], "verbs": own},
-            {"apiGroups": [RBAC], "resources": ["clusterroles", "roles", "rolebindings"], "resourceNames": [NAME], "verbs": ["get", "patch"]},
-            {"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [NAME], "verbs": ["get", "patch"]},
-        ]);
-        let in_namespace = json!([
-            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch", "create", "update"]},
-        ]);
-        let binding = |kind: &str| {
-            json!({
-                "metadata": metadata, "roleRef": {"apiGroup": RBAC, "kind": kind, "name": NAME},
-                "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": "default"}],
-            })
-        };
-        let all = [
-            (ApiResource::erase::<ServiceAccount>(&()), json!({"metadata": metadata})),
-            (ApiResource::erase::<Role>(&()), json!({"metadata": metadata, "rules": in_namespace})),
-            (ApiResource::erase::<RoleBinding>(&()), binding("Role")),
-            (ApiResource::erase::<ClusterRole>(&()), json!({"metadata": metadata, "rules": rules})),
-            (ApiResource::erase::<ClusterRoleBinding>(&()), binding("ClusterRole")),
-        ];
-        let mut objects = Vec::new();
-        for (resource, object) in all {
-            objects.push(create(harness, &resource, object).await);
-        }
-        Self { harness, objects }
-    }
-
-    /// What a pod of winpool's has: the token of its account.
-    async fn config(&self) -> Config {
-        let accounts: Api<ServiceAccount> = Api::default_namespaced(self.harness.client.clone());
-        let request = TokenRequest::default();
-        let answer = accounts.create_token_request(NAME, &PostParams::default(), &request).await.unwrap();
-        let mut config = self.harness.server.config().unwrap();
-        config.auth_info = AuthInfo { token: Some(answer.status.unwrap().token.into()), ..AuthInfo::default() };
-        config
-    }
-
-    async fn operator(&self) -> Operator {
-        let options = Options { installation: Some(NAME.to_owned()), ..Options::default() };
-        Operator::start_with(self.config().await, options)
-    }
-
-    /// In the order of `kubectl delete -k`, which is that of installing.
-    async fn delete(&self) {
-        for (api, _) in &self.objects {
-            api.delete(NAME, &DeleteParams::default()).await.unwrap();
-        }
-    }
-
-    async fn is_gone(&self) {
-        for (api, kind) in &self.objects {
-            let gone = async || Ok(api.get_opt(NAME).await?.is_none().then_some(()));
-            wait_for(&format!("{kind} {NAME} is gone"), LIMIT, gone).await.unwrap();
-        }
-    }
-}
-
-async fn create(harness: &Harness, resource: &ApiResource, object: Value) -> (Api<DynamicObject>, &'static str) {
-    let (client, kind) = (harness.client.clone(), resource.kind.clone());
-    let cluster = kind.starts_with("Cluster");
-    let api = if cluster { Api::all_with(client, resource) } else { Api::default_namespaced_with(client, resource) };
-    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-    (api, kind.leak())
+/// Started as its Deployment starts it.
+fn start(harness: &Harness) -> Operator {
+    let options = Options { installation: Some(NAME.to_owned()), ..Options::default() };
+    Operator::start_with(harness.account.config.clone(), options)
 }
 
 async fn join(harness: &Harness, name: &str, team: &str) -> Value {
@@ -122,8 +35,7 @@ async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_
     let harness = Harness::new().await;
     let before = join(&harness, "win-1", "a").await;
     join(&harness, "win-2", "b").await;
-    let installed = Installed::new(&harness, true).await;
-    let operators = [installed.operator().await, installed.operator().await];
+    let operators = [start(&harness), start(&harness)];
     let retaining =
         json!({"nodeSelector": {"team": "b"}, "classNameFormat": "b-{version}", "deletionPolicy": "Retain"});
     harness.apply_pool_named("retaining", retaining).await;
@@ -135,8 +47,8 @@ async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_
     // As `kubectl delete -k` does: the pools' definition goes with the rest.
     let definitions: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
     definitions.delete("windowspools.winpool.dev", &DeleteParams::default()).await.unwrap();
-    installed.delete().await;
-    installed.is_gone().await;
+    harness.account.uninstall().await;
+    harness.account.is_uninstalled().await;
     for operator in operators {
         operator.ended().await;
     }
@@ -153,16 +65,16 @@ async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_
 async fn a_process_that_is_told_to_end_looks_once_more_whether_it_is_being_removed() {
     let harness = Harness::new().await;
     let before = join(&harness, "win", "a").await;
-    // Without the right to watch its own binding it cannot know before.
-    let installed = Installed::new(&harness, false).await;
-    let operator = installed.operator().await;
+    // Without the right to list its own binding, with which a watch begins, it cannot know before.
+    harness.account.take(("list", "rbac.authorization.k8s.io", "clusterrolebindings")).await;
+    let operator = start(&harness);
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
-    installed.delete().await;
+    harness.account.uninstall().await;
     harness.apply_pool(json!({"adoptionPolicy": "Never"})).await;
     harness.ready("default").await;
     operator.stop().await;
-    installed.is_gone().await;
+    harness.account.is_uninstalled().await;
     assert_eq!(face(&harness.node("win").await), before);
 }
 
@@ -170,19 +82,18 @@ async fn a_process_that_is_told_to_end_looks_once_more_whether_it_is_being_remov
 async fn an_end_without_removal_leaves_everything() {
     let harness = Harness::new().await;
     join(&harness, "win", "a").await;
-    let installed = Installed::new(&harness, true).await;
-    let operator = installed.operator().await;
+    let operator = start(&harness);
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
     operator.stop().await;
     assert!(taints(&harness.node("win").await).contains(&GUARD.to_owned()));
     // Now nobody is there to clean up, and the removal waits. The command ends it.
-    installed.delete().await;
+    harness.account.uninstall().await;
     let arguments = Arguments {
         yes: true,
         dry_run: false,
         context: None,
-        lease_namespace: Some("default".to_owned()),
+        lease_namespace: Some(NAMESPACE.to_owned()),
         installation: NAME.to_owned(),
     };
     let mut out = Vec::new();
@@ -192,6 +103,6 @@ async fn an_end_without_removal_leaves_everything() {
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
     let held = "  RoleBinding winpool\n  Role winpool\n  ServiceAccount winpool\n  ClusterRole winpool\n  ClusterRoleBinding winpool\n";
     assert!(text.contains(held), "{text}");
-    installed.is_gone().await;
+    harness.account.is_uninstalled().await;
     assert!(!taints(&harness.node("win").await).contains(&GUARD.to_owned()));
 }

@@ -159,7 +159,7 @@ async fn cluster_with_empty_pool() -> (Cluster, Operator) {
         cluster.node_ready(name).await.unwrap();
     }
     scene::install_crd(&cluster).await.unwrap();
-    let operator = Operator::start_as(cluster.api_server().config().unwrap(), &["system:masters"]);
+    let operator = Operator::on(&cluster).await;
     scene::pool_gets_ready(&cluster).await.unwrap();
     for node in Api::<Node>::all(cluster.client()).list(&ListParams::default()).await.unwrap() {
         let expected: &[&str] = if label(&node, BUILD).is_some() { &["os=windows:NoSchedule"] } else { &[] };

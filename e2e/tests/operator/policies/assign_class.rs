@@ -265,7 +265,7 @@ async fn a_template_that_says_windows_alone_runs_on_the_right_build_for_each_way
     let client = cluster.client();
     scene::nodes_join(&cluster).await.unwrap();
     scene::install_crd(&cluster).await.unwrap();
-    let operator = Operator::start_as(cluster.api_server().config().unwrap(), &["system:masters"]);
+    let operator = Operator::on(&cluster).await;
     scene::pool_gets_ready(&cluster).await.unwrap();
     let pool = json!({
         "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"},

@@ -198,7 +198,7 @@ async fn a_windows_daemonset_without_toleration_runs_on_all_tainted_windows_node
     spelled.taint("node.kubernetes.io/os", "Windows", "NoSchedule").join(&client).await.unwrap();
     cluster.node_ready("win-spelled").await.unwrap();
     scene::install_crd(&cluster).await.unwrap();
-    let operator = Operator::start_as(cluster.api_server().config().unwrap(), &["system:masters"]);
+    let operator = Operator::on(&cluster).await;
     scene::pool_gets_ready(&cluster).await.unwrap();
     install(&client, "tolerate-windows").await;
     let sets: Api<DaemonSet> = Api::default_namespaced(client.clone());

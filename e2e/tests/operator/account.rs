@@ -1,0 +1,194 @@
+//! The operator's own account: the rights of `config/rbac/`, and no others.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    authorization::v1::SelfSubjectAccessReview,
+    core::v1::{Namespace, ServiceAccount},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+};
+use kube::{
+    Api, Client, Config, Resource,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    core::{ClusterResourceScope, NamespaceResourceScope},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+use winpool_e2e::{ApiServer, LIMIT, wait_for};
+
+/// The account's name as the API server knows it.
+pub const USER: &str = "system:serviceaccount:winpool-system:winpool";
+
+/// Where the operator is installed.
+pub const NAMESPACE: &str = "winpool-system";
+
+/// Name of the account and of everything that gives it rights.
+const NAME: &str = "winpool";
+
+/// A verb on a resource, with its subresource, of an API group.
+pub type Right<'a> = (&'a str, &'a str, &'a str);
+
+/// The operator's account on one API server.
+pub struct Account {
+    /// How the operator reaches the API server: with the account's token and nothing more.
+    pub config: Config,
+    /// As the account.
+    client: Client,
+    admin: Client,
+    /// As in `config/`.
+    role: ClusterRole,
+    local_role: Role,
+}
+
+impl Account {
+    /// Makes the account with the rights that an installation gives it.
+    pub async fn create(server: &ApiServer, admin: &Client) -> Self {
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
+        Api::all(admin.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        let role = everywhere::<ClusterRole>(admin, "cluster_role.yaml").await;
+        everywhere::<ClusterRoleBinding>(admin, "cluster_role_binding.yaml").await;
+        let local_role = in_its_namespace::<Role>(admin, "role.yaml").await;
+        in_its_namespace::<RoleBinding>(admin, "role_binding.yaml").await;
+        in_its_namespace::<ServiceAccount>(admin, "service_account.yaml").await;
+
+        let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), NAMESPACE);
+        let request = TokenRequest { spec: TokenRequestSpec::default(), ..TokenRequest::default() };
+        let answer = accounts.create_token_request(NAME, &PostParams::default(), &request).await.unwrap();
+        let mut config = server.config().unwrap();
+        config.auth_info = serde_json::from_value(json!({"token": answer.status.unwrap().token})).unwrap();
+        NAMESPACE.clone_into(&mut config.default_namespace);
+        let client = Client::try_from(config.clone()).unwrap();
+        let account = Self { config, client, admin: admin.clone(), role, local_role };
+        // The API server looks at roles and bindings through caches of their own.
+        account.until(("list", "", "nodes"), true).await;
+        account.until(("create", "coordination.k8s.io", "leases"), true).await;
+        account
+    }
+
+    /// Deletes all that was made here as `kubectl delete -k` does: each object waits for the operator.
+    pub async fn uninstall(&self) {
+        held(self.everywhere::<ClusterRoleBinding>()).await;
+        held(self.everywhere::<ClusterRole>()).await;
+        held(self.in_its_namespace::<ServiceAccount>()).await;
+        held(self.in_its_namespace::<Role>()).await;
+        held(self.in_its_namespace::<RoleBinding>()).await;
+    }
+
+    /// Waits until that is done.
+    pub async fn is_uninstalled(&self) {
+        gone(self.everywhere::<ClusterRoleBinding>()).await;
+        gone(self.everywhere::<ClusterRole>()).await;
+        gone(self.in_its_namespace::<ServiceAccount>()).await;
+        gone(self.in_its_namespace::<Role>()).await;
+        gone(self.in_its_namespace::<RoleBinding>()).await;
+    }
+
+    fn everywhere<K: Resource<DynamicType = (), Scope = ClusterResourceScope>>(&self) -> Api<K> {
+        Api::all(self.admin.clone())
+    }
+
+    fn in_its_namespace<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
+        Api::namespaced(self.admin.clone(), NAMESPACE)
+    }
+
+    /// All that the roles allow, wherever they allow it.
+    pub fn rights(&self) -> BTreeSet<[String; 3]> {
+        let rules = self.role.rules.iter().chain(&self.local_role.rules).flatten();
+        let mut rights = BTreeSet::new();
+        for rule in rules {
+            for group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    rights.extend(rule.verbs.iter().map(|verb| [verb.clone(), group.clone(), resource.clone()]));
+                }
+            }
+        }
+        rights
+    }
+
+    /// Takes a right of the ClusterRole away, and waits until the API server knows.
+    pub async fn take(&self, right: Right<'_>) {
+        let (verb, group, resource) = right;
+        let mut role = self.role.clone();
+        for rule in role.rules.iter_mut().flatten().filter(|rule| has(rule.api_groups.as_ref(), group)) {
+            if has(rule.resources.as_ref(), resource) {
+                rule.verbs.retain(|other| other != verb);
+            }
+        }
+        role.rules.iter_mut().for_each(|rules| rules.retain(|rule| !rule.verbs.is_empty()));
+        self.set(role).await;
+        self.until(right, false).await;
+    }
+
+    /// Gives it all rights again, and waits until the API server knows.
+    pub async fn give_back(&self, right: Right<'_>) {
+        self.set(self.role.clone()).await;
+        self.until(right, true).await;
+    }
+
+    async fn set(&self, mut role: ClusterRole) {
+        role.metadata.resource_version = None;
+        self.everywhere::<ClusterRole>().replace(NAME, &PostParams::default(), &role).await.unwrap();
+    }
+
+    async fn until(&self, right: Right<'_>, allowed: bool) {
+        let what = format!("{right:?} is {}", if allowed { "allowed" } else { "not allowed" });
+        let asked = async || Ok((self.may(right).await == Some(allowed)).then_some(()));
+        wait_for(&what, LIMIT, asked).await.unwrap();
+    }
+
+    /// `None` while the API server does not know the account yet.
+    async fn may(&self, (verb, group, resource): Right<'_>) -> Option<bool> {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let question: SelfSubjectAccessReview = serde_json::from_value(json!({"spec": {"resourceAttributes": {
+            "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+            "namespace": NAMESPACE, "name": NAME,
+        }}}))
+        .unwrap();
+        let answer = Api::all(self.client.clone()).create(&PostParams::default(), &question).await.ok()?;
+        answer.status.map(|status| status.allowed)
+    }
+}
+
+async fn held<K: Clone + DeserializeOwned + std::fmt::Debug>(api: Api<K>) {
+    let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["winpool.dev/cleanup"]}}));
+    api.patch(NAME, &PatchParams::default(), &finalizer).await.unwrap();
+    api.delete(NAME, &DeleteParams::default()).await.unwrap();
+}
+
+async fn gone<K: Clone + DeserializeOwned + std::fmt::Debug>(api: Api<K>) {
+    let is_gone = async || Ok(api.get_metadata_opt(NAME).await?.is_none().then_some(()));
+    wait_for("what was installed is gone", LIMIT, is_gone).await.unwrap();
+}
+
+fn has(list: Option<&Vec<String>>, item: &str) -> bool {
+    list.is_some_and(|list| list.iter().any(|other| other == item))
+}
+
+/// An object of `config/rbac/`.
+fn rbac<K: DeserializeOwned>(file: &str) -> K {
+    let path = format!("{}/../config/rbac/{file}", env!("CARGO_MANIFEST_DIR"));
+    serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+async fn everywhere<K>(admin: &Client, file: &str) -> K
+where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    Api::all(admin.clone()).create(&PostParams::default(), &rbac(file)).await.unwrap()
+}
+
+async fn in_its_namespace<K>(admin: &Client, file: &str) -> K
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    Api::namespaced(admin.clone(), NAMESPACE).create(&PostParams::default(), &rbac(file)).await.unwrap()
+}
