@@ -1,0 +1,237 @@
+//! A Linux node on which pods really run: each container is the program of this build.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Child, Command, ExitStatus},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::{
+    api::{
+        authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+        core::v1::{Container, Pod, ServiceAccount},
+    },
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use winpool_e2e::{Cluster, Kubelet, SimulatedNode};
+
+/// Far below what a kubelet takes, and often enough not to be waited for.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// A node that is silent for 40 seconds is given up.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// The node; its pods end when this is dropped.
+pub struct Host {
+    task: JoinHandle<()>,
+}
+
+impl Host {
+    /// A node that kwok leaves alone.
+    pub async fn join(cluster: &Cluster, name: &str) -> Self {
+        let node = SimulatedNode::linux().name(name).annotation("kwok.x-k8s.io/node", "not-simulated").ready();
+        let kubelet = node.join(&cluster.client()).await.unwrap();
+        let agent = Agent {
+            kubelet,
+            client: cluster.client(),
+            kubeconfig: serde_json::from_slice(&std::fs::read(cluster.kubeconfig()).unwrap()).unwrap(),
+            folder: cluster.api_server().folder().to_owned(),
+            containers: BTreeMap::new(),
+        };
+        let host = Self { task: tokio::spawn(agent.work()) };
+        cluster.node_ready(name).await.unwrap();
+        host
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What a kubelet does, as far as it is needed here.
+struct Agent {
+    kubelet: Kubelet,
+    client: Client,
+    /// Of an administrator; containers get another user in it.
+    kubeconfig: Value,
+    folder: PathBuf,
+    /// By the pod's uid.
+    containers: BTreeMap<String, Running>,
+}
+
+/// A container that was started.
+struct Running {
+    process: Child,
+    address: SocketAddr,
+    told_to_end: bool,
+}
+
+impl Agent {
+    async fn work(mut self) {
+        let on_this_node = ListParams::default().fields(&format!("spec.nodeName={}", self.kubelet.name()));
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        let mut next_heartbeat = Instant::now() + HEARTBEAT;
+        loop {
+            for pod in pods.list(&on_this_node).await.expect("pods can be listed") {
+                self.sync(&pod).await;
+            }
+            if Instant::now() >= next_heartbeat {
+                self.kubelet.heartbeat().await.expect("the node is there");
+                next_heartbeat += HEARTBEAT;
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    async fn sync(&mut self, pod: &Pod) {
+        let uid = pod.uid().unwrap();
+        let is_going = pod.metadata.deletion_timestamp.is_some();
+        let Some(running) = self.containers.get_mut(&uid) else {
+            match phase(pod) {
+                _ if is_going => self.remove(pod).await,
+                "Pending" => {
+                    let running = self.start(pod).await;
+                    self.containers.insert(uid, running);
+                }
+                _ => {}
+            }
+            return;
+        };
+        if let Some(status) = running.process.try_wait().unwrap() {
+            self.containers.remove(&uid);
+            self.ended(pod, status, is_going).await;
+        } else if is_going && !running.told_to_end {
+            running.terminate();
+        } else if phase(pod) == "Pending" && running.is_ready(container(pod)) {
+            self.report(pod, json!({"phase": "Running", "conditions": ready(), "startTime": Timestamp::now()})).await;
+        }
+    }
+
+    async fn ended(&mut self, pod: &Pod, status: ExitStatus, is_going: bool) {
+        if is_going {
+            assert_eq!(status.code(), Some(0), "{} was told to end", pod.name_any());
+            self.remove(pod).await;
+        } else if pod.spec.as_ref().unwrap().restart_policy.as_deref() == Some("Never") {
+            let phase = if status.success() { "Succeeded" } else { "Failed" };
+            self.report(pod, json!({"phase": phase})).await;
+        } else {
+            self.report(pod, json!({"phase": "Pending", "conditions": []})).await;
+        }
+    }
+
+    /// The end of a pod, of which only the kubelet can tell.
+    async fn remove(&self, pod: &Pod) {
+        let _ = self.pods(pod).delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
+    }
+
+    async fn report(&self, pod: &Pod, status: Value) {
+        let patch = Patch::Strategic(json!({"status": status}));
+        let _ = self.pods(pod).patch_status(&pod.name_any(), &PatchParams::default(), &patch).await;
+    }
+
+    fn pods(&self, pod: &Pod) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &pod.namespace().unwrap())
+    }
+
+    /// As the image would: its entry point is the program, and what the pod says are arguments and environment.
+    async fn start(&self, pod: &Pod) -> Running {
+        let container = container(pod);
+        assert_eq!(container.command, None, "the image has the program");
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+        command.args(container.args.iter().flatten()).env_clear();
+        for variable in container.env.iter().flatten() {
+            command.env(&variable.name, variable.value.as_deref().expect("a plain value"));
+        }
+        // Pods share one host here, and may not be reached from outside of it.
+        command.env("WINPOOL_LISTEN", address.to_string()).env("KUBECONFIG", self.account(pod).await);
+        let log = File::create(self.folder.join(format!("{}.log", pod.name_any()))).unwrap();
+        let process = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("the program starts");
+        Running { process, address, told_to_end: false }
+    }
+
+    /// A kubeconfig in place of the volume in which a pod finds the token of its account.
+    async fn account(&self, pod: &Pod) -> PathBuf {
+        let spec = pod.spec.as_ref().unwrap();
+        let sources = spec.volumes.iter().flatten().filter_map(|volume| volume.projected.as_ref());
+        let mut sources = sources.flat_map(|projected| projected.sources.iter().flatten());
+        assert!(sources.any(|source| source.service_account_token.is_some()), "the pod asks for a token");
+        let (namespace, name) = (pod.namespace().unwrap(), pod.name_any());
+        let bound = BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(name.clone()),
+            uid: pod.uid(),
+        };
+        let request = TokenRequest {
+            spec: TokenRequestSpec { bound_object_ref: Some(bound), ..TokenRequestSpec::default() },
+            ..TokenRequest::default()
+        };
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &namespace);
+        let account = spec.service_account_name.as_deref().unwrap();
+        let answer = accounts.create_token_request(account, &PostParams::default(), &request).await.unwrap();
+        let mut kubeconfig = self.kubeconfig.clone();
+        kubeconfig["contexts"][0]["context"]["namespace"] = json!(namespace);
+        kubeconfig["users"][0]["user"] = json!({"token": answer.status.unwrap().token});
+        let file = self.folder.join(format!("{name}.kubeconfig"));
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        file
+    }
+}
+
+impl Running {
+    fn terminate(&mut self) {
+        let killed = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status().unwrap();
+        self.told_to_end = killed.success();
+    }
+
+    /// Without a probe a container is ready once it runs.
+    fn is_ready(&self, container: &Container) -> bool {
+        let probe = container.readiness_probe.as_ref().and_then(|probe| probe.http_get.as_ref());
+        probe.is_none_or(|get| self.answers(get.path.as_deref().unwrap_or("/")).unwrap_or(false))
+    }
+
+    fn answers(&self, path: &str) -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(self.address)?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer.starts_with("HTTP/1.1 200"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn container(pod: &Pod) -> &Container {
+    &pod.spec.as_ref().unwrap().containers[0]
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+fn ready() -> Value {
+    let now = Timestamp::now();
+    ["Initialized", "Ready", "ContainersReady"]
+        .map(|condition| json!({"type": condition, "status": "True", "lastTransitionTime": now}))
+        .into_iter()
+        .collect()
+}

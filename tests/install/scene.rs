@@ -1,0 +1,122 @@
+//! The cluster that winpool is installed in and removed from, and what is left of it then.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Namespace, Node},
+        node::v1::RuntimeClass,
+        rbac::v1::{ClusterRole, ClusterRoleBinding},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, ResourceExt, api::ListParams};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::{Cluster, Component, SimulatedNode, lend_cluster};
+
+use crate::host::Host;
+
+pub const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
+pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/winpool");
+pub const NAMESPACE: &str = "winpool-system";
+const WINDOWS: [&str; 3] = ["win-2019", "win-2022", "win-2025"];
+
+/// A cluster with Windows nodes, and a Linux node that runs the program.
+pub struct Scene {
+    pub cluster: Cluster,
+    _host: Host,
+    /// The Windows nodes, before winpool came.
+    before: BTreeMap<&'static str, Value>,
+}
+
+impl Scene {
+    pub async fn new() -> Self {
+        let cluster = lend_cluster().await.unwrap();
+        let host = Host::join(&cluster, "linux").await;
+        let mut before = BTreeMap::new();
+        for (name, build) in WINDOWS.into_iter().zip(["10.0.17763.6659", "10.0.20348.2655", "10.0.26100.4061"]) {
+            SimulatedNode::windows(build).name(name).join(&cluster.client()).await.unwrap();
+            before.insert(name, face(&cluster.node_ready(name).await.unwrap()));
+        }
+        Self { cluster, _host: host, before }
+    }
+
+    pub async fn kubectl(&self, arguments: &[&str]) -> String {
+        Component::Kubectl.run(self.cluster.kubeconfig(), arguments).await.unwrap()
+    }
+
+    pub async fn helm(&self, arguments: &[&str]) -> String {
+        Component::Helm.run(self.cluster.kubeconfig(), arguments).await.unwrap()
+    }
+
+    /// Waits until all replicas are ready.
+    pub async fn operator_is_ready(&self) {
+        let deployments: Api<Deployment> = Api::namespaced(self.cluster.client(), NAMESPACE);
+        let ready = async || {
+            let deployment = deployments.get_opt("winpool").await?;
+            Ok(deployment
+                .and_then(|deployment| deployment.status)
+                .filter(|status| status.available_replicas == Some(2)))
+        };
+        self.cluster.wait_for("both replicas are available", ready).await.unwrap();
+    }
+
+    /// Applies a pool with all defaults and waits until all that it wants is done.
+    pub async fn pool_is_ready(&self) {
+        winpool_e2e::scene::pool_gets_ready(&self.cluster).await.unwrap();
+        for (name, before) in &self.before {
+            assert_ne!(&face(&self.node(name).await), before, "{name}");
+        }
+        assert_eq!(self.classes().await, ["windows-2019", "windows-2022", "windows-2025"]);
+    }
+
+    /// Nodes are as they were, and classes are gone.
+    pub async fn is_clean(&self) {
+        for (name, before) in &self.before {
+            assert_eq!(&face(&self.node(name).await), before, "{name}");
+        }
+        assert_eq!(self.classes().await, [""; 0]);
+    }
+
+    /// Nothing that was installed is left, but for the CustomResourceDefinition if it is kept.
+    pub async fn is_gone(&self, definition_is_kept: bool) {
+        let client = self.cluster.client();
+        assert!(Api::<ClusterRole>::all(client.clone()).get_opt("winpool").await.unwrap().is_none());
+        assert!(Api::<ClusterRoleBinding>::all(client.clone()).get_opt("winpool").await.unwrap().is_none());
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let definition = definitions.get_opt("windowspools.winpool.dev").await.unwrap();
+        assert_eq!(definition.is_some(), definition_is_kept);
+        if definition_is_kept {
+            let pool = Api::<WindowsPool>::all(client).get("default").await.unwrap();
+            assert_eq!(pool.finalizers(), [""; 0]);
+            return;
+        }
+        assert!(Api::<Namespace>::all(client).get_opt(NAMESPACE).await.unwrap().is_none());
+    }
+
+    /// Where logs may be put.
+    pub fn folder(&self) -> PathBuf {
+        self.cluster.api_server().folder().to_owned()
+    }
+
+    async fn node(&self, name: &str) -> Node {
+        Api::<Node>::all(self.cluster.client()).get(name).await.unwrap()
+    }
+
+    async fn classes(&self) -> Vec<String> {
+        let classes: Api<RuntimeClass> = Api::all(self.cluster.client());
+        classes.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect()
+    }
+}
+
+/// What of a node winpool may change.
+fn face(node: &Node) -> Value {
+    let of_winpool = |key: &String| key.contains("winpool.dev/");
+    json!({
+        "labels": node.labels(),
+        "annotations": node.annotations().keys().filter(|key| of_winpool(key)).collect::<Vec<_>>(),
+        "taints": node.spec.as_ref().and_then(|spec| spec.taints.clone()),
+    })
+}
