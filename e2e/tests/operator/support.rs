@@ -259,16 +259,14 @@ pub struct Operator {
 }
 
 impl Operator {
+    /// On a cluster that has the CustomResourceDefinition.
+    pub async fn on(cluster: &Cluster) -> Self {
+        Self::start(Account::create(cluster.api_server(), &cluster.client()).await.config)
+    }
+
     /// Alone.
     pub fn start(config: Config) -> Self {
         Self::start_with(config, Options { leader_election: false, ..Options::default() })
-    }
-
-    /// With the rights of this user and of these groups, alone.
-    pub fn start_as_user(mut config: Config, user: &str, groups: &[&str]) -> Self {
-        config.auth_info.impersonate = Some(user.to_owned());
-        config.auth_info.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
-        Self::start(config)
     }
 
     /// One of several users who may do everything: only the leader writes.

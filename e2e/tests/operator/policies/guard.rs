@@ -10,7 +10,7 @@ use winpool_core::api::WindowsPool;
 use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
 
 use super::{SERVICE_ACCOUNT, dry_run, install};
-use crate::support::{APPLIED, BUILD, Harness, Operator, POOL, condition, label, taints};
+use crate::support::{APPLIED, BUILD, Harness, POOL, condition, label, taints};
 
 const OS_WINDOWS: &str = "os=windows:NoSchedule";
 
@@ -239,8 +239,7 @@ async fn under_guard_winpool_does_all_its_work() {
     let harness = Harness::new().await;
     scene(&harness).await;
     guarded(&harness).await;
-    let config = harness.server.config().unwrap();
-    let operator = Operator::start_as_user(config, SERVICE_ACCOUNT, &["system:masters"]);
+    let operator = harness.operator().await;
     harness
         .apply_pool(json!({"runtimeClasses": [
             {"name": "windows-2019", "version": "2019", "hostMatch": "Compatible"},
@@ -293,8 +292,7 @@ async fn a_taint_whose_key_the_guard_does_not_list_is_refused_and_reported_and_t
     let harness = Harness::new().await;
     scene(&harness).await;
     guarded(&harness).await;
-    let config = harness.server.config().unwrap();
-    let operator = Operator::start_as_user(config, SERVICE_ACCOUNT, &["system:masters"]);
+    let operator = harness.operator().await;
     harness.apply_pool(json!({"taints": [{"key": "dedicated", "effect": "NoSchedule"}]})).await;
     let blocked = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.blocked == 1);
     let pool = harness.pool_until("default", "has its blocked node", blocked).await;
