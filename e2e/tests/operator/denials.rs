@@ -9,14 +9,14 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use winpool_core::api::{ClassState, WindowsPool};
 use winpool_e2e::{Kubelet, LIMIT, SimulatedNode, wait_for};
 
 use crate::account::{Right, USER};
-use crate::support::{APPLIED, AuditLog, BUILD, Harness, POOL, condition, label, taints};
+use crate::support::{APPLIED, AuditLog, BUILD, Harness, Operator, POOL, condition, label, taints};
 use kube::ResourceExt;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
@@ -194,6 +194,60 @@ async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_are_made_r
     let creates = log.requests().into_iter().filter(|r| r.verb == "create" && r.resource == "runtimeclasses");
     let codes: Vec<_> = creates.filter(|request| request.name == "windows-2022").map(|request| request.code).collect();
     assert_eq!(codes, [422]);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_refused_is_tried_again_after_a_while() {
+    let (harness, _) = Harness::audited().await;
+    let validation = json!({"expression": "false", "message": "not today"});
+    let resources = json!({"node.k8s.io": ["runtimeclasses"]});
+    deny(&harness.client, "classes", &resources, "CREATE", validation).await;
+    let class: RuntimeClass =
+        serde_json::from_value(json!({"metadata": {"name": "windows-2022"}, "handler": "a"})).unwrap();
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    until_denied("classes", async || harness.classes().create(&dry_run, &class).await.err()).await;
+    join(&harness, "win").await;
+    let operator = Operator::impatient(harness.account.config.clone());
+    harness.apply_pool(json!({})).await;
+    let refused = |pool: &WindowsPool| condition(pool, "RuntimeClassesApplied") == Some("False");
+    harness.pool_until("default", "lacks its class", refused).await;
+    let policies: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
+    policies.delete("classes", &DeleteParams::default()).await.unwrap();
+    harness.class_until("windows-2022", "is there", |_| true).await;
+    harness.ready("default").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_and_classes_that_may_not_be_given_up_hold_up_the_deletion_of_a_pool_only_for_a_while() {
+    let (harness, _) = Harness::audited().await;
+    join(&harness, "win").await;
+    let operator = Operator::impatient(harness.account.config.clone());
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    let validation = json!({"expression": "'winpool.dev/pool' in object.metadata.labels", "message": "marks stay"});
+    deny(&harness.client, "nodes", &json!({"": ["nodes"]}), "UPDATE", validation).await;
+    let unmarked = json!({"metadata": {"labels": {POOL: null}}});
+    until_denied("nodes", async || try_node(&harness.client, "win", &unmarked).await.err()).await;
+    let validation = json!({"expression": "false", "message": "classes stay"});
+    deny(&harness.client, "classes", &json!({"node.k8s.io": ["runtimeclasses"]}), "DELETE", validation).await;
+    let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    until_denied("classes", async || harness.classes().delete("windows-2022", &dry_run).await.err()).await;
+
+    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
+    let pools = harness.pools();
+    let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
+    wait_for("the pool is gone", LIMIT, gone).await.unwrap();
+    assert_eq!(label(&harness.node("win").await, POOL), Some("default"), "the node keeps its marks");
+    assert!(harness.classes().get_opt("windows-2022").await.unwrap().is_some());
+    let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
+    let told = |event: &Event, words: &str| event.note.as_ref().is_some_and(|note| note.contains(words));
+    for words in ["1 node(s) refuse to be changed", "the API server refuses to give it up"] {
+        let found =
+            async || Ok(events.list(&ListParams::default()).await?.items.iter().find(|e| told(e, words)).map(|_| ()));
+        wait_for(words, LIMIT, found).await.unwrap();
+    }
     operator.stop().await;
 }
 

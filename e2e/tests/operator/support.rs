@@ -269,6 +269,12 @@ impl Operator {
         Self::start_with(config, Options { leader_election: false, ..Options::default() })
     }
 
+    /// Alone, and soon trying again what was refused.
+    pub fn impatient(config: Config) -> Self {
+        let options = Options { leader_election: false, patience: Duration::from_secs(2), ..Options::default() };
+        Self::start_with(config, options)
+    }
+
     /// One of several users who may do everything: only the leader writes.
     pub fn elected(mut config: Config, user: &str) -> Self {
         config.auth_info.impersonate = Some(user.to_owned());
