@@ -6,7 +6,6 @@ use std::{
     path::Path,
 };
 
-use k8s_openapi::api::core::v1::Namespace;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use winpool::metrics::reference::{Description, Kind, METRICS, Values};
@@ -292,7 +291,6 @@ async fn the_prometheus_operators_definitions_accept_the_monitor_and_the_rules()
         let definition = prometheus_operator_definition(plural).await.unwrap();
         define(&harness.client, &serde_yaml::from_str(&definition).unwrap()).await;
     }
-    harness.create::<Namespace>(json!({"metadata": {"name": "winpool-system"}})).await;
     for file in ["pod_monitor.yaml", "prometheus_rule.yaml"] {
         let objects = serde_yaml::from_multiple(&read(file)).unwrap();
         let served = async || Ok(manifests::apply(&harness.client, &objects).await.ok());
