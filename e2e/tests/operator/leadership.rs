@@ -17,7 +17,7 @@ use winpool::{
     metrics::Metrics,
 };
 use winpool_core::plan::lease::{LEASE_DURATION, RENEW_DEADLINE};
-use winpool_e2e::{LIMIT, Proxy, SimulatedNode, lend, wait_for};
+use winpool_e2e::{AuditLog, LIMIT, Proxy, SimulatedNode, lend, wait_for};
 
 use crate::support::{Harness, Operator, POOL, label};
 
@@ -133,11 +133,14 @@ async fn a_leader_cut_off_from_the_lease_stops_writing_before_it_runs_out_and_st
 
 #[tokio::test]
 async fn a_deleted_lease_is_made_again_and_the_leader_stays() {
-    let server = lend().await.unwrap();
-    let client = server.client();
+    let (server, audit) = AuditLog::start().await.unwrap();
+    let client = server.connect().unwrap();
     let leader = Contender::new(client.clone());
     let term = leader.leads().await;
-    let standby = Contender::new(client.clone());
+    let standby = Contender::new(server.client_as("winpool-standby", &["system:masters"]).unwrap());
+    // One that has not seen the Lease yet could not tell that it was deleted.
+    let looked = async || Ok(audit.requests().iter().any(|request| request.resource == "leases").then_some(()));
+    wait_for("the standby has seen the Lease", LIMIT, looked).await.unwrap();
     let (before, uid) = (holder(&client).await, leases(&client).get("winpool").await.unwrap().uid());
     let deleted = Instant::now();
     leases(&client).delete("winpool", &DeleteParams::default()).await.unwrap();

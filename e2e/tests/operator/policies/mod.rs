@@ -64,7 +64,7 @@ fn assert_no_panic(server: &ApiServer) {
 
 fn assert_no_panic_in(log: &Path) {
     let text = std::fs::read_to_string(log).unwrap();
-    let panic = text.lines().find(|line| line.contains("Observed a panic") || line.contains("panicked"));
+    let panic = text.lines().find(|line| line.contains("Observed a panic") || line.contains("panicked: true"));
     assert_eq!(panic, None);
 }
 
