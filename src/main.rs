@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
-    cli::{Outcome, cleanup},
+    cli::{Outcome, cleanup, output},
     installation::Installation,
     telemetry::{self, LogFormat},
 };
@@ -62,7 +62,7 @@ async fn main() -> ExitCode {
     match execute(Cli::parse().command).await {
         Ok(outcome) => outcome.into(),
         Err(error) => {
-            eprintln!("winpool: {error}");
+            eprintln!("winpool: {}", output::escape_lines(&error.to_string()));
             ExitCode::FAILURE
         }
     }

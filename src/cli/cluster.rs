@@ -1,0 +1,145 @@
+//! The cluster that a command looks at: a live one, or what manifests say of one.
+
+use std::{path::PathBuf, sync::Arc};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use serde::Deserialize;
+use winpool_core::{
+    api::names,
+    plan::{self, PodProgress},
+};
+
+use crate::{
+    apply::WriteError,
+    controllers::GuardedPool,
+    node::CachedNode,
+    pages,
+    pod::{self, ListedPod},
+};
+
+use super::{
+    connect::ReadError,
+    input::{self, InputError, Keep, Manifest},
+};
+
+/// What winpool looks at in a cluster.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    /// Windows nodes, and those that carry winpool's marks from the time when they were.
+    pub nodes: Vec<CachedNode>,
+    /// Pools, also those that do not decode.
+    pub pools: Vec<GuardedPool>,
+    /// All RuntimeClasses.
+    pub classes: Vec<Arc<RuntimeClass>>,
+    /// Pods.
+    pub pods: Pods,
+}
+
+/// The unfinished pods.
+#[derive(Debug, Default, PartialEq)]
+pub enum Pods {
+    /// The manifests have none.
+    #[default]
+    NotGiven,
+    /// They cannot be listed, in the API server's own words.
+    Unreadable(String),
+    /// All of them.
+    Listed(Vec<plan::Pod>),
+}
+
+impl Cluster {
+    /// Reads a live cluster, in pages.
+    ///
+    /// # Errors
+    /// When it does not show its nodes, pools or classes.
+    pub async fn live(client: &Client) -> Result<Self, ReadError> {
+        let mut cluster = Self::default();
+        let all = ListParams::default;
+        pages::each(&Api::all(client.clone()), all(), |pool| cluster.pools.push(pool))
+            .await
+            .map_err(|error| ReadError::of("windowspools", error))?;
+        let windows = format!("{}={}", names::OS, names::WINDOWS);
+        let reimaged = format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS);
+        for selector in [windows, reimaged] {
+            pages::each(&Api::all(client.clone()), all().labels(&selector), |node| cluster.nodes.push(node))
+                .await
+                .map_err(|error| ReadError::of("nodes", error))?;
+        }
+        pages::each(&Api::all(client.clone()), all(), |class: RuntimeClass| cluster.classes.push(class.into()))
+            .await
+            .map_err(|error| ReadError::of("runtimeclasses", error))?;
+        cluster.pods = match pod::list_unfinished(&Api::all(client.clone())).await {
+            Ok(pods) => Pods::Listed(pods),
+            Err(WriteError::Denied(words)) => Pods::Unreadable(words),
+            Err(error) => return Err(ReadError::of("pods", error)),
+        };
+        cluster.sort();
+        Ok(cluster)
+    }
+
+    /// Reads manifests.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn from_manifests(paths: &[PathBuf]) -> Result<Self, InputError> {
+        let mut cluster = Self::default();
+        for (_, part) in input::read(paths)? {
+            match part {
+                Part::Node(node) => cluster.nodes.push(node),
+                Part::Pool(pool) => cluster.pools.push(*pool),
+                Part::Class(class) => cluster.classes.push(class.into()),
+                Part::Pod(pod) => match &mut cluster.pods {
+                    Pods::Listed(pods) => pods.push(*pod),
+                    pods => *pods = Pods::Listed(vec![*pod]),
+                },
+            }
+        }
+        if let Pods::Listed(pods) = &mut cluster.pods {
+            pods.retain(|pod| pod.progress != PodProgress::Finished);
+        }
+        cluster.sort();
+        Ok(cluster)
+    }
+
+    fn sort(&mut self) {
+        self.nodes.sort_by(|a, b| a.name().cmp(b.name()));
+        self.pools.sort_by_key(ResourceExt::name_any);
+        self.classes.sort_by_key(|class| class.name_any());
+    }
+}
+
+/// An object of the cluster.
+#[derive(Debug)]
+enum Part {
+    Node(CachedNode),
+    Pool(Box<GuardedPool>),
+    Class(RuntimeClass),
+    Pod(Box<plan::Pod>),
+}
+
+impl Keep for Part {
+    fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
+        let kind = [("", "Node"), (names::GROUP, "WindowsPool"), ("node.k8s.io", "RuntimeClass"), ("", "Pod")]
+            .into_iter()
+            .find(|(group, kind)| manifest.is(group, kind));
+        let value = manifest.value;
+        Ok(match kind {
+            Some((_, "Node")) => {
+                let node = CachedNode::deserialize(value)?;
+                let label = |key| node.seen.labels.get(key);
+                (label(names::OS) == Some(names::WINDOWS) || label(names::POOL).is_some()).then_some(Self::Node(node))
+            }
+            Some((_, "WindowsPool")) => {
+                let pool = GuardedPool::deserialize(value)?;
+                if let Err(message) = &pool.pool {
+                    return Err(serde::de::Error::custom(message));
+                }
+                Some(Self::Pool(Box::new(pool)))
+            }
+            Some((_, "RuntimeClass")) => Some(Self::Class(RuntimeClass::deserialize(value)?)),
+            Some(_) => Some(Self::Pod(Box::new(ListedPod::deserialize(value)?.into()))),
+            None => None,
+        })
+    }
+}

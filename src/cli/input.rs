@@ -1,0 +1,252 @@
+//! Manifests from files, folders and standard input: YAML or JSON, one or many documents, and Lists as
+//! `kubectl get -o yaml` prints them.
+//!
+//! What is read was written by somebody else. It is read as a stream, one object at a time, within limits, and only
+//! what a command keeps of an object stays in memory.
+
+mod document;
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde_json::Value;
+use thiserror::Error;
+
+use document::{Document, Found};
+
+/// Bytes of one file, at most.
+const BYTES: usize = 4 << 30;
+/// Nesting of one object, at most. A CustomResourceDefinition has some thirty levels.
+const DEPTH: usize = 64;
+/// Nodes that aliases (`*name`) may add to a document: a few lines could stand for billions.
+const ALIASED: usize = 100_000;
+/// Characters of a message, at most: it may quote a part of the input.
+const MESSAGE: usize = 200;
+/// The name of `-` in messages.
+const STDIN: &str = "stdin";
+
+/// Where an object stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source {
+    /// The file, or `stdin`.
+    pub file: Arc<str>,
+    /// The line on which the object begins.
+    pub line: u64,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// An object as it was read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Manifest {
+    /// Group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// The whole object.
+    pub value: Value,
+}
+
+impl Manifest {
+    /// The group of `apiVersion`; empty for the core group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Whether the object is of this kind, in whatever version.
+    #[must_use]
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        self.kind == kind && self.group() == group
+    }
+
+    fn describe(&self) -> String {
+        let part = |name: &str| self.value.get("metadata").and_then(|metadata| metadata.get(name)?.as_str());
+        match (part("namespace"), part("name")) {
+            (Some(namespace), Some(name)) => format!("{} {namespace}/{name}", self.kind),
+            (None, Some(name)) => format!("{} {name}", self.kind),
+            _ => self.kind.clone(),
+        }
+    }
+}
+
+/// What a command keeps of an object.
+pub trait Keep: Sized {
+    /// `None` for what it has no use for.
+    ///
+    /// # Errors
+    /// When the object is not what its kind says.
+    fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error>;
+}
+
+/// Something cannot be read.
+#[derive(Debug, Error)]
+pub enum InputError {
+    /// A file or folder.
+    #[error("cannot read {path}: {error}")]
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// The system's words.
+        #[source]
+        error: io::Error,
+    },
+    /// A folder without manifests.
+    #[error("{0} has no file that ends in .yaml, .yml or .json")]
+    Empty(String),
+    /// Not YAML, or not a manifest.
+    #[error("{file}:{line}:{column}: {message}")]
+    Syntax {
+        /// The file.
+        file: Arc<str>,
+        /// The line.
+        line: u64,
+        /// The column.
+        column: u64,
+        /// What is wrong.
+        message: String,
+    },
+    /// An object is not what its kind says.
+    #[error("{at}: {object}: {message}")]
+    Object {
+        /// Where it begins.
+        at: Source,
+        /// Kind and name.
+        object: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// Reads everything that the paths name; `-` is standard input.
+///
+/// # Errors
+/// At the first thing that cannot be read.
+pub fn read<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> {
+    let mut kept = Vec::new();
+    for path in paths {
+        if path == Path::new("-") {
+            read_stream(STDIN, io::stdin().lock(), true, &mut kept)?;
+        } else if path.is_dir() {
+            let files = files_in(path)?;
+            if files.is_empty() {
+                return Err(InputError::Empty(path.display().to_string()));
+            }
+            files.iter().try_for_each(|file| read_file(file, false, &mut kept))?;
+        } else {
+            read_file(path, true, &mut kept)?;
+        }
+    }
+    Ok(kept)
+}
+
+/// The manifests of a folder and of the folders in it, in order of their names. Links to folders are not followed.
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>, InputError> {
+    let unreadable = |error| InputError::Unreadable { path: folder.display().to_string(), error };
+    let mut entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.path();
+        let is_manifest = path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|e| ending == *e));
+        if entry.file_type().map_err(unreadable)?.is_dir() {
+            files.append(&mut files_in(&path)?);
+        } else if is_manifest && path.is_file() {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+fn read_file<K: Keep>(path: &Path, named: bool, kept: &mut Vec<(Source, K)>) -> Result<(), InputError> {
+    let name = path.display().to_string();
+    let unreadable = |error| InputError::Unreadable { path: name.clone(), error };
+    let file = File::open(path).map_err(unreadable)?;
+    read_stream(&name, BufReader::with_capacity(1 << 16, file), named, kept)
+}
+
+/// Reads one stream. A document that is no Kubernetes object is an error in one that was `named`, and skipped in a file
+/// that a folder happens to contain.
+pub(super) fn read_stream<K: Keep>(
+    name: &str,
+    mut stream: impl Read,
+    named: bool,
+    kept: &mut Vec<(Source, K)>,
+) -> Result<(), InputError> {
+    let file: Arc<str> = name.into();
+    for document in serde_yaml::read_with_options::<_, serde_yaml::Spanned<Document<K>>>(&mut stream, options()) {
+        let document = document.map_err(|error| syntax(&file, &error))?;
+        let start = document.referenced;
+        match document.value {
+            Document::Objects(objects) => {
+                for Found { line, object, result } in objects {
+                    let source = Source { file: Arc::clone(&file), line };
+                    match result {
+                        Ok(Some(object)) => kept.push((source, object)),
+                        Ok(None) => {}
+                        Err(message) => return Err(InputError::Object { at: source, object, message }),
+                    }
+                }
+            }
+            Document::Other if !named => {}
+            Document::Other => {
+                return Err(InputError::Syntax {
+                    file,
+                    line: start.line(),
+                    column: start.column(),
+                    message: "is no Kubernetes object: apiVersion and kind are missing".to_owned(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn options() -> serde_yaml::Options {
+    serde_yaml::options! {
+        // The length of a list of nodes is bounded by the size of the file alone.
+        budget: serde_yaml::budget! {
+            max_reader_input_bytes: Some(BYTES),
+            max_events: usize::MAX,
+            max_nodes: usize::MAX,
+            max_documents: usize::MAX,
+            max_total_scalar_bytes: usize::MAX,
+            max_total_comment_bytes: usize::MAX,
+            max_depth: DEPTH,
+        },
+        alias_limits: serde_yaml::alias_limits! {
+            max_total_replayed_events: ALIASED,
+        },
+        // As kubectl reads `defaultMode: 0644`.
+        legacy_octal_numbers: true,
+        // A part of the input may be a secret, and has no place in a log.
+        with_snippet: false,
+    }
+}
+
+fn syntax(file: &Arc<str>, error: &serde_yaml::Error) -> InputError {
+    let error = error.without_snippet();
+    let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
+    let mut message = error.to_string();
+    // The place stands in front already, and what a programmer could do about it is of no help.
+    for end in [" at line ", " (line ", ", set DuplicateKeyPolicy"] {
+        message.truncate(message.rfind(end).unwrap_or(message.len()));
+    }
+    if let Some((end, _)) = message.char_indices().nth(MESSAGE) {
+        message.truncate(end);
+        message.push('…');
+    }
+    InputError::Syntax { file: Arc::clone(file), line, column, message }
+}
+
+#[cfg(test)]
+mod tests;

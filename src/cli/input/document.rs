@@ -1,0 +1,165 @@
+//! One YAML document: an object, or a List, whose items are handed over one by one.
+
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value};
+use serde_yaml::Spanned;
+
+use super::{Keep, Manifest};
+
+/// What a document holds.
+pub(super) enum Document<K> {
+    /// One object, or those of a List.
+    Objects(Vec<Found<K>>),
+    /// No Kubernetes object.
+    Other,
+}
+
+/// An object and what was kept of it.
+pub(super) struct Found<K> {
+    /// The line on which it begins; that of its document when it is the only one in it.
+    pub line: u64,
+    /// Kind and name.
+    pub object: String,
+    pub result: Result<Option<K>, String>,
+}
+
+impl<K: Keep> Found<K> {
+    fn new(line: u64, manifest: Manifest) -> Self {
+        let object = manifest.describe();
+        if manifest.kind.is_empty() || manifest.api_version.is_empty() {
+            let result = Err("apiVersion and kind are missing".to_owned());
+            return Self { line, object: "an item of a List".to_owned(), result };
+        }
+        Self { line, object, result: K::keep(manifest).map_err(|error| error.to_string()) }
+    }
+}
+
+impl<'de, K: Keep> Deserialize<'de> for Document<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(DocumentVisitor(PhantomData))
+    }
+}
+
+struct DocumentVisitor<K>(PhantomData<K>);
+
+impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<K> {
+    type Value = Document<K>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a Kubernetes object")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Document<K>, E> {
+        Ok(Document::Other)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Document<K>, E> {
+        Ok(Document::Other)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Document<K>, E> {
+        Ok(Document::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Document<K>, E> {
+        Ok(Document::Other)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Document<K>, E> {
+        Ok(Document::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Document<K>, A::Error> {
+        while items.next_element::<de::IgnoredAny>()?.is_some() {}
+        Ok(Document::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document<K>, A::Error> {
+        let (mut fields, mut items) = (Map::new(), None);
+        let mut start = None;
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            start.get_or_insert(key.referenced.line());
+            if key.value == "items" {
+                let of_list = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
+                let (api_version, kind) = (of_list("apiVersion"), of_list("kind"));
+                let kind = kind.strip_suffix("List").unwrap_or_default();
+                items = Some(map.next_value_seed(Items::new(api_version, kind))?);
+            } else {
+                fields.insert(key.value, map.next_value()?);
+            }
+        }
+        let text = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let manifest = Manifest { api_version: text("apiVersion"), kind: text("kind"), value: Value::Null };
+        if manifest.kind.is_empty() || manifest.api_version.is_empty() {
+            return Ok(Document::Other);
+        }
+        if manifest.kind.ends_with("List") {
+            return Ok(Document::Objects(items.unwrap_or_default()));
+        }
+        let manifest = Manifest { value: Value::Object(fields), ..manifest };
+        Ok(Document::Objects(vec![Found::new(start.unwrap_or_default(), manifest)]))
+    }
+}
+
+/// The items of a List. Those of a `NodeList` need not say what they are.
+struct Items<K> {
+    api_version: String,
+    kind: String,
+    kept: PhantomData<K>,
+}
+
+impl<K> Items<K> {
+    fn new(api_version: &str, kind: &str) -> Self {
+        Self { api_version: api_version.to_owned(), kind: kind.to_owned(), kept: PhantomData }
+    }
+}
+
+impl<'de, K: Keep> de::DeserializeSeed<'de> for Items<K> {
+    type Value = Vec<Found<K>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, K: Keep> Visitor<'de> for Items<K> {
+    type Value = Vec<Found<K>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of objects")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    /// Not the items of a List, but a field that is called so.
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while map.next_entry::<de::IgnoredAny, de::IgnoredAny>()?.is_some() {}
+        Ok(Vec::new())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut found = Vec::new();
+        while let Some(item) = items.next_element::<Spanned<Value>>()? {
+            let text = |name| item.value.get(name).and_then(Value::as_str);
+            let manifest = Manifest {
+                api_version: text("apiVersion").unwrap_or(&self.api_version).to_owned(),
+                kind: text("kind").unwrap_or(&self.kind).to_owned(),
+                value: Value::Null,
+            };
+            let line = item.referenced.line();
+            let found_here = Found::new(line, Manifest { value: item.value, ..manifest });
+            // What is of no use needs no memory.
+            if !matches!(found_here.result, Ok(None)) {
+                found.push(found_here);
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,143 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+/// Keeps everything as it is, but for Secrets.
+#[derive(Debug, PartialEq)]
+struct Whole(Manifest);
+
+impl Keep for Whole {
+    fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
+        if manifest.is("", "Node") {
+            serde_json::from_value::<k8s_openapi::api::core::v1::Node>(manifest.value.clone())?;
+        }
+        Ok((!manifest.is("", "Secret")).then_some(Self(manifest)))
+    }
+}
+
+fn read_text(text: &str) -> Result<Vec<(Source, Whole)>, InputError> {
+    let mut kept = Vec::new();
+    read_stream("nodes.yaml", text.as_bytes(), true, &mut kept)?;
+    Ok(kept)
+}
+
+fn names(text: &str) -> Vec<String> {
+    let kept = read_text(text).unwrap();
+    kept.iter().map(|(source, whole)| format!("{} {source}", whole.0.describe())).collect()
+}
+
+fn error(text: &str) -> String {
+    read_text(text).unwrap_err().to_string()
+}
+
+#[test]
+fn documents_lists_and_json_are_read_with_the_line_of_each_object() {
+    let documents = "# two\n---\napiVersion: v1\nkind: Node\nmetadata: {name: a}\n---\n---\n\nkind: Node\napiVersion: v1\nmetadata:\n  name: b\n";
+    assert_eq!(names(documents), ["Node a nodes.yaml:3", "Node b nodes.yaml:9"]);
+    let list = "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: a\n- apiVersion: node.k8s.io/v1\n  handler: h\n  kind: RuntimeClass\n  metadata:\n    name: c\nkind: List\nmetadata:\n  resourceVersion: \"\"\n";
+    assert_eq!(names(list), ["Node a nodes.yaml:3", "RuntimeClass c nodes.yaml:7"]);
+    let json = "{\n  \"apiVersion\": \"v1\",\n  \"items\": [\n    {\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"a\"}}\n  ],\n  \"kind\": \"List\"\n}";
+    assert_eq!(names(json), ["Node a nodes.yaml:4"]);
+    let typed = r#"{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"a"}}]}"#;
+    assert_eq!(names(typed), ["Node a nodes.yaml:1"]);
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop}";
+    assert_eq!(names(pod), ["Pod shop/p nodes.yaml:1"]);
+}
+
+#[test]
+fn what_a_command_has_no_use_for_is_skipped() {
+    assert_eq!(names("apiVersion: v1\nkind: Secret\ndata: {a: b}\n"), Vec::<String>::new());
+    assert_eq!(names("kind: List\napiVersion: v1\nitems: null\n"), Vec::<String>::new());
+    assert_eq!(names("# nothing\n"), Vec::<String>::new());
+    let other = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: t}\nitems: {a: 1}\n";
+    assert_eq!(names(other), ["Thing t nodes.yaml:1"]);
+}
+
+#[test]
+fn scalars_are_read_as_kubectl_reads_them() {
+    let kept = read_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {a: 0644, b: '0644', c: 10.0.20348, d: 2026-01-01T00:00:00Z, e: yes, f: null, g: 1e3}\n").unwrap();
+    assert_eq!(
+        kept[0].1.0.value["spec"],
+        json!({"a": 420, "b": "0644", "c": "10.0.20348", "d": "2026-01-01T00:00:00Z", "e": true, "f": null, "g": 1000.0})
+    );
+}
+
+#[test]
+fn errors_say_where() {
+    insta::assert_snapshot!(error("apiVersion: v1\nkind: [Node\nmetadata:\n  name: a\n"), @"nodes.yaml:3:9: illegal placement of ':' indicator");
+    insta::assert_snapshot!(error("apiVersion: v1\nkind: Node\n\tmetadata: {}\n"), @"nodes.yaml:2:7: while scanning a plain scalar, found a tab");
+    insta::assert_snapshot!(error("apiVersion: v1\nkind: Node\nkind: Pod\n"), @"nodes.yaml:3:1: duplicate mapping key: kind");
+    insta::assert_snapshot!(error("just a text\n"), @"nodes.yaml:1:1: is no Kubernetes object: apiVersion and kind are missing");
+    insta::assert_snapshot!(error("- a\n- b\n"), @"nodes.yaml:1:1: is no Kubernetes object: apiVersion and kind are missing");
+    insta::assert_snapshot!(error("---\napiVersion: v1\n---\nreplicas: 3\n"), @"nodes.yaml:2:1: is no Kubernetes object: apiVersion and kind are missing");
+    insta::assert_snapshot!(error("apiVersion: v1\nkind: List\nitems: 7\n"), @"nodes.yaml:3:1: invalid type: integer `7`, expected a list of objects");
+    insta::assert_snapshot!(error("apiVersion: v1\nkind: List\nitems:\n- metadata: {name: a}\n"), @"nodes.yaml:4: an item of a List: apiVersion and kind are missing");
+    insta::assert_snapshot!(error("# x\napiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"), @"nodes.yaml:2: Node a: invalid type: integer `7`, expected a sequence");
+    insta::assert_snapshot!(error("{\"apiVersion\": \"v1\", \"kind\": \"No"), @"nodes.yaml:1:30: unclosed quote");
+    insta::assert_snapshot!(error("apiVersion: v1\nkind: Node\nmetadata: *nothing\n"), @"nodes.yaml:3:11: alias references unknown anchor");
+    insta::assert_snapshot!(error("{{- if .Values.enabled }}\napiVersion: v1\n{{- end }}\n"), @r#"nodes.yaml:1:3: "-" is only valid inside a block"#);
+}
+
+#[test]
+fn a_document_that_is_no_object_is_skipped_in_a_folder_only() {
+    let mut kept = Vec::<(Source, Whole)>::new();
+    read_stream("values.yaml", "replicas: 3\n".as_bytes(), false, &mut kept).unwrap();
+    assert!(kept.is_empty());
+    assert!(read_text("replicas: 3\n").is_err());
+}
+
+#[test]
+fn a_few_lines_that_stand_for_billions_are_refused() {
+    let start = "apiVersion: v1\nkind: Node\na0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    let bomb = (1..12).fold(start, |bomb, level| {
+        let before = format!("*a{}", level - 1);
+        format!("{bomb}a{level}: &a{level} [{}]\n", [before.as_str(); 9].join(", "))
+    });
+    assert!(error(&bomb).starts_with("nodes.yaml:"), "{}", error(&bomb));
+    let deep = format!("apiVersion: v1\nkind: Node\nspec: {}{}", "[".repeat(5000), "]".repeat(5000));
+    assert!(error(&deep).starts_with("nodes.yaml:3:"), "{}", error(&deep));
+    let deep = (0..5000).map(|level| " ".repeat(level) + "a:\n").collect::<String>();
+    assert!(error(&deep).starts_with("nodes.yaml:"), "{}", error(&deep));
+    assert!(error(&"\0".repeat(100_000)).len() < 300);
+    assert!(error(&"a".repeat(1_000_000)).len() < 300);
+}
+
+#[test]
+fn folders_are_read_in_order_with_those_in_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    std::fs::create_dir(folder.path().join("b")).unwrap();
+    for name in ["c.yml", "a.yaml", "b/x.json", "notes.txt"] {
+        write(
+            name,
+            &format!("{{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {{\"name\": \"{}\"}}}}", &name[..1]),
+        );
+    }
+    write("values.yaml", "replicas: 3\n");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(folder.path(), folder.path().join("loop")).unwrap();
+    let kept = read::<Whole>(&[folder.path().to_owned()]).unwrap();
+    assert_eq!(kept.iter().map(|(_, whole)| whole.0.describe()).collect::<Vec<_>>(), ["Node a", "Node b", "Node c"]);
+    let empty = tempfile::tempdir().unwrap();
+    assert!(read::<Whole>(&[empty.path().to_owned()]).unwrap_err().to_string().contains("has no file that ends in"));
+    let missing = read::<Whole>(&["/nonexistent/nodes.yaml".into()]).unwrap_err().to_string();
+    assert!(missing.starts_with("cannot read /nonexistent/nodes.yaml: "), "{missing}");
+}
+
+const LIST: &str = "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: &m {name: a, labels: {x: \"y\"}}\n  spec: {taints: [{key: os, effect: NoSchedule}]}\n- apiVersion: v1\n  kind: Node\n  metadata: *m\nkind: List\n";
+
+proptest! {
+    #[test]
+    fn no_input_panics(bytes: Vec<u8>, text in "[ \\na-d:{}\\[\\],&*!|>'\"#-]{0,80}") {
+        let _ = read_stream::<Whole>("x", bytes.as_slice(), true, &mut Vec::new());
+        let _ = read_stream::<Whole>("x", text.as_bytes(), true, &mut Vec::new());
+    }
+
+    #[test]
+    fn no_damaged_list_panics(at in 0..LIST.len(), with: u8, cut: bool) {
+        let mut bytes = LIST.as_bytes().to_vec();
+        if cut { bytes.truncate(at) } else { bytes[at] = with }
+        let _ = read_stream::<Whole>("x", bytes.as_slice(), true, &mut Vec::new());
+    }
+}

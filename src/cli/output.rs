@@ -1,0 +1,308 @@
+//! What commands print: tables and lines for people, JSON or YAML for programs.
+//!
+//! Names and values were chosen by others. What a terminal would obey is shown instead of being sent.
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+    io::{self, Write},
+};
+
+use anstyle::{AnsiColor, Style};
+use clap::ValueEnum;
+use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
+
+/// How a command prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables and sentences, for people.
+    #[default]
+    Text,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// The flag of commands that print for people or programs.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Output {
+    /// Print this instead of text for people.
+    #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
+    pub format: Format,
+}
+
+/// What cannot be printed.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// The output is closed or full.
+    #[error("cannot write the output: {0}")]
+    Write(#[from] io::Error),
+    /// Never in practice: everything printed can be written as JSON.
+    #[error("cannot write the output as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Never in practice, as above.
+    #[error("cannot write the output as YAML: {0}")]
+    Yaml(#[from] serde_yaml::ser::Error),
+}
+
+/// Prints `data` as the user asked: as `text` says it, or as it is.
+///
+/// # Errors
+/// When the output does not take it.
+pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text) -> Result<(), OutputError> {
+    match format {
+        Format::Text => emit(&text().0),
+        Format::Json => emit(&(escape_json(&serde_json::to_string_pretty(data)?) + "\n")),
+        Format::Yaml => emit(&escape_json(&serde_yaml::to_string(data)?)),
+    }
+}
+
+/// Prints text whose styles a pipe, or somebody who set `NO_COLOR`, does not get. Nobody reading any more (`| head`) is
+/// no error.
+///
+/// # Errors
+/// When the output does not take it.
+pub fn emit(text: &str) -> Result<(), OutputError> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// Whether a terminal may obey the character, or show the text around it in another order.
+fn is_command(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+}
+
+/// The text with what a terminal would obey written out: `\u{1b}`. Line ends are written out too.
+#[must_use]
+pub fn escape(text: &str) -> Cow<'_, str> {
+    escape_but(text, |_| false)
+}
+
+/// The same, with lines kept apart: for messages.
+#[must_use]
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    escape_but(text, |c| c == '\n')
+}
+
+fn escape_but(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let harmful = |c: char| is_command(c) && !keep(c);
+    if !text.contains(harmful) {
+        return Cow::Borrowed(text);
+    }
+    text.chars()
+        .fold(String::new(), |mut safe, c| {
+            if harmful(c) {
+                safe.extend(c.escape_unicode());
+            } else {
+                safe.push(c);
+            }
+            safe
+        })
+        .into()
+}
+
+/// JSON and double-quoted YAML write these as `\u202e`; what their writers leave as it is stands in strings only.
+fn escape_json(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
+        if is_command(c) && c != '\n' {
+            // Writing to a String does not fail.
+            let _ = write!(safe, "\\u{:04x}", u32::from(c));
+        } else {
+            safe.push(c);
+        }
+        safe
+    })
+}
+
+/// Right, added.
+pub const GOOD: Style = AnsiColor::Green.on_default();
+/// Wrong, removed.
+pub const BAD: Style = AnsiColor::Red.on_default();
+/// Changed, to be looked at.
+pub const WARN: Style = AnsiColor::Yellow.on_default();
+/// Headings.
+pub const BOLD: Style = Style::new().bold();
+/// What is less important.
+pub const DIM: Style = Style::new().dimmed();
+
+/// Text for people, with what others wrote made harmless.
+#[derive(Debug, Default)]
+pub struct Text(String);
+
+impl Text {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn push(&mut self, text: fmt::Arguments<'_>) {
+        // Writing to a String does not fail.
+        let _ = self.0.write_fmt(text);
+    }
+
+    /// A line.
+    pub fn line(&mut self, text: &str) -> &mut Self {
+        self.styled("", Style::new(), text)
+    }
+
+    /// A line in a style, after `indent`.
+    pub fn styled(&mut self, indent: &str, style: Style, text: &str) -> &mut Self {
+        let text = escape(text);
+        if style == Style::new() {
+            self.push(format_args!("{indent}{text}\n"));
+        } else {
+            self.push(format_args!("{indent}{style}{text}{style:#}\n"));
+        }
+        self
+    }
+
+    /// An empty line, between two parts.
+    pub fn gap(&mut self) -> &mut Self {
+        if !self.0.is_empty() {
+            self.0.push('\n');
+        }
+        self
+    }
+
+    /// A paragraph, broken into lines that fit, after `indent`.
+    pub fn paragraph(&mut self, indent: &str, text: &str) -> &mut Self {
+        let text = escape(text);
+        for line in wrap(&text, width().saturating_sub(indent.width())) {
+            self.push(format_args!("{indent}{line}\n"));
+        }
+        self
+    }
+
+    /// A table.
+    pub fn table(&mut self, table: &Table) -> &mut Self {
+        self.0.push_str(&table.render(width()).0);
+        self
+    }
+
+    /// The text without styles.
+    #[must_use]
+    pub fn plain(&self) -> String {
+        anstream::adapter::strip_str(&self.0).to_string()
+    }
+}
+
+/// Columns of the terminal; without one, lines are as long as they are.
+fn width() -> usize {
+    terminal_size::terminal_size().map_or(usize::MAX, |(terminal_size::Width(columns), _)| columns.max(40).into())
+}
+
+/// Breaks a text at spaces; a word that is longer than a line stays whole.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last().map_or(0, |line| line.width());
+        if line > 0 && line + 1 + word.width() > width {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+/// A table as kubectl prints it: columns of equal width, no lines. Where the terminal is too narrow, the last column is
+/// broken into lines.
+#[derive(Debug)]
+pub struct Table {
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// With these headings.
+    #[must_use]
+    pub fn new(header: &[&'static str]) -> Self {
+        Self { header: header.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = impl AsRef<str>>) -> &mut Self {
+        self.rows.push(cells.into_iter().map(|cell| escape(cell.as_ref()).into_owned()).collect());
+        self
+    }
+
+    /// Whether it has no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn render(&self, width: usize) -> Text {
+        const GAP: usize = 3;
+        let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.width());
+        let widths: Vec<usize> = (self.header.iter().enumerate())
+            .map(|(column, name)| cells(column).max().unwrap_or_default().max(name.width()))
+            .collect();
+        let before_last: usize = widths.iter().rev().skip(1).map(|width| width + GAP).sum();
+        let last = width.saturating_sub(before_last).max(20);
+        let mut text = Text::new();
+        let header = self.header.iter().map(|name| (*name).to_owned()).collect();
+        for (style, row) in std::iter::once((BOLD, &header)).chain(self.rows.iter().map(|row| (Style::new(), row))) {
+            let broken = row.last().map(|cell| wrap(cell, last)).unwrap_or_default();
+            for (number, end) in broken.iter().enumerate() {
+                let mut line = String::new();
+                for (cell, width) in row.iter().zip(&widths).take(row.len().saturating_sub(1)) {
+                    let cell = if number == 0 { cell.as_str() } else { "" };
+                    line.push_str(cell);
+                    line.push_str(&" ".repeat(width + GAP - cell.width()));
+                }
+                line.push_str(end);
+                text.push(format_args!("{style}{}{style:#}\n", line.trim_end()));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        assert_eq!(escape("plain ü 日本"), "plain ü 日本");
+        assert_eq!(escape("a\u{1b}[2Jb\r\n\u{9b}\u{202e}"), r"a\u{1b}[2Jb\u{d}\u{a}\u{9b}\u{202e}");
+        assert_eq!(escape_lines("a\n\tb"), "a\n\\u{9}b");
+        let json = serde_json::to_string_pretty(&serde_json::json!({"a": "\u{1b}\u{9b}\u{202e}ü"})).unwrap();
+        let safe = escape_json(&json);
+        assert!(!safe.contains(|c| is_command(c) && c != '\n'), "{safe}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).unwrap()["a"], "\u{1b}\u{9b}\u{202e}ü");
+        let yaml = serde_yaml::to_string(&serde_json::json!({"a": "\u{1b}\u{9b}\u{202e}ü"})).unwrap();
+        let safe = escape_json(&yaml);
+        assert!(!safe.contains(|c| is_command(c) && c != '\n'), "{safe}");
+        assert_eq!(serde_yaml::from_str::<serde_json::Value>(&safe).unwrap()["a"], "\u{1b}\u{9b}\u{202e}ü");
+        let mut text = Text::new();
+        text.line("a\u{1b}]0;x\u{7}").styled("  ", GOOD, "b\u{1b}[0m").paragraph("", "c\u{8}");
+        text.table(Table::new(&["NAME"]).row(["d\u{7}"]));
+        assert!(!text.plain().contains(|c| is_command(c) && c != '\n'), "{text:?}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_breaks_the_last_column() {
+        let mut table = Table::new(&["NODE", "POSSIBLE", "REASONS"]);
+        table.row([
+            "win-2022-a",
+            "no",
+            "the node carries the taint os=windows:NoSchedule, which the pod does not tolerate",
+        ]);
+        table.row(["日本", "yes", ""]);
+        insta::assert_snapshot!(table.render(60).plain());
+        insta::assert_snapshot!(table.render(usize::MAX).plain());
+    }
+}
