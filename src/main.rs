@@ -1,14 +1,14 @@
 //! The command `winpool`.
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, path::Path, process::ExitCode};
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use kube::Config;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
-    cli::{Outcome, cleanup, output},
+    cli::{Outcome, cleanup, output, plan},
     installation::Installation,
     telemetry::{self, LogFormat},
 };
@@ -25,6 +25,7 @@ struct Cli {
 enum Command {
     /// Run the operator.
     Run(Run),
+    Plan(plan::Arguments),
     Cleanup(cleanup::Arguments),
     /// Print the CustomResourceDefinition.
     Crd,
@@ -59,7 +60,21 @@ struct Run {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match execute(Cli::parse().command).await {
+    let command = match Cli::command().bin_name(program()).try_get_matches() {
+        Ok(matches) => Cli::from_arg_matches(&matches),
+        Err(error) => Err(error),
+    };
+    let command = match command {
+        Ok(Cli { command }) => command,
+        Err(error) => {
+            // What was asked for goes to the output, and what is wrong is an error like any other: 2 means findings.
+            let asked = !error.use_stderr();
+            let shown =
+                if asked { output::emit(&error.render().ansi().to_string()).is_ok() } else { error.print().is_ok() };
+            return if asked && shown { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+    };
+    match execute(command).await {
         Ok(outcome) => outcome.into(),
         Err(error) => {
             eprintln!("winpool: {}", output::escape_lines(&error.to_string()));
@@ -68,12 +83,20 @@ async fn main() -> ExitCode {
     }
 }
 
+/// What was typed: `winpool`, or `kubectl winpool` when it is installed as a plugin.
+fn program() -> &'static str {
+    let path = std::env::args_os().next().unwrap_or_default();
+    let plugin = Path::new(&path).file_stem().is_some_and(|name| name == "kubectl-winpool");
+    if plugin { "kubectl winpool" } else { "winpool" }
+}
+
 async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>> {
     match command {
         Command::Run(arguments) => run(arguments).await?,
+        Command::Plan(arguments) => return Ok(plan::run(arguments).await?),
         Command::Cleanup(arguments) => return Ok(cleanup::run(arguments).await?),
-        Command::Crd => print!("{}", winpool::crd_yaml()?),
-        Command::Version => println!("winpool {}", env!("CARGO_PKG_VERSION")),
+        Command::Crd => output::emit(&winpool::crd_yaml()?)?,
+        Command::Version => output::emit(concat!("winpool ", env!("CARGO_PKG_VERSION"), "\n"))?,
     }
     Ok(Outcome::Done)
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::{Pod, PodStatus, Toleration},
+    api::core::v1::{NodeSelector, Pod, PodStatus, Toleration},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, api::ListParams};
 use serde::Deserialize;
-use winpool_core::plan::{self, PodProgress};
+use winpool_core::plan::{self, PodProgress, tells_the_system};
 
 use crate::{apply::WriteError, pages};
 
@@ -33,6 +33,30 @@ struct ListedSpec {
     node_selector: BTreeMap<String, String>,
     #[serde(default)]
     tolerations: Vec<Toleration>,
+    affinity: Option<ListedAffinity>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListedAffinity {
+    node_affinity: Option<ListedNodeAffinity>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListedNodeAffinity {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    required: Option<NodeSelector>,
+}
+
+impl ListedSpec {
+    /// Whether required node affinity says something about the operating system.
+    fn os_affinity(&self) -> bool {
+        let required = self.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref()?.required.as_ref());
+        let terms = required.iter().flat_map(|required| &required.node_selector_terms);
+        let mut expressions = terms.flat_map(|term| term.match_expressions.iter().flatten());
+        expressions.any(|expression| tells_the_system(&expression.key))
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -53,6 +77,7 @@ pub async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<plan::Pod>, Wr
 
 impl From<ListedPod> for plan::Pod {
     fn from(ListedPod { metadata, spec, status }: ListedPod) -> Self {
+        let os_affinity = spec.os_affinity();
         let controller = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
         Self {
             namespace: metadata.namespace.unwrap_or_default(),
@@ -63,6 +88,7 @@ impl From<ListedPod> for plan::Pod {
             runtime_class: spec.runtime_class_name,
             os: spec.os.map(|os| os.name),
             node_selector: spec.node_selector,
+            os_affinity,
             tolerations: spec.tolerations,
             progress: progress(&status),
             terminating: metadata.deletion_timestamp.is_some(),
@@ -111,13 +137,16 @@ mod tests {
             &json!({
                 "nodeName": "win", "runtimeClassName": "windows-2019", "os": {"name": "windows"},
                 "nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}], "containers": [],
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]},
+                ]}}},
             }),
             &json!({"phase": "Running"}),
         );
         assert_eq!(pod.workload(), "Deployment shop/web");
         assert_eq!((pod.node.as_deref(), pod.runtime_class.as_deref()), (Some("win"), Some("windows-2019")));
         assert_eq!((pod.os.as_deref(), pod.node_selector["a"].as_str()), (Some("windows"), "b"));
-        assert_eq!(pod.tolerations.len(), 1);
+        assert_eq!((pod.tolerations.len(), pod.os_affinity), (1, true));
         assert_eq!((pod.progress, pod.terminating), (PodProgress::Started, false));
     }
 

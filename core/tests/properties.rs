@@ -10,7 +10,11 @@ use proptest::{collection::vec, prelude::*, sample::select, strategy::ValueTree,
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, WindowsPool, validation::violations},
-    plan::{Applied, ClassAction, Policy, Pool, assess, node_patch, plan_classes},
+    plan::{
+        Applied, ClassAction, Policy, Pool, assess,
+        forecast::{Snapshot, forecast},
+        node_patch, plan_classes,
+    },
 };
 
 /// Keys that collide often enough: Windows spellings, those of a pool, those of others.
@@ -153,6 +157,28 @@ proptest! {
         let planned = after(&node, &policy);
         let again = assess(&read(&planned), &policy).plan;
         prop_assert!(again.is_empty(), "{again:#?}\n{planned:#}");
+    }
+
+    #[test]
+    fn a_forecast_changes_a_node_as_the_patch_does(node in any_node(), policy in any_policy()) {
+        let plan = assess(&read(&node), &policy).plan;
+        prop_assert_eq!(read(&node).after(&plan), read(&after(&node, &policy)));
+    }
+
+    #[test]
+    fn nothing_is_left_to_do_after_a_forecast(
+        a in any_pool("a"), b in any_pool("b"), nodes in vec(any_node(), 0..5),
+    ) {
+        let snapshot = Snapshot {
+            pools: a.into_iter().chain(b).map(Ok).collect(),
+            nodes: nodes.iter().enumerate().map(|(index, node)| (format!("win-{index}"), read(node))).collect(),
+            classes: Vec::new(),
+            pods: Ok(Vec::new()),
+        };
+        let first = forecast(snapshot.clone());
+        let classes = first.classes.values().cloned().collect();
+        let again = forecast(Snapshot { nodes: first.nodes, classes, ..snapshot });
+        prop_assert!(again.forecast.is_empty(), "{:#?}", again.forecast);
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod connect;
 pub mod input;
 pub mod output;
+pub mod plan;
 
 use std::process::ExitCode;
 

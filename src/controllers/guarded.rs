@@ -1,9 +1,13 @@
 //! A pool as it is watched: one that does not decode must not blind the operator to the others.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::Value;
-use winpool_core::api::{WindowsPool, WindowsPoolStatus};
+use winpool_core::{
+    api::{WindowsPool, WindowsPoolStatus, validation::Violation},
+    plan::{InvalidPool, Pool},
+};
 
 /// A pool that may not decode, with the status that it has in any case: what was reported of a pool, its taints above
 /// all, is not forgotten when its spec cannot be read any more.
@@ -29,5 +33,21 @@ impl TryFrom<Value> for GuardedPool {
             status: Option::deserialize(part("status")).unwrap_or_default(),
             pool: WindowsPool::deserialize(&object).map_err(|error| error.to_string()),
         })
+    }
+}
+
+impl GuardedPool {
+    /// The pool as plans use it.
+    ///
+    /// # Errors
+    /// When it does not decode, or breaks a rule.
+    pub fn read(&self) -> Result<Pool, InvalidPool> {
+        match &self.pool {
+            Ok(pool) => Pool::read(pool),
+            Err(error) => {
+                let violation = Violation { field: "spec".to_owned(), message: error.clone() };
+                Err(InvalidPool { name: self.name_any(), violations: vec![violation] })
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ mod admission;
 mod classes;
 mod cleanup;
 mod contest;
+pub mod forecast;
 mod labels;
 pub mod lease;
 mod node;
@@ -30,4 +31,6 @@ pub use runtime_class::{
 };
 pub use status::{Held, Observation, Overlap, ever_applied, invalid_status, number, status, suspended_status};
 pub use taints::{Applied, TaintChange, TaintList};
-pub use workloads::{Pod, PodProgress, created_too_early, stranded, users_of_class};
+pub use workloads::{
+    Pod, PodProgress, created_too_early, held_back, silent, stranded, tells_the_system, users_of_class,
+};

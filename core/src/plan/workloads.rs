@@ -1,12 +1,18 @@
 //! Pods, as far as taints and RuntimeClasses concern them: who would be stranded, who uses a class.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 
 use crate::api::{Taint, names};
 
-use super::tolerations::{covers, normalised, toleration};
+use super::{
+    ClassAction, ClassesPlan, Held, lacks_tolerations,
+    tolerations::{covers, normalised, toleration},
+};
 
 /// What winpool reads of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +33,8 @@ pub struct Pod {
     pub os: Option<String>,
     /// `spec.nodeSelector`.
     pub node_selector: BTreeMap<String, String>,
+    /// Whether its required node affinity says something about the operating system or the Windows build.
+    pub os_affinity: bool,
     /// `spec.tolerations`.
     pub tolerations: Vec<Toleration>,
     /// How far it came.
@@ -107,6 +115,71 @@ pub fn stranded<'a>(
         }
     }
     stranded
+}
+
+/// Why `taints` have to wait: workloads on the nodes that lack them, or RuntimeClasses of somebody else that select those
+/// nodes, do not tolerate them. `pods` are the unfinished ones of the cluster, or why they cannot be read.
+#[must_use]
+pub fn held_back(
+    pods: Result<&[Pod], &str>,
+    on_nodes: impl Fn(&str) -> bool,
+    taints: &BTreeSet<Taint>,
+    classes: &ClassesPlan,
+    existing: &[Arc<RuntimeClass>],
+) -> Option<Held> {
+    let pods = match pods {
+        Ok(pods) => pods,
+        Err(words) => return Some(Held::PodsUnreadable(words.to_owned())),
+    };
+    let wanted: Vec<Taint> = taints.iter().cloned().collect();
+    let mut found = stranded(pods, on_nodes, &wanted);
+    found.extend(untolerating_classes(classes, existing, taints, pods));
+    (!found.is_empty()).then_some(Held::Stranded(found))
+}
+
+/// Somebody else's classes that select the pool's nodes: their pods would be kept off.
+fn untolerating_classes(
+    plan: &ClassesPlan,
+    existing: &[Arc<RuntimeClass>],
+    taints: &BTreeSet<Taint>,
+    pods: &[Pod],
+) -> BTreeMap<String, usize> {
+    let conflicts = plan.classes.iter().filter(|planned| matches!(planned.action, ClassAction::Conflict(_)));
+    let names: BTreeSet<&str> = conflicts.map(|planned| planned.desired.name.as_str()).collect();
+    let name = |class: &RuntimeClass| class.metadata.name.clone().unwrap_or_default();
+    let lacking = existing.iter().filter(|class| names.contains(name(class).as_str()));
+    let lacking = lacking.filter(|class| lacks_tolerations(class, taints));
+    lacking
+        .map(|class| {
+            let name = name(class);
+            let users = pods.iter().filter(|pod| pod.runtime_class.as_ref() == Some(&name)).count();
+            (format!("RuntimeClass {name}"), users)
+        })
+        .collect()
+}
+
+/// The workloads that run on these nodes, which are Windows nodes, and say nowhere that they are for Windows: a policy
+/// that takes such pods for Linux would strand them. Each with the number of its pods.
+pub fn silent<'a>(pods: impl IntoIterator<Item = &'a Pod>, on_nodes: impl Fn(&str) -> bool) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for pod in pods {
+        let runs =
+            pod.progress == PodProgress::Started && !pod.terminating && pod.node.as_deref().is_some_and(&on_nodes);
+        let says = pod.os.is_some()
+            || pod.runtime_class.is_some()
+            || pod.os_affinity
+            || pod.node_selector.keys().any(|key| tells_the_system(key));
+        if runs && !says {
+            *found.entry(pod.workload()).or_default() += 1;
+        }
+    }
+    found
+}
+
+/// Whether a node label of this key says which operating system the node runs.
+#[must_use]
+pub fn tells_the_system(key: &str) -> bool {
+    [names::OS, names::WINDOWS_BUILD, "beta.kubernetes.io/os"].contains(&key)
 }
 
 /// The pods that use the class and have not finished. One that is terminating still needs its handler.
@@ -194,6 +267,25 @@ mod tests {
             (Pod { progress: PodProgress::Waiting, ..on("win") }, true),
         ] {
             assert_eq!(!stranded_by_os_windows(std::slice::from_ref(&pod)).is_empty(), counts, "{pod:?}");
+        }
+    }
+
+    #[test]
+    fn pods_that_run_on_windows_and_never_say_so_are_silent() {
+        let selector = |key: &str| BTreeMap::from([(key.to_owned(), "windows".to_owned())]);
+        for (pod, is_silent) in [
+            (on("win"), true),
+            (Pod { node_selector: selector("team"), ..on("win") }, true),
+            (on("linux-node"), false),
+            (Pod { progress: PodProgress::Waiting, ..on("win") }, false),
+            (Pod { terminating: true, ..on("win") }, false),
+            (Pod { os: Some("windows".to_owned()), ..on("win") }, false),
+            (Pod { runtime_class: Some("windows-2019".to_owned()), ..on("win") }, false),
+            (Pod { os_affinity: true, ..on("win") }, false),
+            (Pod { node_selector: selector("kubernetes.io/os"), ..on("win") }, false),
+            (Pod { node_selector: selector("beta.kubernetes.io/os"), ..on("win") }, false),
+        ] {
+            assert_eq!(!silent([&pod], |node| node == "win").is_empty(), is_silent, "{pod:?}");
         }
     }
 

@@ -16,6 +16,7 @@ mod leadership;
 mod lifecycle;
 mod migration;
 mod monitoring;
+mod plan;
 mod policies;
 mod quiet;
 mod refusals;

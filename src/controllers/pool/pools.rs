@@ -5,13 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use kube::ResourceExt;
 use winpool_core::{
-    api::{Taint, validation::Violation},
+    api::Taint,
     plan::{Entry, InvalidPool, Policy, Pool},
 };
 
-use crate::controllers::{Context, GuardedPool};
+use crate::controllers::Context;
 
 /// All pools of the cluster, read.
 pub(super) struct Pools {
@@ -24,7 +23,7 @@ impl Pools {
     pub fn read(context: &Context, held: impl Fn(&Pool) -> BTreeSet<Taint>) -> Self {
         let (mut valid, mut invalid) = (Vec::new(), BTreeMap::new());
         for guarded in context.pools.state() {
-            match read(&guarded) {
+            match guarded.read() {
                 Ok(pool) => valid.push(Arc::new(Pool { held: held(&pool), ..pool })),
                 Err(error) => {
                     invalid.insert(error.name.clone(), error);
@@ -47,15 +46,5 @@ impl Pools {
     pub fn as_written(&self) -> Policy {
         let entries = self.valid.iter().map(|pool| Entry { pool: Arc::clone(pool), ready: true });
         Policy::new(entries, self.invalid.keys().cloned().collect())
-    }
-}
-
-fn read(guarded: &GuardedPool) -> Result<Pool, InvalidPool> {
-    match &guarded.pool {
-        Ok(pool) => Pool::read(pool),
-        Err(error) => {
-            let violation = Violation { field: "spec".to_owned(), message: error.clone() };
-            Err(InvalidPool { name: guarded.name_any(), violations: vec![violation] })
-        }
     }
 }

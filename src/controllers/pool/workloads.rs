@@ -7,13 +7,9 @@ use std::{
 };
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::ResourceExt;
 use winpool_core::{
     api::{Mode, Problem, Taint, names::reason},
-    plan::{
-        ClassAction, ClassesPlan, Held, Node, Pod, Policy, Pool, assess, assess_as, created_too_early,
-        lacks_tolerations, stranded,
-    },
+    plan::{ClassesPlan, Held, Node, Pod, Policy, Pool, assess, assess_as, created_too_early, held_back},
 };
 
 use crate::{apply::WriteError, pod};
@@ -89,14 +85,9 @@ impl State {
         existing: &[Arc<RuntimeClass>],
     ) -> Result<Option<Held>, Error> {
         let nodes = self.waiting_nodes(pool, policy);
-        let pods = match self.unfinished_pods(&pool.name).await? {
-            Ok(pods) => pods,
-            Err(words) => return Ok(Some(Held::PodsUnreadable(words))),
-        };
-        let wanted: Vec<Taint> = taints.iter().cloned().collect();
-        let mut found = stranded(&pods, |node| nodes.contains(node), &wanted);
-        found.extend(untolerating_classes(classes, existing, taints, &pods));
-        Ok((!found.is_empty()).then_some(Held::Stranded(found)))
+        let pods = self.unfinished_pods(&pool.name).await?;
+        let pods = pods.as_deref().map_err(String::as_str);
+        Ok(held_back(pods, |node| nodes.contains(node), taints, classes, existing))
     }
 
     /// The nodes that lack one of the taints which the pool holds, or would hold if it were enforced.
@@ -154,26 +145,6 @@ impl State {
         })?;
         Some(next.saturating_duration_since(Instant::now()))
     }
-}
-
-/// Somebody else's classes that select the pool's nodes: their pods would be kept off.
-fn untolerating_classes(
-    plan: &ClassesPlan,
-    existing: &[Arc<RuntimeClass>],
-    taints: &BTreeSet<Taint>,
-    pods: &[Pod],
-) -> BTreeMap<String, usize> {
-    let conflicts = plan.classes.iter().filter(|planned| matches!(planned.action, ClassAction::Conflict(_)));
-    let names: BTreeSet<&str> = conflicts.map(|planned| planned.desired.name.as_str()).collect();
-    let lacking = existing.iter().filter(|class| names.contains(class.name_any().as_str()));
-    let lacking = lacking.filter(|class| lacks_tolerations(class, taints));
-    lacking
-        .map(|class| {
-            let name = class.name_any();
-            let users = pods.iter().filter(|pod| pod.runtime_class.as_ref() == Some(&name)).count();
-            (format!("RuntimeClass {name}"), users)
-        })
-        .collect()
 }
 
 fn too_early(class: &str, pods: &BTreeMap<String, usize>) -> Problem {

@@ -1,0 +1,202 @@
+//! What the operator would do to a whole cluster.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{class, node, pool_object, read, tainted, yaml};
+use serde_json::Value;
+use winpool_core::plan::{
+    Pod, PodProgress, Pool,
+    forecast::{Forecast, Outcome, Snapshot, forecast},
+};
+
+fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {
+    Snapshot {
+        pools: pools.iter().map(|changes| Pool::read(&pool_object(changes))).collect(),
+        nodes: nodes.iter().map(|(name, node)| ((*name).to_owned(), read(node))).collect(),
+        classes: Vec::new(),
+        pods: Ok(Vec::new()),
+    }
+}
+
+/// Looks again at what came out: nothing may be left to do.
+fn at_rest(before: Snapshot) -> Outcome {
+    let outcome = forecast(before.clone());
+    let again = forecast(Snapshot {
+        nodes: outcome.nodes.clone(),
+        classes: outcome.classes.values().cloned().collect(),
+        pools: before.pools.into_iter().filter(|pool| pool.as_ref().is_ok_and(|pool| !pool.deleting)).collect(),
+        ..before
+    });
+    assert!(again.forecast.is_empty(), "{:#?}", again.forecast);
+    outcome
+}
+
+/// `name: field from -> to` of every node, and `name action` of every class.
+fn lines(forecast: &Forecast) -> Vec<String> {
+    let classes = forecast.runtime_classes.iter().map(|class| format!("{} {}", class.name, class.action));
+    let nodes = forecast.nodes.iter().flat_map(|node| {
+        node.changes
+            .iter()
+            .filter(|change| change.field == "spec.taints" || change.field.contains("windows-build"))
+            .map(|change| {
+                let field = change.field.rsplit(['.', '/']).next().unwrap_or_default().trim_end_matches(']');
+                format!("{} {field}: {} -> {}", node.name, change.from, change.to)
+            })
+    });
+    classes.chain(nodes).collect()
+}
+
+fn running_on(node: &str) -> Pod {
+    Pod {
+        namespace: "shop".to_owned(),
+        name: "web-1".to_owned(),
+        node: Some(node.to_owned()),
+        progress: PodProgress::Started,
+        ..Pod::default()
+    }
+}
+
+const WIN_2019: &str = "{metadata: {labels: {node.kubernetes.io/windows-build: null}}, status: {nodeInfo: {kernelVersion: 10.0.17763.6659}}}";
+
+#[test]
+fn an_empty_pool_labels_taints_and_makes_a_class_for_each_build() {
+    let outcome = at_rest(snapshot(&["{}"], &[("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]));
+    insta::assert_yaml_snapshot!(outcome.forecast);
+}
+
+#[test]
+fn a_cluster_that_is_right_gets_nothing() {
+    let first = forecast(snapshot(&["{}"], &[("win", node("{}"))]));
+    let right =
+        Snapshot { nodes: first.nodes, classes: first.classes.into_values().collect(), ..snapshot(&["{}"], &[]) };
+    assert!(forecast(right).forecast.is_empty());
+}
+
+#[test]
+fn a_node_that_is_ignored_or_foreign_gets_nothing() {
+    let ignored = node("{metadata: {annotations: {winpool.dev/ignore: 'true'}}}");
+    let other = node("{metadata: {labels: {kubernetes.io/os: linux}}}");
+    let outcome = at_rest(snapshot(&["spec: {discoverRuntimeClasses: false}"], &[("a", ignored), ("b", other)]));
+    assert!(outcome.forecast.is_empty(), "{:#?}", outcome.forecast);
+    assert_eq!(outcome.forecast.summary.pools[0].nodes, 1);
+}
+
+#[test]
+fn what_would_strand_somebody_is_held_and_the_rest_is_done() {
+    let held =
+        Snapshot { pods: Ok(vec![running_on("win-2019")]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
+    let outcome = at_rest(held);
+    assert_eq!(lines(&outcome.forecast), ["windows-2019 Create", "win-2019 windows-build: null -> \"10.0.17763\""]);
+    let pool = &outcome.forecast.summary.pools[0];
+    assert_eq!(pool.held_taints, ["os=windows:NoSchedule"]);
+    assert_eq!(pool.stranded, BTreeMap::from([("Pod shop/web-1".to_owned(), 1)]));
+    assert_eq!(outcome.forecast.summary.silent_workloads.len(), 1);
+}
+
+#[test]
+fn with_always_they_are_stranded_and_named() {
+    let always = Snapshot {
+        pods: Ok(vec![running_on("win"), running_on("elsewhere")]),
+        ..snapshot(&["spec: {taintPolicy: Always}"], &[("win", node("{}"))])
+    };
+    let outcome = at_rest(always);
+    assert_eq!(lines(&outcome.forecast), ["windows-2022 Create", "win taints: null -> \"os=windows:NoSchedule\""]);
+    let pool = &outcome.forecast.summary.pools[0];
+    assert!(pool.held_taints.is_empty());
+    assert_eq!(pool.stranded, BTreeMap::from([("Pod shop/web-1".to_owned(), 1)]));
+}
+
+#[test]
+fn pods_that_cannot_be_read_hold_the_taint() {
+    let blind = Snapshot { pods: Err("pods is forbidden".to_owned()), ..snapshot(&["{}"], &[("win", node("{}"))]) };
+    let outcome = at_rest(blind);
+    let pool = &outcome.forecast.summary.pools[0];
+    assert_eq!(pool.held_taints, ["os=windows:NoSchedule"]);
+    assert!(pool.problems[0].message.contains("pods is forbidden"), "{pool:#?}");
+}
+
+#[test]
+fn a_retired_taint_is_replaced_in_one_change() {
+    let pool = "spec: {retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}";
+    let outcome = at_rest(snapshot(&[pool], &[("win", tainted(&["os=Win1809:NoSchedule", "gpu:NoSchedule"]))]));
+    assert_eq!(
+        lines(&outcome.forecast),
+        ["windows-2022 Create", "win taints: \"os=Win1809:NoSchedule\" -> \"os=windows:NoSchedule\""]
+    );
+}
+
+#[test]
+fn dry_run_writes_nothing_and_says_what_it_would() {
+    let outcome = at_rest(snapshot(&["spec: {mode: DryRun}"], &[("win-2019", node(WIN_2019))]));
+    assert!(outcome.forecast.is_empty());
+    let pool = &outcome.forecast.summary.pools[0];
+    assert_eq!((pool.mode.as_str(), pool.would_change), ("DryRun", 1));
+    assert_eq!(pool.problems[0].message, "would be created");
+}
+
+#[test]
+fn a_pool_that_is_being_deleted_takes_its_marks_and_unused_classes_with_it() {
+    let made = forecast(snapshot(&["{}"], &[("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]));
+    let deleted = "metadata: {deletionTimestamp: '2026-02-01T00:00:00Z', finalizers: [winpool.dev/cleanup]}";
+    let uses = Pod { runtime_class: Some("windows-2022".to_owned()), ..running_on("win-2022") };
+    let outcome = forecast(Snapshot {
+        nodes: made.nodes,
+        classes: made.classes.into_values().collect(),
+        pods: Ok(vec![uses]),
+        ..snapshot(&[deleted], &[])
+    });
+    insta::assert_yaml_snapshot!(outcome.forecast);
+}
+
+#[test]
+fn an_older_pool_takes_over_nodes_and_a_class_of_the_same_name() {
+    let older = "{metadata: {name: older, creationTimestamp: '2025-01-01T00:00:00Z'}}";
+    let younger = "{spec: {taints: [{key: team, value: a, effect: NoSchedule}]}}";
+    let first = forecast(snapshot(&[younger], &[("win", node("{}"))]));
+    let outcome = at_rest(Snapshot {
+        nodes: first.nodes,
+        classes: first.classes.into_values().collect(),
+        ..snapshot(&[younger, older], &[])
+    });
+    assert_eq!(
+        lines(&outcome.forecast),
+        [
+            "windows-2022 Change",
+            "win taints: null -> \"os=windows:NoSchedule\"",
+            "win taints: \"team=a:NoSchedule\" -> null",
+        ]
+    );
+    let tolerations = outcome.classes["windows-2022"].scheduling.as_ref().unwrap().tolerations.as_ref().unwrap();
+    assert_eq!(tolerations.len(), 1, "what is no longer on any node is not tolerated in the end: {tolerations:?}");
+}
+
+#[test]
+fn a_class_in_use_waits_for_its_new_handler() {
+    let wanted =
+        "{spec: {runtimeClasses: [{name: own, version: '2022', handler: other}], discoverRuntimeClasses: false}}";
+    let own = class(
+        "{metadata: {name: own, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, handler: old, \
+         scheduling: {}}",
+    );
+    let used = Pod { runtime_class: Some("own".to_owned()), ..running_on("elsewhere") };
+    for (pods, action) in [(vec![], vec!["own Replace"]), (vec![used], vec![])] {
+        let outcome = at_rest(Snapshot { classes: vec![own.clone()], pods: Ok(pods), ..snapshot(&[wanted], &[]) });
+        assert_eq!(lines(&outcome.forecast), action);
+    }
+}
+
+#[test]
+fn an_invalid_pool_is_reported_and_left_alone() {
+    let wrong: winpool_core::api::WindowsPool = {
+        let mut object = pool_object("{}");
+        object.spec.class_name_format = yaml("'no/name'");
+        object
+    };
+    let invalid = Snapshot { pools: vec![Pool::read(&wrong)], ..snapshot(&[], &[("win", node("{}"))]) };
+    let outcome = forecast(invalid);
+    assert!(outcome.forecast.is_empty());
+    assert_eq!(outcome.forecast.summary.pools[0].mode, "Invalid");
+}

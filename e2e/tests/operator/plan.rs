@@ -1,0 +1,281 @@
+//! `winpool plan` says exactly what the operator then does.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use winpool::{
+    cli::{cluster::Cluster, plan::snapshot},
+    node::CachedNode,
+};
+use winpool_core::{
+    api::WindowsPool,
+    plan::forecast::{Outcome, forecast},
+};
+use winpool_e2e::{LIMIT, SimulatedNode, WINDOWS_BUILD, wait_for};
+
+use crate::support::{APPLIED, Harness, POOL};
+
+const NODES: usize = 14;
+
+/// Numbers that are the same in every run (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % u64::try_from(sides).unwrap()).unwrap()
+    }
+
+    fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.roll(from.len())]
+    }
+
+    /// One time out of `sides`.
+    fn once_in(&mut self, sides: usize) -> bool {
+        self.roll(sides) == 0
+    }
+}
+
+const TAINTS: [(&str, &str, &str); 7] = [
+    ("os", "windows", "NoSchedule"),
+    ("os", "Windows", "NoSchedule"),
+    ("os", "Win1809", "NoSchedule"),
+    ("node.kubernetes.io/os", "windows", "NoSchedule"),
+    ("team", "a", "NoSchedule"),
+    ("team", "a", "PreferNoSchedule"),
+    ("gpu", "", "NoExecute"),
+];
+
+fn text((key, value, effect): (&str, &str, &str)) -> String {
+    format!("{key}={value}:{effect}")
+}
+
+/// A node with any taints, any marks, forged ones included, and any label.
+fn any_node(dice: &mut Dice, index: usize) -> SimulatedNode {
+    let kernel =
+        dice.pick(&["10.0.17763.6659", "10.0.20348.2655", "10.0.20348.1", "10.0.26100.4061", "10.0.29000.1", "odd"]);
+    let mut node = SimulatedNode::windows(kernel).name(&format!("win-{index:02}"));
+    node = match dice.roll(5) {
+        0 => node.without_label(WINDOWS_BUILD),
+        1 => node.label(WINDOWS_BUILD, "10.0.14393"),
+        _ => node,
+    };
+    node = node.container_runtime(dice.pick(&["containerd://1.6.14", "containerd://2.0.4", "docker://Unknown"]));
+    for (key, value, effect) in TAINTS {
+        if dice.once_in(5)
+            && node.node().spec.unwrap().taints.unwrap_or_default().iter().all(|t| t.key != key || t.effect != effect)
+        {
+            node = node.taint(key, value, effect);
+        }
+    }
+    node = match dice.roll(3) {
+        0 => node.label("team", "a"),
+        1 => node.label("team", "b"),
+        _ => node,
+    };
+    if dice.once_in(3) {
+        let pool = dice.pick(&["a", "b", "rest", "old", "gone"]);
+        node = node.label(POOL, pool);
+        if !dice.once_in(4) {
+            let claimed = [text(TAINTS[dice.roll(TAINTS.len())]), text(TAINTS[dice.roll(TAINTS.len())])];
+            node = node.annotation(APPLIED, &json!({"pool": pool, "taints": claimed}).to_string());
+        }
+        if dice.once_in(4) {
+            node = node.label("kubernetes.io/os", "linux");
+        }
+    }
+    if dice.once_in(5) {
+        node = node.label("runtimeclass.winpool.dev/able-2022", "true");
+    }
+    if dice.once_in(8) {
+        node = node.annotation("winpool.dev/ignore", dice.pick(&["true", "false"]));
+    }
+    node
+}
+
+fn any_pool(dice: &mut Dice, name: &str) -> Value {
+    let taint = |index: usize| {
+        let (key, value, effect) = TAINTS[index];
+        json!({"key": key, "value": value, "effect": effect})
+    };
+    let mut spec = json!({
+        "taintPolicy": dice.pick(&["WhenTolerated", "WhenTolerated", "Always", "Never"]),
+        "adoptionPolicy": dice.pick(&["IfCompatible", "IfCompatible", "Always", "Never"]),
+        "mode": if name != "rest" && dice.once_in(5) { "DryRun" } else { "Enforce" },
+    });
+    let wanted = dice.roll(4);
+    if wanted < 2 {
+        spec["taints"] = json!([taint(wanted), taint(4 + dice.roll(2))]);
+        spec["retiredTaints"] = json!([taint(2)]);
+    } else if dice.once_in(2) {
+        spec["retiredTaints"] = json!([taint(1), taint(2)]);
+    }
+    if name != "rest" {
+        spec["nodeSelector"] = json!({"team": name});
+        if dice.once_in(2) {
+            spec["classNameFormat"] = json!("{pool}-{version}");
+        }
+    }
+    if dice.once_in(2) {
+        spec["runtimeClasses"] = json!([
+            {"name": "able-2022", "version": "2022", "hostMatch": "Compatible"},
+            {"name": "windows-2019", "version": "2019", "handler": dice.pick(&["runhcs-wcow-process", "other"])},
+        ]);
+    }
+    spec
+}
+
+fn any_class(dice: &mut Dice, name: &str) -> Value {
+    let build = dice.pick(&["10.0.17763", "10.0.20348", "10.0.26100"]);
+    let mut class = json!({
+        "metadata": {"name": name},
+        "handler": dice.pick(&["runhcs-wcow-process", "runhcs-wcow-process", "example"]),
+        "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", WINDOWS_BUILD: build}},
+    });
+    if !dice.once_in(3) {
+        let tolerated = [json!({"key": "os", "operator": "Exists"}), json!({"operator": "Exists"})];
+        class["scheduling"]["tolerations"] = json!([tolerated[dice.roll(2)]]);
+    }
+    match dice.roll(4) {
+        0 => class["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"}),
+        1 => {
+            class["metadata"]["labels"] =
+                json!({"app.kubernetes.io/managed-by": "winpool", POOL: dice.pick(&["a", "rest", "old", "gone"])});
+        }
+        _ => {}
+    }
+    class
+}
+
+/// Fills a cluster in a way that nobody would think of.
+async fn fill(harness: &Harness, dice: &mut Dice) {
+    for index in 0..NODES {
+        any_node(dice, index).join(&harness.client).await.unwrap();
+    }
+    for name in ["windows-2019", "windows-2022", "a-2022", "able-2022", "mine"] {
+        if dice.once_in(2) {
+            harness.create::<RuntimeClass>(any_class(dice, name)).await;
+        }
+    }
+    for index in 0..6 {
+        let node = format!("win-{:02}", dice.roll(NODES));
+        let mut spec = json!({"nodeName": node});
+        match dice.roll(4) {
+            0 => spec["os"] = json!({"name": "linux"}),
+            1 | 2 => spec["tolerations"] = json!([{"operator": "Exists"}]),
+            _ => {}
+        }
+        harness.run_pod(&format!("web-{index}"), spec).await;
+    }
+    let pools = harness.pools();
+    for name in ["old", "b", "a", "rest"] {
+        if dice.once_in(4) && name != "rest" {
+            continue;
+        }
+        harness.apply_pool_named(name, any_pool(dice, name)).await;
+        if dice.once_in(2) {
+            let status =
+                json!({"status": {"taints": [text(TAINTS[0]), text(TAINTS[4])], "enforcedTaints": [text(TAINTS[0])]}});
+            pools.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        }
+        if name == "old" {
+            let finalizer = json!({"metadata": {"finalizers": ["winpool.dev/cleanup"]}});
+            pools.patch(name, &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
+            pools.delete(name, &DeleteParams::default()).await.unwrap();
+        }
+    }
+}
+
+/// What winpool can write to a node.
+fn face_of_node(node: &winpool_core::plan::Node) -> Value {
+    let labels: BTreeMap<_, _> = node.labels.with_prefix("").collect();
+    json!({"labels": labels, "taints": node.taints.to_json(), "applied": node.applied, "ignore": node.ignore})
+}
+
+/// Everything about a class but who wrote it when.
+fn face_of_class(class: &RuntimeClass) -> Value {
+    let scheduling = class.scheduling.clone().unwrap_or_default();
+    json!({
+        "handler": class.handler, "overhead": class.overhead, "labels": class.labels(), "annotations": class.annotations(),
+        "nodeSelector": scheduling.node_selector.unwrap_or_default(), "tolerations": scheduling.tolerations.unwrap_or_default(),
+    })
+}
+
+/// Where the cluster is not as predicted.
+async fn differences(harness: &Harness, predicted: &Outcome) -> Vec<String> {
+    let nodes: Api<CachedNode> = Api::all(harness.client.clone());
+    let nodes = nodes.list(&ListParams::default()).await.unwrap();
+    let actual = nodes.items.iter().map(|node| (format!("Node/{}", node.name()), face_of_node(&node.seen)));
+    let classes = harness.classes().list(&ListParams::default()).await.unwrap();
+    let actual =
+        actual.chain(classes.iter().map(|class| (format!("RuntimeClass/{}", class.name_any()), face_of_class(class))));
+    let mut actual: BTreeMap<String, Value> = actual.collect();
+    let nodes = predicted.nodes.iter().map(|(name, node)| (format!("Node/{name}"), face_of_node(node)));
+    let classes = predicted.classes.iter().map(|(name, class)| (format!("RuntimeClass/{name}"), face_of_class(class)));
+    let mut found = Vec::new();
+    for (name, predicted) in nodes.chain(classes) {
+        match actual.remove(&name) {
+            Some(actual) if actual == predicted => {}
+            actual => found.push(format!("{name}: predicted {predicted}, found {}", json!(actual))),
+        }
+    }
+    // Nodes that winpool does not look at are in no plan.
+    found.extend(
+        actual
+            .into_keys()
+            .filter(|name| name.starts_with("RuntimeClass/"))
+            .map(|name| format!("{name}: not predicted")),
+    );
+    found
+}
+
+async fn until_as_predicted(harness: &Harness, predicted: &Outcome, when: &str) {
+    let mut seen = Vec::new();
+    let result = wait_for("the cluster is as predicted", LIMIT, async || {
+        seen = differences(harness, predicted).await;
+        Ok(seen.is_empty().then_some(()))
+    });
+    result.await.unwrap_or_else(|error| panic!("{when}: {error}\n{}", seen.join("\n")));
+}
+
+async fn look(harness: &Harness) -> Outcome {
+    forecast(snapshot(Cluster::live(&harness.client).await.unwrap()))
+}
+
+#[tokio::test]
+async fn what_plan_says_of_a_cluster_is_what_the_operator_then_does() {
+    let (mut nodes_written, mut classes_written, mut held) = (0, 0, 0);
+    for seed in 1..=8 {
+        let harness = Harness::new().await;
+        fill(&harness, &mut Dice(seed)).await;
+        let predicted = look(&harness).await;
+        let summary = &predicted.forecast.summary;
+        nodes_written += summary.nodes_to_change;
+        classes_written += summary.runtime_classes_to_change;
+        held += summary.pools.iter().filter(|pool| !pool.held_taints.is_empty()).count();
+
+        let operator = harness.operator().await;
+        until_as_predicted(&harness, &predicted, &format!("seed {seed}")).await;
+        // A node that joins now shows that the operator went on, and did nothing more.
+        let canary = SimulatedNode::windows("10.0.20348.2655").name("canary").without_label(WINDOWS_BUILD);
+        canary.join(&harness.client).await.unwrap();
+        harness.node_until("canary", "has its build", |node| node.labels().contains_key(WINDOWS_BUILD)).await;
+        harness.nodes().delete("canary", &DeleteParams::default()).await.unwrap();
+        until_as_predicted(&harness, &predicted, &format!("seed {seed}, later")).await;
+        let nothing = async || Ok(look(&harness).await.forecast.is_empty().then_some(()));
+        wait_for("plan says that nothing is left to do", LIMIT, nothing).await.unwrap();
+        operator.stop().await;
+        let pools = harness.pools().list(&ListParams::default()).await.unwrap();
+        assert!(pools.iter().all(|pool: &WindowsPool| pool.metadata.deletion_timestamp.is_none()), "seed {seed}");
+    }
+    println!("{nodes_written} nodes and {classes_written} RuntimeClasses written, {held} pools held, all as predicted");
+    assert!(nodes_written > 40 && classes_written > 16 && held > 1, "{nodes_written} {classes_written} {held}");
+}

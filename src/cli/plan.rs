@@ -1,0 +1,227 @@
+//! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde_json::Value;
+use thiserror::Error;
+use winpool_core::plan::{
+    InvalidPool,
+    forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
+};
+
+use super::{
+    Outcome,
+    cluster::{Cluster, Pods},
+    connect::{ConnectError, Connection, ReadError},
+    input::InputError,
+    output::{self, BAD, BOLD, DIM, GOOD, Output, OutputError, Text, WARN},
+};
+
+/// Names shown of nodes to which the same happens.
+const SHOWN: usize = 5;
+
+/// Show what the operator would do now, and write nothing.
+///
+/// Looks at the cluster, or with -f at manifests only: WindowsPools, Nodes, RuntimeClasses and Pods, as files or as what
+/// `kubectl get nodes,runtimeclasses,windowspools -o yaml` prints. Exit code 0: nothing to do; 2: changes are pending;
+/// 1: error.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Arguments {
+    /// File or folder with manifests, or - for standard input; may be repeated. Without it the cluster is looked at.
+    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-")]
+    pub files: Vec<PathBuf>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// It cannot be told.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Manifests cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// No cluster.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The cluster does not show what is needed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Nobody reads the answer.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// Without a pool there is nothing to plan.
+    #[error("there is no WindowsPool among the manifests; add one, an empty one will do: {EMPTY_POOL}")]
+    NoPool,
+    /// A pool among the manifests would be refused.
+    #[error("{0}")]
+    Invalid(#[from] InvalidPool),
+}
+
+const EMPTY_POOL: &str = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}}";
+
+/// Runs the command.
+///
+/// # Errors
+/// When it cannot be told what would be done.
+pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
+    let format = arguments.output.format;
+    let forecast = if arguments.files.is_empty() {
+        of(Cluster::live(&arguments.connection.client().await?).await?)
+    } else {
+        let cluster = Cluster::from_manifests(&arguments.files)?;
+        if cluster.pools.is_empty() {
+            return Err(Error::NoPool);
+        }
+        for pool in &cluster.pools {
+            pool.read()?;
+        }
+        of(cluster)
+    };
+    output::print(format, &forecast, || text(&forecast))?;
+    Ok(if forecast.is_empty() { Outcome::Done } else { Outcome::Pending })
+}
+
+/// What the operator would do to this cluster.
+#[must_use]
+pub fn of(cluster: Cluster) -> Forecast {
+    let note = match &cluster.pods {
+        Pods::NotGiven => Some(
+            "The manifests have no pods, so it is not known who would be stranded by a taint: it is taken for granted \
+             that nobody would. The operator looks before it puts on the first one."
+                .to_owned(),
+        ),
+        Pods::Unreadable(words) => Some(format!("Pods cannot be listed, by you at least: {words}")),
+        Pods::Listed(_) => None,
+    };
+    let no_pool = cluster.pools.is_empty().then(|| "There is no WindowsPool, so winpool does nothing.".to_owned());
+    let mut forecast = forecast(snapshot(cluster)).forecast;
+    forecast.summary.notes = no_pool.into_iter().chain(note).collect();
+    forecast
+}
+
+/// The cluster as decisions see it.
+#[must_use]
+pub fn snapshot(cluster: Cluster) -> Snapshot {
+    Snapshot {
+        pools: cluster.pools.iter().map(super::super::controllers::GuardedPool::read).collect(),
+        nodes: cluster.nodes.into_iter().map(|node| (node.name().to_owned(), node.seen)).collect(),
+        classes: cluster.classes,
+        pods: match cluster.pods {
+            Pods::NotGiven => Ok(Vec::new()),
+            Pods::Unreadable(words) => Err(words),
+            Pods::Listed(pods) => Ok(pods),
+        },
+    }
+}
+
+fn text(forecast: &Forecast) -> Text {
+    let (mut text, summary) = (Text::new(), &forecast.summary);
+    if forecast.is_empty() {
+        text.styled("", GOOD, "Nothing to do: everything is as it should be.");
+    } else {
+        let (classes, nodes) = (summary.runtime_classes_to_change, summary.nodes_to_change);
+        let line = format!("{classes} RuntimeClass(es) and {nodes} of {} node(s) would be written.", summary.nodes);
+        text.styled("", BOLD, &line);
+    }
+    summary.notes.iter().for_each(|note| {
+        text.styled("", WARN, &format!("Note: {note}"));
+    });
+    summary.pools.iter().for_each(|pool| pool_text(&mut text, pool));
+    if !forecast.runtime_classes.is_empty() {
+        text.gap().styled("", BOLD, "RuntimeClasses, first");
+        forecast.runtime_classes.iter().for_each(|class| class_text(&mut text, class));
+    }
+    if !forecast.nodes.is_empty() {
+        let after = if forecast.runtime_classes.is_empty() { "Nodes" } else { "Nodes, then" };
+        text.gap().styled("", BOLD, after);
+        nodes_text(&mut text, &forecast.nodes);
+    }
+    if !summary.silent_workloads.is_empty() {
+        text.gap().paragraph(
+            "",
+            "These run on Windows nodes and say nowhere that they are for Windows (no os, RuntimeClass, selector or \
+             affinity); a policy that takes such pods for Linux would strand them:",
+        );
+        workloads_text(&mut text, &summary.silent_workloads);
+    }
+    text
+}
+
+fn pool_text(text: &mut Text, pool: &PoolForecast) {
+    let would = match pool.mode.as_str() {
+        "DryRun" => "would be written if its mode were Enforce",
+        _ => "to be written",
+    };
+    text.gap();
+    text.styled("", BOLD, &format!("WindowsPool {}", pool.name));
+    text.line(&format!("  {}; {} node(s), {} {would}", pool.mode, pool.nodes, pool.would_change));
+    let taints = pool.held_taints.join(", ");
+    if !pool.held_taints.is_empty() {
+        text.styled("  ", WARN, &format!("held: {taints}, as long as these do not tolerate it:"));
+    } else if !pool.stranded.is_empty() {
+        text.styled("  ", BAD, "taintPolicy is Always, so these would find no node after their next rollout:");
+    }
+    workloads_text(text, &pool.stranded);
+    for problem in &pool.problems {
+        text.styled("  ", WARN, &format!("{} {}:", problem.reason, problem.object));
+        text.paragraph("    ", &problem.message);
+    }
+}
+
+fn workloads_text(text: &mut Text, workloads: &BTreeMap<String, usize>) {
+    for (workload, pods) in workloads {
+        text.line(&format!("    {workload} ({pods} pod(s))"));
+    }
+}
+
+fn class_text(text: &mut Text, class: &ClassForecast) {
+    let (sign, style) = match class.action {
+        "Create" => ("+", GOOD),
+        "Delete" => ("-", BAD),
+        _ => ("~", WARN),
+    };
+    text.styled("  ", style, &format!("{sign} {} ({})", class.name, class.action));
+    if let Some(change) = class.changes.first() {
+        text.styled("      ", DIM, &change.reason);
+    }
+    class.changes.iter().for_each(|change| change_text(text, change));
+}
+
+/// Nodes to which the same happens for the same reason stand together.
+fn nodes_text(text: &mut Text, nodes: &[NodeForecast]) {
+    let mut groups: Vec<(&NodeForecast, Vec<&str>)> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for node in nodes {
+        let index = *known.entry(format!("{:?}", node.changes)).or_insert(groups.len());
+        match groups.get_mut(index) {
+            Some((_, names)) => names.push(&node.name),
+            None => groups.push((node, vec![&node.name])),
+        }
+    }
+    for (node, names) in groups {
+        let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+        let more = names.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        text.styled("  ", WARN, &format!("~ {shown}{more}"));
+        for change in &node.changes {
+            change_text(text, change);
+            text.styled("          ", DIM, &change.reason);
+        }
+    }
+}
+
+fn change_text(text: &mut Text, Change { field, from, to, .. }: &Change) {
+    match (from, to) {
+        (Value::Null, to) => text.styled("      ", GOOD, &format!("+ {field}: {}", shown(to))),
+        (from, Value::Null) => text.styled("      ", BAD, &format!("- {field}: {}", shown(from))),
+        (from, to) => text.styled("      ", WARN, &format!("~ {field}: {} -> {}", shown(from), shown(to))),
+    };
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
