@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
-    cli::{Outcome, cleanup, output, plan},
+    cli::{Outcome, cleanup, output, plan, why},
     installation::Installation,
     telemetry::{self, LogFormat},
 };
@@ -26,6 +26,7 @@ enum Command {
     /// Run the operator.
     Run(Run),
     Plan(plan::Arguments),
+    Why(why::Arguments),
     Cleanup(cleanup::Arguments),
     /// Print the CustomResourceDefinition.
     Crd,
@@ -94,6 +95,7 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
     match command {
         Command::Run(arguments) => run(arguments).await?,
         Command::Plan(arguments) => return Ok(plan::run(arguments).await?),
+        Command::Why(arguments) => return Ok(why::run(arguments).await?),
         Command::Cleanup(arguments) => return Ok(cleanup::run(arguments).await?),
         Command::Crd => output::emit(&winpool::crd_yaml()?)?,
         Command::Version => output::emit(concat!("winpool ", env!("CARGO_PKG_VERSION"), "\n"))?,

@@ -6,6 +6,7 @@ pub mod connect;
 pub mod input;
 pub mod output;
 pub mod plan;
+pub mod why;
 
 use std::process::ExitCode;
 

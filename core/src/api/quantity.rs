@@ -15,6 +15,11 @@ pub(crate) fn is_not_negative(quantity: &Quantity) -> bool {
     nanos(&quantity.0).is_some_and(|nanos| nanos >= 0)
 }
 
+/// How much it is, in billionths.
+pub(crate) fn amount(quantity: &Quantity) -> Option<i128> {
+    nanos(&quantity.0)
+}
+
 /// Billionths, the finest that Kubernetes keeps. `None` for what is no quantity or too large to count.
 fn nanos(text: &str) -> Option<i128> {
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());

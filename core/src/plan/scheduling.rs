@@ -5,16 +5,19 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec},
+    api::{
+        core::v1::{Container, Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec},
+        node::v1::RuntimeClass,
+    },
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use crate::{
-    api::{Taint, quantity},
-    plan::tolerations::{covers, normalised, toleration},
-};
+use crate::api::{Taint, quantity::amount};
 
-use super::Labels;
+use super::{
+    Labels,
+    tolerations::{covers, normalised, toleration},
+};
 
 /// What the scheduler reads of a node.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +78,9 @@ impl std::fmt::Display for Obstacle {
             }
             Self::Affinity(expressions) => write!(f, "required node affinity wants {}", expressions.join(" and ")),
             Self::Taint(taint) => write!(f, "the taint {taint} is not tolerated"),
-            Self::Resource { name, wanted, found } => write!(f, "the pod wants {wanted} of {name}, the node has {found}"),
+            Self::Resource { name, wanted, found } => {
+                write!(f, "the pod wants {wanted} of {name}, the node has {found}")
+            }
         }
     }
 }
@@ -93,11 +98,7 @@ pub fn obstacles(pod: &Pod, host: &Host) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let selector = spec.node_selector.iter().flatten();
     found.extend(selector.filter(|(key, value)| host.labels.get(key) != Some(value)).map(|(key, value)| {
-        Obstacle::Selector {
-            key: key.clone(),
-            wanted: value.clone(),
-            found: host.labels.get(key).map(str::to_owned),
-        }
+        Obstacle::Selector { key: key.clone(), wanted: value.clone(), found: host.labels.get(key).map(str::to_owned) }
     }));
     found.extend(affinity(spec, host));
     let tolerations = normalised(spec.tolerations.iter().flatten().cloned());
@@ -131,14 +132,12 @@ fn affinity(spec: &PodSpec, host: &Host) -> Option<Obstacle> {
         if all.is_empty() {
             return Some(vec!["something of an empty term, which selects no node".to_owned()]);
         }
-        let failing: Vec<String> = all.iter().filter(|(e, found)| !holds(e, *found)).map(|(e, _)| describe(e)).collect();
+        let failing: Vec<String> =
+            all.iter().filter(|(e, found)| !holds(e, *found)).map(|(e, _)| describe(e)).collect();
         (!failing.is_empty()).then_some(failing)
     };
     let failures: Option<Vec<Vec<String>>> = terms.iter().map(failing).collect();
-    match failures {
-        Some(failures) => Some(Obstacle::Affinity(failures.into_iter().next().unwrap_or_default())),
-        None => None,
-    }
+    failures.map(|failures| Obstacle::Affinity(failures.into_iter().next().unwrap_or_default()))
 }
 
 /// As `labels.Requirement` of k8s.io/apimachinery reads it: a node without the label satisfies `NotIn` and
@@ -166,35 +165,198 @@ fn describe(requirement: &NodeSelectorRequirement) -> String {
     }
 }
 
-/// Extended resources are asked for in whole, and a node without them has none. What other pods use of them is not
-/// known here.
+/// Extended resources: names with a domain that is not Kubernetes' own. What other pods use of them is not known here.
 fn resources(spec: &PodSpec, host: &Host) -> Vec<Obstacle> {
-    let extended = |name: &str| name.contains('/') && !name.starts_with("kubernetes.io/") && !name.contains(".kubernetes.io/");
-    let ask = |container: &k8s_openapi::api::core::v1::Container| -> BTreeMap<String, f64> {
-        let resources = container.resources.as_ref();
-        let of = |list: Option<&BTreeMap<String, Quantity>>| list.cloned().unwrap_or_default();
-        // A limit is a request where there is none.
-        let mut wanted = of(resources.and_then(|resources| resources.limits.as_ref()));
-        wanted.extend(of(resources.and_then(|resources| resources.requests.as_ref())));
-        let amounts = wanted.into_iter().filter(|(name, _)| extended(name));
-        amounts.filter_map(|(name, amount)| Some((name, quantity::value(&amount)?))).collect()
+    let extended = |name: &str| {
+        name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
     };
-    let mut wanted: BTreeMap<String, f64> = BTreeMap::new();
-    for container in &spec.containers {
-        for (name, amount) in ask(container) {
-            *wanted.entry(name).or_default() += amount;
-        }
+    let ask = |container: &Container| -> BTreeMap<String, i128> {
+        let resources = container.resources.as_ref();
+        // A limit is a request where there is none.
+        let limits = resources.and_then(|resources| resources.limits.as_ref());
+        let requests = resources.and_then(|resources| resources.requests.as_ref());
+        let wanted = limits.into_iter().chain(requests).flatten().filter(|(name, _)| extended(name));
+        wanted.filter_map(|(name, quantity)| Some((name.clone(), amount(quantity)?))).collect()
+    };
+    let mut wanted: BTreeMap<String, i128> = BTreeMap::new();
+    for (name, amount) in spec.containers.iter().flat_map(ask) {
+        *wanted.entry(name).or_default() += amount;
     }
     // Init containers run one after the other, before.
-    for container in spec.init_containers.iter().flatten() {
-        for (name, amount) in ask(container) {
-            let known = wanted.entry(name).or_default();
-            *known = known.max(amount);
+    for (name, amount) in spec.init_containers.iter().flatten().flat_map(ask) {
+        let known = wanted.entry(name).or_default();
+        *known = amount.max(*known);
+    }
+    let found = |name: &str| host.allocatable.get(name).and_then(amount).unwrap_or_default();
+    let whole = |nanos: i128| (nanos / 1_000_000_000).to_string();
+    let lacking = wanted.into_iter().filter(|(name, amount)| found(name) < *amount);
+    lacking
+        .map(|(name, amount)| Obstacle::Resource { wanted: whole(amount), found: whole(found(&name)), name })
+        .collect()
+}
+
+/// What the API server's admission makes of a pod of this class: the class's selector and tolerations are added. Does
+/// nothing to a pod that was admitted already.
+pub fn admit(spec: &mut PodSpec, class: &RuntimeClass) {
+    let Some(scheduling) = &class.scheduling else { return };
+    if let Some(selector) = &scheduling.node_selector {
+        let own = spec.node_selector.get_or_insert_default();
+        for (key, value) in selector {
+            own.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
-    let found = |name: &str| host.allocatable.get(name).and_then(quantity::value).unwrap_or_default();
-    let lacking = wanted.into_iter().filter(|(name, amount)| *amount > 0.0 && found(name) < *amount);
-    lacking
-        .map(|(name, amount)| Obstacle::Resource { wanted: amount.to_string(), found: found(&name).to_string(), name })
-        .collect()
+    let own = spec.tolerations.get_or_insert_default();
+    for toleration in scheduling.tolerations.iter().flatten() {
+        if !own.contains(toleration) {
+            own.push(toleration.clone());
+        }
+    }
+}
+
+/// The pod as it was before it was admitted with this class, as far as that can be told.
+pub fn without_class(spec: &mut PodSpec, class: &RuntimeClass) {
+    spec.runtime_class_name = None;
+    let Some(scheduling) = &class.scheduling else { return };
+    if let (Some(own), Some(selector)) = (&mut spec.node_selector, &scheduling.node_selector) {
+        own.retain(|key, value| selector.get(key) != Some(value));
+    }
+    if let (Some(own), Some(tolerations)) = (&mut spec.tolerations, &scheduling.tolerations) {
+        own.retain(|toleration| !tolerations.contains(toleration));
+    }
+}
+
+impl From<&Node> for Host {
+    fn from(node: &Node) -> Self {
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        Self {
+            name: node.metadata.name.clone().unwrap_or_default(),
+            labels: node.metadata.labels.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
+            taints: taints.map(|t| Taint::new(&t.key, t.value.as_deref().unwrap_or_default(), &t.effect)).collect(),
+            unschedulable: node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)),
+            allocatable: node.status.as_ref().and_then(|status| status.allocatable.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn host(changes: &Value) -> Host {
+        let mut node = json!({
+            "metadata": {"name": "win-a", "labels": {"kubernetes.io/os": "windows", "tier": "7"}},
+            "status": {"allocatable": {"cpu": "8", "example.com/gpu": "2"}},
+        });
+        json_patch::merge(&mut node, changes);
+        Host::from(&serde_json::from_value::<Node>(node).unwrap())
+    }
+
+    fn why_not(spec: &Value, changes: &Value) -> Vec<String> {
+        let mut spec = spec.clone();
+        if spec.get("containers").is_none() {
+            spec["containers"] = json!([{"name": "c"}]);
+        }
+        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+        obstacles(&pod, &host(changes)).iter().map(ToString::to_string).collect()
+    }
+
+    fn fits(spec: &Value, changes: &Value) -> bool {
+        why_not(spec, changes).is_empty()
+    }
+
+    fn affinity(terms: &Value) -> Value {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+    }
+
+    #[test]
+    fn affinity_is_read_as_the_scheduler_reads_it() {
+        let label = |operator: &str, key: &str, values: &Value| {
+            fits(
+                &affinity(&json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}])),
+                &json!({}),
+            )
+        };
+        for (operator, key, values, expected) in [
+            ("In", "tier", json!(["7", "8"]), true),
+            ("In", "tier", json!(["8"]), false),
+            ("In", "none", json!(["7"]), false),
+            ("NotIn", "tier", json!(["7"]), false),
+            ("NotIn", "tier", json!(["8"]), true),
+            ("NotIn", "none", json!(["8"]), true),
+            ("Exists", "tier", json!(null), true),
+            ("Exists", "none", json!(null), false),
+            ("DoesNotExist", "tier", json!(null), false),
+            ("DoesNotExist", "none", json!(null), true),
+            ("Gt", "tier", json!(["6"]), true),
+            ("Gt", "tier", json!(["7"]), false),
+            ("Lt", "tier", json!(["8"]), true),
+            ("Lt", "none", json!(["8"]), false),
+            ("Gt", "kubernetes.io/os", json!(["1"]), false),
+            ("Nonsense", "tier", json!(["7"]), false),
+        ] {
+            assert_eq!(label(operator, key, &values), expected, "{operator} {key} {values}");
+        }
+        let field = |name: &str| {
+            affinity(&json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]))
+        };
+        assert!(fits(&field("win-a"), &json!({})) && !fits(&field("win-b"), &json!({})));
+    }
+
+    #[test]
+    fn terms_are_alternatives_and_an_empty_one_selects_nothing() {
+        let exists = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
+        assert!(fits(&affinity(&json!([exists("none"), exists("tier")])), &json!({})));
+        assert!(!fits(&affinity(&json!([exists("none")])), &json!({})));
+        assert!(!fits(&affinity(&json!([{}])), &json!({})));
+        let both =
+            json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}, {"key": "none", "operator": "Exists"}]});
+        assert_eq!(why_not(&affinity(&json!([both])), &json!({})), ["required node affinity wants none Exists"]);
+    }
+
+    #[test]
+    fn every_obstacle_is_named() {
+        let spec = json!({
+            "nodeSelector": {"kubernetes.io/os": "linux", "a": "b"},
+            "containers": [
+                {"name": "c", "resources": {"limits": {"example.com/gpu": 2, "memory": "1Ti"}}},
+                {"name": "d", "resources": {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}},
+            ],
+            "initContainers": [{"name": "i", "resources": {"limits": {"example.com/gpu": "1"}}}],
+        });
+        let node = json!({"spec": {"unschedulable": true, "taints": [
+            {"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "soft", "effect": "PreferNoSchedule"},
+            {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, {"key": "gone", "effect": "NoExecute"},
+        ]}});
+        insta::assert_snapshot!(why_not(&spec, &node).join("\n"), @r"
+        nodeSelector wants a=b, the node has no such label
+        nodeSelector wants kubernetes.io/os=linux, the node has windows
+        the node is cordoned (spec.unschedulable)
+        the taint os=windows:NoSchedule is not tolerated
+        the taint gone:NoExecute is not tolerated
+        the pod wants 3 of example.com/gpu, the node has 2
+        ");
+        let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
+        assert!(fits(&tolerant, &node));
+        assert!(fits(&json!({"nodeName": "win-a"}), &node), "nobody schedules a pod that names its node");
+        assert_eq!(why_not(&json!({"nodeName": "win-b"}), &json!({})), ["spec.nodeName is win-b"]);
+    }
+
+    #[test]
+    fn a_class_is_added_and_taken_away_again() {
+        let class: RuntimeClass = serde_json::from_value(json!({
+            "metadata": {"name": "windows-2019"}, "handler": "h",
+            "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows"}, "tolerations": [{"key": "os", "operator": "Exists"}]},
+        }))
+        .unwrap();
+        let mut spec = PodSpec { runtime_class_name: Some("windows-2019".to_owned()), ..PodSpec::default() };
+        admit(&mut spec, &class);
+        let once = spec.clone();
+        assert_eq!((once.node_selector.as_ref().unwrap().len(), once.tolerations.as_ref().unwrap().len()), (1, 1));
+        admit(&mut spec, &class);
+        assert_eq!(spec, once, "a second time changes nothing");
+        without_class(&mut spec, &class);
+        assert!(spec.node_selector.unwrap().is_empty() && spec.tolerations.unwrap().is_empty());
+    }
 }

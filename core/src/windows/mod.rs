@@ -11,6 +11,7 @@
 //! - [`build`]: reading and writing builds.
 //! - [`compatibility`]: which hosts run the images of a build.
 //! - [`container_runtime`]: what a node reports as its container runtime, which has a say in that.
+//! - [`image`]: what the name of a container image says about its build.
 //! - [`kubernetes`]: which builds the documentation of a Kubernetes version lists.
 //! - [`product`]: the table of Windows Server releases. A new release of Windows is one new row there.
 //! - [`taint`]: the spellings under which clusters already keep Linux pods off their Windows nodes.
@@ -18,6 +19,7 @@
 pub mod build;
 pub mod compatibility;
 pub mod container_runtime;
+pub mod image;
 pub mod kubernetes;
 pub mod product;
 pub mod taint;

@@ -28,4 +28,5 @@ mod support;
 mod taint_change;
 mod uninstall;
 mod validation;
+mod why;
 mod workloads;

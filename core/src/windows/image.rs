@@ -1,0 +1,159 @@
+//! What the name of a container image says about Windows.
+//!
+//! Microsoft's tags: `ltsc2022`, `1809`, `1809-KB4493509`, `10.0.17763.437` (MicrosoftDocs/Virtualization-Documentation
+//! `version-compatibility.md`), and in its other images with more in front: `windowsservercore-ltsc2022`,
+//! `4.8-windowsservercore-ltsc2019`, `nanoserver-1809`.
+
+use super::{Build, product::PRODUCTS};
+
+/// Repositories that hold Windows images and nothing else.
+const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows/", "mcr.microsoft.com/dotnet/framework/"];
+/// Parts of a tag that stand for Microsoft's base images.
+const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
+
+/// Whether the image can only be one for Windows.
+#[must_use]
+pub fn is_for_windows(image: &str) -> bool {
+    is_in_windows_repository(image) || build_of(image).is_some() || names_base_image(image)
+}
+
+/// The build that the tag names, if it can mean nothing else.
+///
+/// A bare number such as 1809 or 2004 is a Windows version only where something else in the name says Windows.
+#[must_use]
+pub fn build_of(image: &str) -> Option<Build> {
+    let tag = tag(image)?;
+    let is_windows = is_in_windows_repository(image) || names_base_image(image);
+    let by_word = PRODUCTS.iter().find(|product| {
+        product.image_tags.iter().any(|name| {
+            let is_plain = name.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
+            (is_windows || !is_plain) && words(tag).any(|word| word.eq_ignore_ascii_case(name))
+        })
+    });
+    by_word.map(|product| product.build).or_else(|| full_build(tag).filter(|_| is_windows))
+}
+
+/// The same image for another build; `None` if its tag is not made of a word for the build and others that may stay.
+#[must_use]
+pub fn for_build(image: &str, build: Build) -> Option<String> {
+    let (from, tag) = (build_of(image)?, tag(image)?);
+    let to = super::product::by_build(build)?.image_tags.first()?;
+    let old = words(tag).find(|word| {
+        let of_product = PRODUCTS.iter().filter(|product| product.build == from);
+        of_product.flat_map(|product| product.image_tags).any(|name| word.eq_ignore_ascii_case(name))
+    })?;
+    // An update, such as KB4493509, is one of the old build.
+    let has_update = words(tag).any(|word| word.to_ascii_uppercase().starts_with("KB"));
+    let start = image.len() - tag.len() - digest(image).len();
+    (!has_update).then(|| format!("{}{}", &image[..start], tag.replacen(old, to, 1)))
+}
+
+fn is_in_windows_repository(image: &str) -> bool {
+    WINDOWS_REPOSITORIES.iter().any(|repository| image.starts_with(repository))
+}
+
+fn names_base_image(image: &str) -> bool {
+    tag(image).is_some_and(|tag| words(tag).any(|word| BASE_IMAGES.contains(&word.to_ascii_lowercase().as_str())))
+}
+
+fn digest(image: &str) -> &str {
+    image.find('@').map_or("", |at| &image[at..])
+}
+
+/// What stands behind the last `:` that is not the one of a port.
+fn tag(image: &str) -> Option<&str> {
+    let name = &image[..image.len() - digest(image).len()];
+    name.rsplit_once(':').map(|(_, tag)| tag).filter(|tag| !tag.contains('/'))
+}
+
+fn words(tag: &str) -> impl Iterator<Item = &str> {
+    tag.split(['-', '_', '.'])
+}
+
+/// `10.0.17763.437`, perhaps with more behind a `-`.
+fn full_build(tag: &str) -> Option<Build> {
+    let version = tag.split('-').find(|word| word.starts_with("10.0."))?;
+    let mut parts = version.split('.');
+    let build = parts.nth(2)?;
+    format!("10.0.{build}").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn tags_name_builds_only_where_they_can_mean_nothing_else() {
+        for (image, build) in [
+            ("mcr.microsoft.com/windows/servercore:ltsc2019", Some(17763)),
+            ("mcr.microsoft.com/windows/nanoserver:1809", Some(17763)),
+            ("mcr.microsoft.com/windows/nanoserver:1809-KB4493509", Some(17763)),
+            ("mcr.microsoft.com/windows/servercore:10.0.17763.437", Some(17763)),
+            ("mcr.microsoft.com/windows/servercore:10.0.20348.2655-amd64", Some(20348)),
+            ("mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022", Some(20348)),
+            ("mcr.microsoft.com/dotnet/framework/aspnet:4.8-windowsservercore-ltsc2019", Some(17763)),
+            ("mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2025@sha256:0123", Some(26100)),
+            ("registry.example.com:5000/app:1.4-LTSC2022", Some(20348)),
+            ("golang:1.23-nanoserver-1809", Some(17763)),
+            ("mcr.microsoft.com/windows/servercore:20H2", Some(19042)),
+            ("example.com/app:2004", None),
+            ("example.com/app:1809", None),
+            ("example.com/app:10.0.17763", None),
+            ("example.com/ltsc2022/app:1.0", None),
+            ("example.com/ltsc2022", None),
+            ("registry.example.com:5000/ltsc2022", None),
+            ("example.com/app:notltsc2022", None),
+            ("mcr.microsoft.com/windows/servercore", None),
+            ("mcr.microsoft.com/windows/servercore:latest", None),
+            ("", None),
+        ] {
+            assert_eq!(build_of(image), build.map(Build::new), "{image}");
+        }
+    }
+
+    #[test]
+    fn windows_images_are_told_by_repository_or_tag() {
+        for image in [
+            "mcr.microsoft.com/windows/servercore",
+            "mcr.microsoft.com/dotnet/framework/runtime:4.8",
+            "golang:nanoserver",
+            "app:ltsc2022",
+        ] {
+            assert!(is_for_windows(image), "{image}");
+        }
+        for image in
+            ["nginx", "mcr.microsoft.com/dotnet/aspnet:8.0", "windows:5000/app:1", "example.com/windows/app:1809"]
+        {
+            assert!(!is_for_windows(image), "{image}");
+        }
+    }
+
+    #[test]
+    fn an_image_moves_to_another_build_if_only_the_word_for_it_changes() {
+        let to_2025 = |image: &str| for_build(image, Build::new(26100));
+        for (image, moved) in [
+            ("mcr.microsoft.com/windows/servercore:ltsc2019", Some("mcr.microsoft.com/windows/servercore:ltsc2025")),
+            ("app:4.8-windowsservercore-ltsc2022", Some("app:4.8-windowsservercore-ltsc2025")),
+            ("app:1.0-ltsc2019@sha256:0123", Some("app:1.0-ltsc2025")),
+            ("mcr.microsoft.com/windows/nanoserver:1809", Some("mcr.microsoft.com/windows/nanoserver:ltsc2025")),
+            ("mcr.microsoft.com/windows/nanoserver:1809-KB4493509", None),
+            ("mcr.microsoft.com/windows/servercore:10.0.17763.437", None),
+            ("app:1.0", None),
+        ] {
+            assert_eq!(to_2025(image).as_deref(), moved, "{image}");
+        }
+        assert_eq!(for_build("app:ltsc2022", Build::new(25398)), None, "23H2 has no images of its own");
+    }
+
+    proptest! {
+        #[test]
+        fn no_image_panics_and_one_with_a_build_is_for_windows(
+            image in prop_oneof![any::<String>(), "[a-z/.:@_-]{0,12}(ltsc2022|1809|10\\.0\\.17763)?[a-z/.:@-]{0,8}"]
+        ) {
+            let _ = for_build(&image, Build::new(26100));
+            prop_assert!(build_of(&image).is_none() || is_for_windows(&image));
+        }
+    }
+}

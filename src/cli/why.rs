@@ -1,0 +1,293 @@
+//! `winpool why`: why a node is as it is, and why a pod does or does not land and start.
+
+use std::{path::PathBuf, sync::Arc};
+
+use clap::Subcommand;
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    node::v1::RuntimeClass,
+};
+use kube::{Api, Client, api::ListParams};
+use serde::Deserialize;
+use thiserror::Error;
+use winpool_core::{
+    api::names,
+    plan::{
+        Entry, Policy,
+        forecast::{Change, forecast},
+        landing::{Answer, Landing, Machine, answer},
+        node_story::{NodeStory, node_story},
+    },
+};
+
+use crate::{apply::WriteError, node::CachedNode, pages};
+
+use super::{
+    Outcome,
+    cluster::Cluster,
+    connect::{ConnectError, Connection, ReadError},
+    input::{self, InputError, Keep, Manifest},
+    output::{self, BAD, BOLD, DIM, GOOD, Output, OutputError, Table, Text, WARN},
+    plan::snapshot,
+};
+
+/// Why a node is as it is, or why a pod does or does not land and start.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// Of what.
+    #[command(subcommand)]
+    pub subject: Subject,
+}
+
+/// What is asked about.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Subject {
+    /// Why a node is as it is: its build, its pool, where its taints come from, which RuntimeClasses lead to it, and what
+    /// the operator would change.
+    Node(NodeArguments),
+    /// Why a pod does or does not land and start, for each Windows node; what its error means, and the shortest change
+    /// that makes it land and start.
+    ///
+    /// Looked at are os, selector, RuntimeClass, required node affinity, taints and tolerations, cordons, extended
+    /// resources, and the build that image tags name. Not looked at are cpu, memory, volumes, ports, and what other pods
+    /// use.
+    Pod(PodArguments),
+}
+
+/// Of a node.
+#[derive(Clone, Debug, clap::Args)]
+pub struct NodeArguments {
+    /// Its name.
+    pub name: String,
+    /// Where to look and how to print.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Of a pod.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PodArguments {
+    /// Its name.
+    pub name: String,
+    /// Its namespace; that of the context if not given.
+    #[arg(long, short)]
+    pub namespace: Option<String>,
+    /// Where to look and how to print.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Where to look and how to print.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Common {
+    /// File or folder with manifests, or - for standard input; may be repeated. Without it the cluster is looked at.
+    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-")]
+    pub files: Vec<PathBuf>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// It cannot be told.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Manifests cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// No cluster.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The cluster does not show what is needed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Nobody reads the answer.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// There is nothing of that name.
+    #[error("there is no {kind} {name}")]
+    NotFound {
+        /// Of which kind.
+        kind: &'static str,
+        /// Its name, with its namespace.
+        name: String,
+    },
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When there is no such object, or its surroundings cannot be read.
+pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
+    match arguments.subject {
+        Subject::Node(NodeArguments { name, common }) => {
+            let story = why_node(&name, &common).await?;
+            output::print(common.output.format, &story, || node_text(&story))?;
+        }
+        Subject::Pod(arguments) => {
+            let answer = why_pod(&arguments).await?;
+            output::print(arguments.common.output.format, &answer, || pod_text(&answer))?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+async fn why_node(name: &str, common: &Common) -> Result<NodeStory, Error> {
+    let (mut cluster, found) = if common.files.is_empty() {
+        let client = common.connection.client().await?;
+        let nodes: Api<CachedNode> = Api::all(client.clone());
+        let found = crate::apply::in_time(nodes.get_opt(name)).await;
+        let found = found.map_err(|error| ReadError::of("nodes", error))?;
+        (Cluster::live(&client).await?, found)
+    } else {
+        let cluster = Cluster::from_manifests(&common.files)?;
+        let found = cluster.nodes.iter().find(|node| node.name() == name).cloned();
+        (cluster, found)
+    };
+    let not_found = || Error::NotFound { kind: "Node", name: name.to_owned() };
+    let node = found.ok_or_else(not_found)?;
+    cluster.nodes.retain(|other| other.name() != name);
+    cluster.nodes.push(node.clone());
+    let classes = cluster.classes.clone();
+    let snapshot = snapshot(cluster);
+    let invalid = snapshot.pools.iter().filter_map(|pool| Some(pool.as_ref().err()?.name.clone())).collect();
+    let pools = snapshot.pools.iter().filter_map(|pool| pool.as_ref().ok());
+    let entries = pools.map(|pool| {
+        let held = pool.unjudged_taints();
+        Entry { pool: Arc::new(winpool_core::plan::Pool { held, ..pool.clone() }), ready: true }
+    });
+    let policy = Policy::new(entries, invalid);
+    Ok(node_story(name, &node.seen, &policy, &classes, &forecast(snapshot)))
+}
+
+async fn why_pod(arguments: &PodArguments) -> Result<Answer, Error> {
+    let PodArguments { name, namespace, common } = arguments;
+    let (pod, machines, classes) = if common.files.is_empty() {
+        let client = common.connection.client().await?;
+        let namespace = namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let surroundings = surroundings(&client).await?;
+        (pod(&client, &namespace, name).await?, surroundings.0, surroundings.1)
+    } else {
+        let namespace = namespace.as_deref().unwrap_or("default");
+        let (mut pods, mut machines, mut classes) = (Vec::new(), Vec::new(), Vec::new());
+        for (_, part) in input::read(&common.files)? {
+            match part {
+                Part::Pod(pod) => pods.push(*pod),
+                Part::Machine(machine) => machines.push(*machine),
+                Part::Class(class) => classes.push(*class),
+            }
+        }
+        let wanted = |pod: &&Pod| {
+            let metadata = &pod.metadata;
+            metadata.name.as_ref() == Some(name) && metadata.namespace.as_deref().unwrap_or("default") == namespace
+        };
+        (pods.iter().find(wanted).cloned().ok_or_else(|| no_pod(namespace, name))?, machines, classes)
+    };
+    Ok(answer(&pod, &machines, &classes))
+}
+
+fn no_pod(namespace: &str, name: &str) -> Error {
+    Error::NotFound { kind: "Pod", name: format!("{namespace}/{name}") }
+}
+
+async fn pod(client: &Client, namespace: &str, name: &str) -> Result<Pod, Error> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let found = crate::apply::in_time(pods.get_opt(name)).await.map_err(|error| ReadError::of("pods", error))?;
+    found.ok_or_else(|| no_pod(namespace, name))
+}
+
+/// The Windows nodes and the RuntimeClasses.
+async fn surroundings(client: &Client) -> Result<(Vec<Machine>, Vec<RuntimeClass>), Error> {
+    let failed = |what| move |error: WriteError| ReadError::of(what, error);
+    let (mut machines, mut classes) = (Vec::new(), Vec::new());
+    let windows = ListParams::default().labels(&format!("{}={}", names::OS, names::WINDOWS));
+    let nodes: Api<Node> = Api::all(client.clone());
+    pages::each(&nodes, windows, |node| machines.push(Machine::from(&node))).await.map_err(failed("nodes"))?;
+    let all: Api<RuntimeClass> = Api::all(client.clone());
+    pages::each(&all, ListParams::default(), |class| classes.push(class)).await.map_err(failed("runtimeclasses"))?;
+    Ok((machines, classes))
+}
+
+enum Part {
+    Machine(Box<Machine>),
+    Class(Box<RuntimeClass>),
+    Pod(Box<Pod>),
+}
+
+impl Keep for Part {
+    fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
+        Ok(if manifest.is("", "Node") {
+            let node = Node::deserialize(manifest.value)?;
+            let os = node.metadata.labels.as_ref().and_then(|labels| labels.get(names::OS));
+            os.is_some_and(|os| os == names::WINDOWS).then(|| Self::Machine(Box::new(Machine::from(&node))))
+        } else if manifest.is("node.k8s.io", "RuntimeClass") {
+            Some(Self::Class(Box::new(RuntimeClass::deserialize(manifest.value)?)))
+        } else if manifest.is("", "Pod") {
+            Some(Self::Pod(Box::new(Pod::deserialize(manifest.value)?)))
+        } else {
+            None
+        })
+    }
+}
+
+fn node_text(story: &NodeStory) -> Text {
+    let mut text = Text::new();
+    text.styled("", BOLD, &format!("Node {} is {}", story.node, story.state));
+    if let Some(build) = &story.build {
+        let product = story.product.as_deref().unwrap_or("a build that this release has no name for");
+        let support = story.end_of_support.as_ref().map_or_else(String::new, |day| format!("; supported until {day}"));
+        text.line(&format!("  {build}, {product}{support}"));
+    }
+    for reason in &story.reasons {
+        text.paragraph("  ", reason);
+    }
+    if !story.taints.is_empty() {
+        let mut table = Table::new(&["TAINT", "FROM"]);
+        for taint in &story.taints {
+            table.row([&taint.taint, &taint.origin]);
+        }
+        text.gap().table(&table);
+    }
+    let classes = if story.runtime_classes.is_empty() { "none".to_owned() } else { story.runtime_classes.join(", ") };
+    text.gap().line(&format!("RuntimeClasses that lead to it: {classes}"));
+    text.gap();
+    if story.changes.is_empty() {
+        text.styled("", GOOD, "The operator would change nothing.");
+    } else {
+        text.styled("", WARN, "The operator would change:");
+    }
+    for Change { field, from, to, reason } in &story.changes {
+        text.line(&format!("  {field}: {from} -> {to}"));
+        text.styled("    ", DIM, reason);
+    }
+    text
+}
+
+fn pod_text(answer: &Answer) -> Text {
+    let mut text = Text::new();
+    let on = answer.node.as_ref().map_or_else(|| "is on no node".to_owned(), |node| format!("is on node {node}"));
+    text.styled("", BOLD, &format!("Pod {} {on}", answer.pod));
+    for error in &answer.errors {
+        text.styled("  ", BAD, &error.error);
+        text.paragraph("    ", error.meaning);
+    }
+    if answer.nodes.is_empty() {
+        text.styled("  ", WARN, "There is no Windows node.");
+    } else {
+        let mut table = Table::new(&["NODE", "LANDS", "STARTS", "REASONS"]);
+        for Landing { name, possible, starts, reasons } in &answer.nodes {
+            let starts = starts.map_or("unknown", |starts| if starts { "yes" } else { "no" });
+            table.row([name.as_str(), if *possible { "yes" } else { "no" }, starts, &reasons.join("; ")]);
+        }
+        text.gap().table(&table);
+    }
+    text.gap();
+    match &answer.remedy {
+        None => text.styled("", GOOD, "Nothing has to be changed for it to land."),
+        Some(remedy) => text.styled("", WARN, "To make it land and start:").paragraph("  ", remedy),
+    };
+    text.styled("", DIM, "Not looked at: cpu, memory, volumes, ports, and what other pods use.");
+    text
+}
