@@ -12,6 +12,7 @@ mod node;
 pub mod node_story;
 mod patch;
 mod pools;
+pub mod render;
 mod runtime_class;
 pub mod scheduling;
 mod stamps;
