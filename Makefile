@@ -180,3 +180,8 @@ version: ## Print the version in Cargo.toml
 .PHONY: workflows
 workflows: ## Check the workflows of the hosted CI (actionlint, from the Go module proxy)
 	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
+
+.PHONY: reference
+reference: ## Write docs/reference/command-line.md from the commands' own descriptions
+	@cargo run -q --locked -- reference > docs/reference/command-line.md.new \
+		&& mv docs/reference/command-line.md.new docs/reference/command-line.md

@@ -1,6 +1,10 @@
 //! The command `winpool`.
 
-use std::{net::SocketAddr, path::Path, process::ExitCode};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use kube::Config;
@@ -8,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
-    cli::{Outcome, cleanup, output, plan, why},
+    cli::{Outcome, builds, cleanup, output, plan, reference, render, why},
     installation::Installation,
     telemetry::{self, LogFormat},
 };
@@ -28,8 +32,20 @@ enum Command {
     Plan(plan::Arguments),
     Why(why::Arguments),
     Cleanup(cleanup::Arguments),
+    Render(render::Arguments),
+    Builds(builds::Arguments),
     /// Print the CustomResourceDefinition.
     Crd,
+    Completions(reference::Completions),
+    /// Write man pages into a folder.
+    #[command(hide = true)]
+    Man {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Print the reference of all commands.
+    #[command(hide = true)]
+    Reference,
     /// Print the version.
     Version,
 }
@@ -84,6 +100,11 @@ async fn main() -> ExitCode {
     }
 }
 
+/// What shells complete: the file's own name.
+fn file_name() -> &'static str {
+    if program() == "winpool" { "winpool" } else { "kubectl-winpool" }
+}
+
 /// What was typed: `winpool`, or `kubectl winpool` when it is installed as a plugin.
 fn program() -> &'static str {
     let path = std::env::args_os().next().unwrap_or_default();
@@ -97,6 +118,13 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         Command::Plan(arguments) => return Ok(plan::run(arguments).await?),
         Command::Why(arguments) => return Ok(why::run(arguments).await?),
         Command::Cleanup(arguments) => return Ok(cleanup::run(arguments).await?),
+        Command::Render(arguments) => return Ok(render::run(arguments).await?),
+        Command::Builds(arguments) => return Ok(builds::run(arguments)?),
+        Command::Completions(arguments) => {
+            output::emit(&reference::completions(Cli::command().bin_name(file_name()), arguments.shell))?;
+        }
+        Command::Man { folder } => reference::man_pages(Cli::command(), &folder)?,
+        Command::Reference => output::emit(&reference::markdown(&mut Cli::command()))?,
         Command::Crd => output::emit(&winpool::crd_yaml()?)?,
         Command::Version => output::emit(concat!("winpool ", env!("CARGO_PKG_VERSION"), "\n"))?,
     }
@@ -127,4 +155,21 @@ async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
         ..Options::default()
     };
     Ok(winpool::run(config, options, stop).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_is_that_of_the_commands() {
+        let committed = include_str!("../docs/reference/command-line.md");
+        let current = reference::markdown(&mut Cli::command());
+        assert!(current == committed, "docs/reference/command-line.md is stale: run `make reference`");
+    }
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
 }

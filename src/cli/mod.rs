@@ -1,11 +1,14 @@
 //! Commands for people, which end: all but `run`.
 
+pub mod builds;
 pub mod cleanup;
 pub mod cluster;
 pub mod connect;
 pub mod input;
 pub mod output;
 pub mod plan;
+pub mod reference;
+pub mod render;
 pub mod why;
 
 use std::process::ExitCode;

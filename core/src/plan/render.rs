@@ -236,7 +236,7 @@ fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     match nodes.windows.map(|windows| windows.version) {
         Some(version @ ("2019" | "2022" | "2025")) => parts.push(format!("--os-sku Windows{version}")),
         Some(version) => {
-            writeln!(out, "# Not rendered: AKS has no --os-sku for Windows {version} that is known here.")?
+            writeln!(out, "# Not rendered: AKS has no --os-sku for Windows {version} that is known here.")?;
         }
         None => {}
     }

@@ -171,6 +171,7 @@ async fn cluster_with_empty_pool() -> (Cluster, Operator) {
 /// All objects in `examples/`, in the order of their names.
 fn examples() -> Vec<DynamicObject> {
     let files = std::fs::read_dir(EXAMPLES).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let files = files.filter(|file| file.ends_with(".yaml"));
     let mut objects: Vec<DynamicObject> = files.flat_map(|file| example(&file).unwrap()).collect();
     objects.sort_by_key(ResourceExt::name_any);
     objects

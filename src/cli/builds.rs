@@ -1,0 +1,126 @@
+//! `winpool builds`: what winpool knows of Windows.
+
+use serde::Serialize;
+use winpool_core::windows::{
+    Build, KubernetesSupport, KubernetesVersion,
+    compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
+    product::{PRODUCTS, Product},
+};
+
+use super::{
+    Outcome,
+    output::{self, DIM, Output, OutputError, Table, Text},
+};
+
+/// Kubernetes versions that are looked up.
+const VERSIONS: std::ops::RangeInclusive<u32> = 14..=36;
+
+/// Print the Windows releases that winpool knows: build, image tags, Kubernetes versions that list them, end of support,
+/// and which images each runs.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Arguments {
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A release.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    version: &'static str,
+    build: String,
+    product: &'static str,
+    image_tags: &'static [&'static str],
+    /// Kubernetes versions whose documentation lists it.
+    kubernetes: Vec<String>,
+    mainstream_end: String,
+    end_of_support: String,
+    /// Versions whose images it runs by process isolation, with containerd 1.7.19 or later.
+    process_isolation: Vec<&'static str>,
+    /// Versions whose images it runs by Hyper-V isolation.
+    hyper_v_isolation: Vec<&'static str>,
+}
+
+impl Row {
+    fn of(product: &'static Product) -> Self {
+        let runs = |by: &dyn Fn(Build) -> bool| -> Vec<&'static str> {
+            let images = PRODUCTS.iter().filter(|image| !image.image_tags.is_empty() && by(image.build));
+            images.map(|image| image.version).collect()
+        };
+        let containerd = "containerd://2.0.0".parse().ok();
+        Self {
+            version: product.version,
+            build: product.build.to_string(),
+            product: product.name,
+            image_tags: product.image_tags,
+            kubernetes: listed(product.build),
+            mainstream_end: product.mainstream_end.to_string(),
+            end_of_support: product.end_of_support().to_string(),
+            process_isolation: runs(&|image| runs_by_process_isolation(product.build, containerd, image)),
+            hyper_v_isolation: runs(&|image| runs_by_hyperv_isolation(product.build, image)),
+        }
+    }
+}
+
+/// The Kubernetes versions whose documentation lists the build, as spans.
+fn listed(build: Build) -> Vec<String> {
+    let is_listed =
+        |minor: &u32| KubernetesVersion { major: 1, minor: *minor }.support_of(build) == KubernetesSupport::Listed;
+    let mut spans: Vec<(u32, u32)> = Vec::new();
+    for minor in VERSIONS.filter(is_listed) {
+        match spans.last_mut() {
+            Some((_, last)) if *last + 1 == minor => *last = minor,
+            _ => spans.push((minor, minor)),
+        }
+    }
+    let text = |(first, last)| if first == last { format!("1.{first}") } else { format!("1.{first}-1.{last}") };
+    spans.into_iter().map(text).collect()
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the output does not take it.
+pub fn run(arguments: Arguments) -> Result<Outcome, OutputError> {
+    let rows: Vec<Row> = PRODUCTS.iter().map(Row::of).collect();
+    output::print(arguments.output.format, &rows, || text(&rows))?;
+    Ok(Outcome::Done)
+}
+
+fn text(rows: &[Row]) -> Text {
+    let mut table =
+        Table::new(&["VERSION", "BUILD", "PRODUCT", "TAGS", "KUBERNETES", "SUPPORTED UNTIL", "RUNS IMAGES OF"]);
+    for row in rows {
+        let or_none = |list: String| if list.is_empty() { "-".to_owned() } else { list };
+        table.row([
+            row.version,
+            &row.build,
+            row.product,
+            &or_none(row.image_tags.join(", ")),
+            &or_none(row.kubernetes.join(", ")),
+            &row.end_of_support,
+            &or_none(row.process_isolation.join(", ")),
+        ]);
+    }
+    let mut text = Text::new();
+    text.table(&table);
+    text.gap().styled(
+        "",
+        DIM,
+        "Images by process isolation, other builds than its own with containerd 1.7.19 or later;",
+    );
+    text.styled("", DIM, "by Hyper-V isolation each runs its own and older ones (-o json lists them).");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_says_what_each_release_runs() {
+        let rows: Vec<Row> = PRODUCTS.iter().map(Row::of).collect();
+        insta::assert_snapshot!(text(&rows).plain());
+    }
+}

@@ -1,0 +1,134 @@
+//! `winpool render`: a pool's labels and taints in the language of what makes its nodes.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use thiserror::Error;
+use winpool_core::{
+    plan::{
+        InvalidPool, Pool,
+        render::{Provisioner, render},
+    },
+    windows::product::{self, Product},
+};
+
+use crate::{controllers::GuardedPool, pages};
+
+use super::{
+    Outcome,
+    cluster::Cluster,
+    connect::{ConnectError, Connection, ReadError},
+    input::InputError,
+    output::{self, OutputError},
+};
+
+/// Print a pool's labels and taints in the language of what makes its nodes, so that they are born right.
+///
+/// What is not known for sure is left out, and a comment says so.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// What makes the nodes.
+    #[arg(value_enum)]
+    pub provisioner: Language,
+    /// The pool; may be left out where there is only one.
+    #[arg(long)]
+    pub pool: Option<String>,
+    /// The Windows of the nodes, such as 2022.
+    #[arg(long, value_name = "VERSION", value_parser = windows)]
+    pub windows: Option<Windows>,
+    /// File or folder with the pool, or - for standard input; may be repeated. Without it the cluster is looked at.
+    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-")]
+    pub files: Vec<PathBuf>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// What makes nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Language {
+    /// `KubeletConfiguration`.
+    Kubelet,
+    /// A Karpenter `NodePool`.
+    Karpenter,
+    /// Tags of an Auto Scaling group.
+    ClusterAutoscaler,
+    /// A node group of eksctl.
+    Eksctl,
+    /// `az aks nodepool add`.
+    Aks,
+    /// `gcloud container node-pools create`.
+    Gke,
+}
+
+/// A release of Windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows(&'static Product);
+
+fn windows(version: &str) -> Result<Windows, String> {
+    let known = || product::PRODUCTS.iter().map(|product| product.version).collect::<Vec<_>>().join(", ");
+    product::by_version(version).map(Windows).ok_or_else(|| format!("known are {}", known()))
+}
+
+/// Nothing can be rendered.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Manifests cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// No cluster.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The cluster does not show its pools.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Nobody reads it.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The pool cannot be used.
+    #[error("{0}")]
+    Invalid(#[from] InvalidPool),
+    /// No pool of that name.
+    #[error("there is no WindowsPool {0}")]
+    NoSuchPool(String),
+    /// Which one is meant?
+    #[error("there are {0} WindowsPools; name one with --pool")]
+    Ambiguous(usize),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the pool cannot be found or used.
+pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
+    let pools = if arguments.files.is_empty() {
+        let mut pools = Vec::new();
+        let api = kube::Api::all(arguments.connection.client().await?);
+        let listed = pages::each(&api, kube::api::ListParams::default(), |pool| pools.push(pool)).await;
+        listed.map_err(|error| ReadError::of("windowspools", error))?;
+        pools
+    } else {
+        Cluster::from_manifests(&arguments.files)?.pools
+    };
+    let pool = choose(&pools, arguments.pool.as_deref())?;
+    let provisioner = match arguments.provisioner {
+        Language::Kubelet => Provisioner::Kubelet,
+        Language::Karpenter => Provisioner::Karpenter,
+        Language::ClusterAutoscaler => Provisioner::ClusterAutoscaler,
+        Language::Eksctl => Provisioner::Eksctl,
+        Language::Aks => Provisioner::Aks,
+        Language::Gke => Provisioner::Gke,
+    };
+    let text = render(provisioner, &pool, arguments.windows.map(|Windows(product)| product));
+    output::emit(&output::escape_lines(&text))?;
+    Ok(Outcome::Done)
+}
+
+fn choose(pools: &[GuardedPool], name: Option<&str>) -> Result<Pool, Error> {
+    let named = pools.iter().filter(|pool| name.is_none_or(|name| pool.metadata.name.as_deref() == Some(name)));
+    match (named.collect::<Vec<_>>().as_slice(), name) {
+        ([pool], _) => Ok(pool.read()?),
+        (_, Some(name)) => Err(Error::NoSuchPool(name.to_owned())),
+        (all, None) => Err(Error::Ambiguous(all.len())),
+    }
+}
