@@ -1,0 +1,189 @@
+//! The commands that look, as processes: exit codes, streams, what others wrote.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    io::Write,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+const POOL: &str = "examples/windowspool.yaml";
+const CLUSTER: &str = "examples/offline";
+
+fn winpool(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).stdin(Stdio::null());
+    // No cluster is to be found.
+    command.env("KUBECONFIG", "/nonexistent").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+    command
+}
+
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    read(&winpool(arguments).output().unwrap())
+}
+
+fn read(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn with_stdin(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
+    let mut child =
+        winpool(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    read(&child.wait_with_output().unwrap())
+}
+
+fn node(name: &str) -> String {
+    serde_json::json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/os": "windows"}},
+        "status": {"nodeInfo": {"kernelVersion": "10.0.20348.1"}},
+    })
+    .to_string()
+}
+
+#[test]
+fn exit_codes_tell_nothing_to_do_from_changes_and_from_errors() {
+    for (arguments, code) in [
+        (&["plan", "-f", POOL][..], 0),
+        (&["plan", "-f", POOL, "-f", CLUSTER], 2),
+        (&["plan", "-f", CLUSTER], 1),
+        (&["plan", "-f", "/nonexistent"], 1),
+        (&["plan"], 1),
+        (&["plan", "--nonsense"], 1),
+        (&["nonsense"], 1),
+        (&[], 1),
+        (&["--help"], 0),
+        (&["plan", "--help"], 0),
+        (&["--version"], 0),
+        (&["version"], 0),
+        (&["builds"], 0),
+        (&["completions", "bash"], 0),
+        (&["why", "node", "win-2019", "-f", POOL, "-f", CLUSTER], 0),
+        (&["why", "node", "nobody", "-f", POOL, "-f", CLUSTER], 1),
+        (&["why", "pod", "web-6d5f9", "-n", "shop", "-f", CLUSTER], 0),
+        (&["why", "pod", "web-6d5f9", "-f", CLUSTER], 1),
+        (&["render", "kubelet", "-f", POOL], 0),
+        (&["render", "kubelet", "-f", POOL, "--pool", "other"], 1),
+        (&["render", "kubelet", "-f", POOL, "--windows", "2023"], 1),
+    ] {
+        let (found, out, error) = run(arguments);
+        assert_eq!(found, Some(code), "{arguments:?}\n{out}\n{error}");
+        let (speaks, silent) = if code == 1 { (&error, &out) } else { (&out, &error) };
+        assert!(!speaks.is_empty() && silent.is_empty(), "{arguments:?}\n{out}\n{error}");
+    }
+}
+
+#[test]
+fn machines_get_json_or_yaml_of_one_shape() {
+    let (_, json, _) = run(&["plan", "-f", POOL, "-f", CLUSTER, "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["summary"]["nodesToChange"], 2);
+    let change = &json["nodes"][0]["changes"][0];
+    assert_eq!((&json["nodes"][0]["name"], &json["nodes"][0]["pool"]), (&"win-2019".into(), &"default".into()));
+    assert_eq!(change["field"], "metadata.labels[node.kubernetes.io/windows-build]");
+    assert_eq!((&change["from"], &change["to"]), (&serde_json::Value::Null, &"10.0.17763".into()));
+    assert_eq!(
+        (&json["runtimeClasses"][0]["name"], &json["runtimeClasses"][0]["action"]),
+        (&"windows-2019".into(), &"Create".into())
+    );
+    let (_, yaml, _) = run(&["plan", "-f", POOL, "-f", CLUSTER, "-o", "yaml"]);
+    assert_eq!(serde_yaml::from_str::<serde_json::Value>(&yaml).unwrap(), json);
+    let (_, pod, _) = run(&["why", "pod", "web-6d5f9", "-n", "shop", "-f", CLUSTER, "-o", "json"]);
+    let pod: serde_json::Value = serde_json::from_str(&pod).unwrap();
+    assert_eq!((&pod["pod"], &pod["nodes"][1]["possible"]), (&"shop/web-6d5f9".into(), &true.into()));
+    assert_eq!(pod["remedy"], serde_json::Value::Null);
+}
+
+#[test]
+fn standard_input_is_a_file_like_others() {
+    let (code, out, error) = with_stdin(&["plan", "-f", POOL, "-f", "-"], &node("piped"));
+    assert_eq!(code, Some(2), "{error}");
+    assert!(out.contains("~ piped"), "{out}");
+}
+
+#[test]
+fn what_is_wrong_with_a_manifest_is_said_with_its_place() {
+    let (code, _, error) = with_stdin(&["plan", "-f", "-"], "apiVersion: v1\nkind: [Node\nmetadata: {}\n");
+    assert_eq!((code, error.as_str()), (Some(1), "winpool: stdin:3:9: illegal placement of ':' indicator\n"));
+    let wrong = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {mode: Maybe}\n";
+    let (code, _, error) = with_stdin(&["plan", "-f", "-"], wrong);
+    assert_eq!(code, Some(1));
+    assert!(error.starts_with("winpool: stdin:1: WindowsPool default: unknown variant `Maybe`"), "{error}");
+    let refused = wrong.replace("mode: Maybe", "taints: []");
+    let (code, _, error) = with_stdin(&["plan", "-f", "-"], &refused);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("taintPolicy: Never"), "{error}");
+}
+
+#[test]
+fn colour_is_for_terminals_and_for_those_who_want_it() {
+    let plan = ["plan", "-f", POOL, "-f", CLUSTER];
+    assert!(!run(&plan).1.contains('\u{1b}'));
+    let (_, forced, _) = read(&winpool(&plan).env("CLICOLOR_FORCE", "1").output().unwrap());
+    assert!(forced.contains("\u{1b}["), "{forced}");
+    let (_, refused, _) = read(&winpool(&plan).env("CLICOLOR_FORCE", "1").env("NO_COLOR", "1").output().unwrap());
+    assert!(!refused.contains('\u{1b}'), "{refused}");
+}
+
+#[test]
+fn a_reader_that_goes_is_no_error() {
+    let manifests: String = (0..3000).map(|index| node(&format!("win-{index}")) + "\n---\n").collect();
+    for format in ["json", "text"] {
+        let mut child = winpool(&["plan", "-f", POOL, "-f", "-", "-o", format])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        child.stdin.take().unwrap().write_all(manifests.as_bytes()).unwrap();
+        let (code, _, error) = read(&child.wait_with_output().unwrap());
+        assert_eq!((code, error.as_str()), (Some(2), ""));
+    }
+}
+
+#[test]
+fn what_a_terminal_would_obey_is_shown_instead() {
+    for format in ["text", "json", "yaml"] {
+        let (code, out, _) = with_stdin(&["plan", "-f", POOL, "-f", "-", "-o", format], &node("a\u{1b}]0;b\u{7}\u{9b}\u{202e}"));
+        assert_eq!(code, Some(2));
+        assert!(!out.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']), "{out:?}");
+    }
+    let (code, _, error) = run(&["plan", "-f", "/no\u{1b}[2Jthing"]);
+    assert_eq!(code, Some(1));
+    assert!(!error.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
+fn as_a_plugin_of_kubectl_it_is_called_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("kubectl-winpool");
+    std::os::unix::fs::symlink(Path::new(env!("CARGO_BIN_EXE_winpool")), &plugin).unwrap();
+    let help = |argument| read(&Command::new(&plugin).args(["plan", argument]).output().unwrap()).1;
+    assert!(help("--help").contains("Usage: kubectl winpool plan"), "{}", help("--help"));
+    let script = read(&Command::new(&plugin).args(["completions", "bash"]).output().unwrap()).1;
+    assert!(script.contains("kubectl-winpool"), "{script}");
+}
+
+#[test]
+fn man_pages_are_written_for_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let status = winpool(&["man", folder.path().to_str().unwrap()]).status().unwrap();
+    assert!(status.success());
+    for page in ["winpool.1", "winpool-plan.1", "winpool-why-pod.1"] {
+        let text = std::fs::read_to_string(folder.path().join(page)).unwrap();
+        assert!(text.contains(".SH NAME"), "{page}");
+    }
+}
+
+#[test]
+fn without_a_cluster_the_error_says_what_to_do() {
+    let (code, _, error) = run(&["plan"]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("KUBECONFIG") && error.contains("-f"), "{error}");
+    let (code, _, error) = run(&["plan", "--kubeconfig", "/nonexistent", "--context", "x"]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("/nonexistent"), "{error}");
+}
