@@ -59,7 +59,9 @@ fn a_pod_of_the_wrong_class_lands_and_does_not_start() {
 
 #[test]
 fn a_class_with_hyperv_isolation_runs_older_images() {
-    let answer = of("{metadata: {name: web}, spec: {runtimeClassName: hyperv-2019, containers: [{name: c, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}");
+    let answer = of(
+        "{metadata: {name: web}, spec: {runtimeClassName: hyperv-2019, containers: [{name: c, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}",
+    );
     assert_eq!((answer.nodes[1].possible, answer.nodes[1].starts, answer.remedy), (true, Some(true), None));
 }
 

@@ -278,9 +278,11 @@ impl Candidate<'_> {
                 landing.possible && landing.starts != Some(false)
             });
             if let (Some(machine), Some(name)) = (lands, &class.metadata.name) {
-                // A class that fits the images is better than one of which that cannot be told.
+                // A class that fits the images is better than one of which that cannot be told, and process isolation better
+                // than a virtual machine.
                 let certain = candidate.starts(machine).0 == Some(true);
-                fitting.push((usize::from(!certain), name, &machine.host.name));
+                let hyperv = class.handler.contains("hypervisor");
+                fitting.push((usize::from(!certain) + 2 * usize::from(hyperv), name, &machine.host.name));
             }
         }
         fitting.sort_unstable();
