@@ -5,5 +5,6 @@
 //! input gives the same plan, and planning on a planned state gives an empty plan.
 
 pub mod api;
+pub mod check;
 pub mod plan;
 pub mod windows;

@@ -9,7 +9,7 @@ use crate::{
 
 use super::Pool;
 
-/// One of the components in `config/components/`.
+/// One of the components in `config/components/` that bear on what winpool does. (`advise` does not.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component {
     /// Its name.

@@ -35,6 +35,7 @@ pub use runtime_class::{
 };
 pub use status::{Held, Observation, Overlap, ever_applied, invalid_status, number, status, suspended_status};
 pub use taints::{Applied, TaintChange, TaintList};
+pub use tolerations::tolerate;
 pub use workloads::{
     Pod, PodProgress, created_too_early, held_back, silent, stranded, tells_the_system, users_of_class,
 };

@@ -14,10 +14,7 @@ use k8s_openapi::{
 
 use crate::api::{Taint, quantity::amount};
 
-use super::{
-    Labels,
-    tolerations::{covers, normalised, toleration},
-};
+use super::{Labels, tolerations::tolerate};
 
 /// What the scheduler reads of a node.
 #[derive(Clone, Debug, Default)]
@@ -101,18 +98,12 @@ pub fn obstacles(pod: &Pod, host: &Host) -> Vec<Obstacle> {
         Obstacle::Selector { key: key.clone(), wanted: value.clone(), found: host.labels.get(key).map(str::to_owned) }
     }));
     found.extend(affinity(spec, host));
-    let tolerations = normalised(spec.tolerations.iter().flatten().cloned());
-    let tolerated = |taint: &Taint| {
-        let wanted = normalised([toleration(taint)]);
-        wanted.iter().all(|wanted| tolerations.iter().any(|own| covers(own, wanted)))
-    };
+    let tolerated = |taint: &Taint| tolerate(spec.tolerations.as_deref().unwrap_or_default(), taint);
     let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", "NoSchedule");
     if host.unschedulable && !tolerated(&unschedulable) {
         found.push(Obstacle::Unschedulable);
     }
-    let keeps_off = |taint: &&Taint| {
-        taint.effect != "PreferNoSchedule" && !tolerated(taint) && !(host.unschedulable && **taint == unschedulable)
-    };
+    let keeps_off = |taint: &&Taint| !tolerated(taint) && !(host.unschedulable && **taint == unschedulable);
     found.extend(host.taints.iter().filter(keeps_off).cloned().map(Obstacle::Taint));
     found.extend(resources(spec, host));
     found

@@ -15,6 +15,14 @@ pub(super) fn toleration(taint: &Taint) -> Toleration {
     }
 }
 
+/// Whether one of these tolerates the taint. A taint that only advises keeps nobody off.
+#[must_use]
+pub fn tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
+    let wanted = normalised([toleration(taint)]);
+    taint.effect == "PreferNoSchedule"
+        || wanted.iter().all(|wanted| normalised(tolerations.iter().cloned()).iter().any(|own| covers(own, wanted)))
+}
+
 /// As the API server keeps them: empty fields are absent, `Equal` is the default operator; sorted, without repeats.
 pub(super) fn normalised(tolerations: impl IntoIterator<Item = Toleration>) -> Vec<Toleration> {
     let absent_if_empty = |field: Option<String>| field.filter(|text| !text.is_empty());

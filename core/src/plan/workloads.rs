@@ -11,7 +11,7 @@ use crate::api::{Taint, names};
 
 use super::{
     ClassAction, ClassesPlan, Held, lacks_tolerations,
-    tolerations::{covers, normalised, toleration},
+    tolerations::tolerate,
 };
 
 /// What winpool reads of a pod.
@@ -80,11 +80,7 @@ impl Pod {
     /// Whether it tolerates `taint`.
     #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
-        // A taint that only advises keeps nobody off.
-        let wanted = toleration(taint);
-        let wanted = normalised([wanted]);
-        taint.effect == "PreferNoSchedule"
-            || wanted.iter().all(|wanted| normalised(self.tolerations.clone()).iter().any(|own| covers(own, wanted)))
+        tolerate(&self.tolerations, taint)
     }
 
     /// A Linux pod that landed on a Windows node: it never started there and loses nothing.

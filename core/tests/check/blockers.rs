@@ -1,0 +1,77 @@
+//! What pins workloads to a Windows version.
+
+use serde_json::{Value, json};
+use winpool_core::{
+    check::{Facts, Retirement, Workload, blockers},
+    windows::{Build, product::by_version},
+};
+
+use super::{cluster, workload};
+
+fn pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
+    let object = workload("Deployment", spec);
+    let found = blockers(&Workload::read(&object).unwrap(), facts, Build::new(17763), target.map(Build::new));
+    let pins = found.into_iter().flat_map(|blocker| blocker.pins);
+    pins.map(|pin| format!("{:?} {}: {} -> {}", pin.by, pin.field, pin.value, pin.change)).collect()
+}
+
+fn affinity(values: &[&str]) -> Value {
+    let expression = json!({"key": "node.kubernetes.io/windows-build", "operator": "In", "values": values});
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}})
+}
+
+#[test]
+fn selector_affinity_class_and_image_pin_and_each_says_what_to_write() {
+    let facts = cluster(&[], &[json!({})], &[]);
+    let all = json!({
+        "nodeSelector": {"node.kubernetes.io/windows-build": "10.0.17763"}, "runtimeClassName": "windows-2019",
+        "affinity": affinity(&["10.0.17763"])["affinity"],
+        "containers": [{"image": "mcr.microsoft.com/windows/servercore:ltsc2019"}, {"image": "app:1.0"}],
+    });
+    insta::assert_snapshot!(pins(&all, &facts, Some(26100)).join("\n"), @"
+    Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> node.kubernetes.io/windows-build: 10.0.26100
+    Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow 10.0.26100
+    Class spec.template.spec.runtimeClassName: windows-2019 -> runtimeClassName: windows-2025
+    Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> mcr.microsoft.com/windows/servercore:ltsc2025, once there is one
+    ");
+    insta::assert_snapshot!(pins(&all, &Facts::none(), None).join("\n"), @"
+    Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> remove node.kubernetes.io/windows-build, or name another build
+    Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow another build
+    Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> build the image for another version
+    ");
+}
+
+#[test]
+fn what_may_run_elsewhere_is_not_pinned() {
+    let facts = cluster(&[], &[json!({})], &[]);
+    for spec in [
+        json!({}),
+        json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}}),
+        affinity(&["10.0.17763", "10.0.20348"]),
+        json!({"runtimeClassName": "windows-2022"}),
+        json!({"containers": [{"image": "app:ltsc2022"}]}),
+    ] {
+        assert_eq!(pins(&spec, &facts, None), [""; 0], "{spec}");
+    }
+}
+
+#[test]
+fn images_of_2022_may_stay_on_2025() {
+    let object = workload("Deployment", &json!({"containers": [{"image": "app:ltsc2022"}]}));
+    let found = blockers(&Workload::read(&object).unwrap(), &Facts::none(), Build::new(20348), Some(Build::new(26100)));
+    insta::assert_snapshot!(found.unwrap().pins[0].change, @"app:ltsc2025, once there is one; may stay where containerd is 1.7.19 or later");
+}
+
+#[test]
+fn a_version_comes_with_its_dates_and_its_nodes() {
+    let facts = cluster(&[("10.0.17763", &[]), ("10.0.17763", &["a=b:NoSchedule"]), ("10.0.20348", &[])], &[], &[]);
+    insta::assert_yaml_snapshot!(Retirement::of(by_version("2019").unwrap(), &facts), @r#"
+    build: 10.0.17763
+    product: Windows Server 2019
+    mainstreamEnd: 2024-01-09
+    endOfSupport: 2029-01-09
+    kubernetes: "1.36"
+    kubernetesSupport: Unlisted
+    nodes: 2
+    "#);
+}
