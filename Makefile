@@ -114,6 +114,11 @@ crd: ## Write the CustomResourceDefinition of the code to crds/ and into the cha
 	@cargo run -q --locked -- crd > $(CRD).new && mv $(CRD).new $(CRD)
 	@cp $(CRD) charts/winpool/files/
 
+.PHONY: generate
+generate: crd ## Write every file that is made from the code: the definition, the policy advise, the reference of rules
+	@for pair in advise:config/components/advise/policy.yaml check-rules:docs/reference/check-rules.md; do \
+		cargo run -q --locked -- generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
+
 .PHONY: binary
 binary: $(ARCHS:%=binary-%) ## Build the static programs of a release, for amd64 and arm64
 

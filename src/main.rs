@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
-    cli::{Outcome, builds, cleanup, output, plan, reference, render, why},
+    cli::{Outcome, blockers, builds, check, cleanup, generate, output, plan, reference, render, why},
     installation::Installation,
     telemetry::{self, LogFormat},
 };
@@ -31,6 +31,8 @@ enum Command {
     Run(Run),
     Plan(plan::Arguments),
     Why(why::Arguments),
+    Check(check::Arguments),
+    Blockers(blockers::Arguments),
     Cleanup(cleanup::Arguments),
     Render(render::Arguments),
     Builds(builds::Arguments),
@@ -46,6 +48,13 @@ enum Command {
     /// Print the reference of all commands.
     #[command(hide = true)]
     Reference,
+    /// Print a file that is made from the table of rules.
+    #[command(hide = true)]
+    Generate {
+        /// Which one.
+        #[arg(value_enum)]
+        what: generate::What,
+    },
     /// Print the version.
     Version,
 }
@@ -117,6 +126,8 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         Command::Run(arguments) => run(arguments).await?,
         Command::Plan(arguments) => return Ok(plan::run(arguments).await?),
         Command::Why(arguments) => return Ok(why::run(arguments).await?),
+        Command::Check(arguments) => return Ok(check::run(arguments).await?),
+        Command::Blockers(arguments) => return Ok(blockers::run(arguments).await?),
         Command::Cleanup(arguments) => return Ok(cleanup::run(arguments).await?),
         Command::Render(arguments) => return Ok(render::run(arguments).await?),
         Command::Builds(arguments) => return Ok(builds::run(arguments)?),
@@ -125,6 +136,7 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         }
         Command::Man { folder } => reference::man_pages(Cli::command(), &folder)?,
         Command::Reference => output::emit(&reference::markdown(&mut Cli::command()))?,
+        Command::Generate { what } => output::emit(&generate::generate(what)?)?,
         Command::Crd => output::emit(&winpool::crd_yaml()?)?,
         Command::Version => output::emit(concat!("winpool ", env!("CARGO_PKG_VERSION"), "\n"))?,
     }

@@ -1,15 +1,19 @@
 //! Commands for people, which end: all but `run`.
 
+pub mod blockers;
 pub mod builds;
+pub mod check;
 pub mod cleanup;
 pub mod cluster;
 pub mod connect;
+pub mod generate;
 pub mod input;
 pub mod output;
 pub mod plan;
 pub mod reference;
 pub mod render;
 pub mod why;
+pub mod workloads;
 
 use std::process::ExitCode;
 

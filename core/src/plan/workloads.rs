@@ -9,10 +9,7 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 
 use crate::api::{Taint, names};
 
-use super::{
-    ClassAction, ClassesPlan, Held, lacks_tolerations,
-    tolerations::tolerate,
-};
+use super::{ClassAction, ClassesPlan, Held, lacks_tolerations, tolerations::tolerate};
 
 /// What winpool reads of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]

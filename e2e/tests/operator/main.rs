@@ -3,6 +3,7 @@
 
 mod account;
 mod adoption;
+mod check;
 mod cleanup;
 mod compatible;
 mod contested;

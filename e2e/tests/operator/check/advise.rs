@@ -1,0 +1,224 @@
+//! The admission policy `advise` warns of what `check` says, and refuses nothing.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingAdmissionPolicy, apps::v1::Deployment, core::v1::Namespace,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_core::check::{advise, rule};
+use winpool_e2e::{LIMIT, lend, lend_cluster, lend_with, manifests, wait_for};
+
+use super::{Answer, create, findings, generated, set, workload};
+
+const WORKLOADS: usize = 2000;
+/// Posts at the same time.
+const HANDS: usize = 8;
+
+/// A DaemonSet, Pod, … that breaks a rule, so that the policy for its kind has something to say.
+fn probe(kind: &str) -> Value {
+    workload(
+        kind,
+        &json!({
+            "nodeSelector": {"kubernetes.io/os": "windows"}, "dnsPolicy": "ClusterFirstWithHostNet",
+            "containers": [{"name": "c", "image": "example.com/app:1.0"}],
+        }),
+    )
+}
+
+const KINDS: [&str; 6] = ["Pod", "Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob"];
+
+/// Installs the component and waits until it is in force for every kind.
+async fn install(client: &Client) {
+    let objects = manifests::component("advise").unwrap();
+    manifests::apply(client, &objects).await.unwrap();
+    for kind in KINDS {
+        wait_for(&format!("a {kind} gets a warning"), LIMIT, async || {
+            let answer = create(client, "default", &probe(kind)).await;
+            Ok((!rules_in(&answer).is_empty()).then_some(()))
+        })
+        .await
+        .unwrap();
+    }
+}
+
+/// The rules of which the warnings speak. Kubernetes warns of things by itself too.
+fn rules_in(answer: &Answer) -> BTreeSet<String> {
+    let ours = answer.warnings.iter().filter(|warning| warning.contains("'winpool-advise-"));
+    set(ours.map(|warning| {
+        let text = warning.split("': ").nth(1).unwrap();
+        let id = text.split(':').next().unwrap();
+        rule(id).unwrap_or_else(|| panic!("{warning}")).id
+    }))
+}
+
+/// What the policy has to warn of. The API server drops empty lists before any policy sees them.
+fn expected(object: &Value) -> BTreeSet<String> {
+    let advised: BTreeSet<&str> = advise::expressions().map(|(rule, _)| rule.id).collect();
+    let found = findings(&without_empty_lists(object.clone())).into_iter().map(|finding| finding.rule);
+    set(found.filter(|rule| advised.contains(rule.as_str())))
+}
+
+fn without_empty_lists(value: Value) -> Value {
+    match value {
+        Value::Object(map) => map
+            .into_iter()
+            .filter(|(_, value)| value != &json!([]))
+            .map(|(key, value)| (key, without_empty_lists(value)))
+            .collect(),
+        Value::Array(list) => list.into_iter().map(without_empty_lists).collect(),
+        other => other,
+    }
+}
+
+#[tokio::test]
+async fn warnings_are_what_check_says_for_thousands_of_generated_workloads() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    install(&client).await;
+    let mut runner = generated::runner();
+    let objects: Vec<Value> =
+        (0..WORKLOADS).map(|n| workload(KINDS[n % KINDS.len()], &generated::any(&mut runner))).collect();
+    let answers: Vec<(Value, Answer)> = stream::iter(objects)
+        .map(|object| {
+            let client = client.clone();
+            async move { (object.clone(), create(&client, "default", &object).await) }
+        })
+        .buffer_unordered(HANDS)
+        .collect()
+        .await;
+    let (mut accepted, mut warned, mut seen) = (0, 0, BTreeSet::new());
+    for (object, answer) in &answers {
+        assert_ne!(answer.code, 400, "{object}: {}", answer.body);
+        if answer.code != 201 {
+            // What the API server refuses never gets as far as the policy.
+            assert_eq!((answer.code.as_u16(), rules_in(answer)), (422, BTreeSet::new()), "{object}: {}", answer.body);
+            continue;
+        }
+        let rules = rules_in(answer);
+        assert_eq!(rules, expected(object), "{object}: {:?}", answer.warnings);
+        accepted += 1;
+        warned += usize::from(!rules.is_empty());
+        seen.extend(rules);
+    }
+    println!("{accepted} of {WORKLOADS} accepted, {warned} of them with warnings, of {} rules", seen.len());
+    let all = set(advise::expressions().map(|(rule, _)| rule.id));
+    assert_eq!(all.difference(&seen).collect::<Vec<_>>(), Vec::<&String>::new(), "every rule was broken");
+    assert!(warned > WORKLOADS / 8 && accepted - warned > WORKLOADS / 8);
+}
+
+#[tokio::test]
+async fn a_warning_names_the_rule_and_the_remedy_and_nothing_is_refused() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    install(&client).await;
+    let answer = create(&client, "default", &probe("Deployment")).await;
+    assert_eq!(answer.code, 201);
+    assert_eq!(answer.warnings.len(), 1);
+    let text = "dns-policy-with-host-net: Windows does not support ClusterFirstWithHostNet; use ClusterFirst";
+    assert!(answer.warnings[0].contains(text), "{:?}", answer.warnings);
+}
+
+/// kube-controller-manager looks at every expression with the schemas of the kinds that the policy is for.
+#[tokio::test]
+async fn the_expressions_fit_the_kinds_that_they_are_for() {
+    let cluster = lend_cluster().await.unwrap();
+    manifests::apply(&cluster.client(), &manifests::component("advise").unwrap()).await.unwrap();
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client());
+    for name in ["winpool-advise-pods", "winpool-advise-workloads", "winpool-advise-cronjobs"] {
+        let looked_at = async || {
+            let status = policies.get(name).await?.status;
+            Ok(status.filter(|status| status.observed_generation.is_some()))
+        };
+        let status = cluster.wait_for(&format!("{name} is looked at"), looked_at).await.unwrap();
+        let warnings = status.type_checking.and_then(|checking| checking.expression_warnings).unwrap_or_default();
+        assert_eq!(warnings, [], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn who_could_not_do_anything_about_it_is_not_warned() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    install(&client).await;
+    assert!(create(&client, "kube-system", &probe("Pod")).await.warnings.is_empty(), "namespaces that are left alone");
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let ours = serde_json::from_value(json!({"metadata": {"name": "winpool-system"}})).unwrap();
+    namespaces.create(&PostParams::default(), &ours).await.unwrap();
+    assert!(create(&client, "winpool-system", &probe("Pod")).await.warnings.is_empty());
+
+    let mut controlled = probe("Pod");
+    controlled["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": true}]);
+    assert!(create(&client, "default", &controlled).await.warnings.is_empty(), "a controller reads no warnings");
+
+    // An update that does not touch the template.
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    deployments.create(&PostParams::default(), &serde_json::from_value(probe("Deployment")).unwrap()).await.unwrap();
+    for (change, warned) in [
+        (json!({"spec": {"replicas": 3}}), false),
+        (json!({"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}), true),
+    ] {
+        let request = kube::core::Request::new("/apis/apps/v1/namespaces/default/deployments");
+        let request = request.patch("probe", &PatchParams::default(), &Patch::Merge(&change)).unwrap();
+        let answer = client.send(request.map(kube::client::Body::from)).await.unwrap();
+        assert_eq!(answer.headers().contains_key("Warning"), warned, "{change}");
+    }
+}
+
+#[tokio::test]
+async fn the_audit_event_names_every_rule() {
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+    std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n").unwrap();
+    let flags = [
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", log.display()),
+        "--audit-log-mode=blocking".to_owned(),
+    ];
+    let server = lend_with(&flags.each_ref().map(String::as_str)).await.unwrap();
+    let client = server.connect().unwrap();
+    install(&client).await;
+    let mut object = probe("DaemonSet");
+    object["spec"]["template"]["spec"]["securityContext"] = json!({"runAsUser": 0});
+    object["metadata"]["name"] = json!("two-rules");
+    assert_eq!(create(&client, "default", &object).await.warnings.len(), 2);
+    let text = std::fs::read_to_string(&log).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let rules =
+        events.filter(|event| event["stage"] == "ResponseComplete" && event["objectRef"]["name"] == "two-rules");
+    let rules: Vec<Value> = rules.map(|event| event["annotations"]["winpool-advise-workloads/rules"].clone()).collect();
+    assert_eq!(rules, [json!("run-as-user dns-policy-with-host-net")], "{text}");
+    let log = std::fs::read_to_string(server.folder().join("kube-apiserver.log")).unwrap();
+    assert!(!log.contains("Failed to set admission audit annotation"));
+}
+
+/// With ten times of what anybody has the policies still say their word: over the limit of CEL they would be silent.
+#[tokio::test]
+async fn the_largest_pod_is_far_from_the_limits() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    install(&client).await;
+    let mounts: Vec<Value> = (0..50).map(|n| json!({"name": format!("v{n}"), "mountPath": format!("/v{n}")})).collect();
+    let mut containers: Vec<Value> = (0..100)
+        .map(|n| json!({"name": format!("c{n}"), "image": "example.com/app:1.0", "volumeMounts": mounts}))
+        .collect();
+    containers[99]["volumeMounts"][49]["mountPropagation"] = json!("HostToContainer");
+    let volumes: Vec<Value> = (0..50).map(|n| json!({"name": format!("v{n}"), "emptyDir": {}})).collect();
+    let expression = |n: usize| json!({"matchExpressions": (0..20).map(|m| json!({"key": format!("k{n}-{m}"), "operator": "Exists"})).collect::<Vec<_>>()});
+    let terms: Vec<Value> = (0..50).map(expression).collect();
+    let object = workload(
+        "Deployment",
+        &json!({
+            "nodeSelector": {"kubernetes.io/os": "windows"}, "containers": containers, "volumes": volumes,
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+        }),
+    );
+    let answer = create(&client, "default", &object).await;
+    assert_eq!((answer.code.as_u16(), rules_in(&answer)), (201, set(["mount-propagation"])), "{:?}", answer.warnings);
+}

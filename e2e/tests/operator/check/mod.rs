@@ -1,0 +1,77 @@
+//! The rules of `winpool check`, held against a real API server.
+
+mod advise;
+mod generated;
+mod refused;
+
+use std::collections::BTreeSet;
+
+use http::{Request, StatusCode};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use winpool_core::check::{Facts, Finding, Workload, check};
+
+/// What the API server says to an object that is to be created.
+struct Answer {
+    code: StatusCode,
+    /// The object, or why it was refused.
+    body: Value,
+    /// What kubectl would show as warnings.
+    warnings: Vec<String>,
+}
+
+/// Creates an object in a dry run. It is sent as it stands here, with nothing added and nothing left out.
+async fn create(client: &Client, namespace: &str, object: &Value) -> Answer {
+    let (group, resource) = match object["kind"].as_str().unwrap() {
+        "Pod" => ("api/v1", "pods"),
+        "Deployment" => ("apis/apps/v1", "deployments"),
+        "DaemonSet" => ("apis/apps/v1", "daemonsets"),
+        "StatefulSet" => ("apis/apps/v1", "statefulsets"),
+        "Job" => ("apis/batch/v1", "jobs"),
+        "CronJob" => ("apis/batch/v1", "cronjobs"),
+        other => panic!("{other}"),
+    };
+    let path = format!("/{group}/namespaces/{namespace}/{resource}?dryRun=All&fieldValidation=Strict");
+    let request = Request::post(path).header("Content-Type", "application/json");
+    let answer = client.send(request.body(Body::from(object.to_string().into_bytes())).unwrap()).await.unwrap();
+    let headers = answer.headers().get_all("Warning").iter().map(|value| value.to_str().unwrap().to_owned());
+    let (warnings, code) = (headers.collect(), answer.status());
+    let bytes = answer.into_body().collect_bytes().await.unwrap();
+    Answer { code, body: serde_json::from_slice(&bytes).unwrap(), warnings }
+}
+
+/// An object of this kind with this pod spec.
+fn workload(kind: &str, pod: &Value) -> Value {
+    let labels = json!({"app": "probe"});
+    let mut pod = pod.clone();
+    if matches!(kind, "Job" | "CronJob") {
+        pod["restartPolicy"] = json!("Never");
+    }
+    let template = json!({"metadata": {"labels": labels}, "spec": pod});
+    let metadata = json!({"name": "probe"});
+    match kind {
+        "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": pod}),
+        "Job" => json!({"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": {"template": template}}),
+        "CronJob" => json!({
+            "apiVersion": "batch/v1", "kind": kind, "metadata": metadata,
+            "spec": {"schedule": "0 0 * * *", "jobTemplate": {"spec": {"template": template}}},
+        }),
+        "StatefulSet" => json!({
+            "apiVersion": "apps/v1", "kind": kind, "metadata": metadata,
+            "spec": {"serviceName": "probe", "selector": {"matchLabels": labels}, "template": template},
+        }),
+        _ => json!({
+            "apiVersion": "apps/v1", "kind": kind, "metadata": metadata,
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        }),
+    }
+}
+
+/// What the rules say, without anything known of the cluster.
+fn findings(object: &Value) -> Vec<Finding> {
+    check(&Workload::read(object).unwrap(), &Facts::none())
+}
+
+fn set(texts: impl IntoIterator<Item = impl Into<String>>) -> BTreeSet<String> {
+    texts.into_iter().map(Into::into).collect()
+}

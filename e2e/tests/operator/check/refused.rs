@@ -1,0 +1,107 @@
+//! What `check` calls Rejected is what the API server refuses, field by field.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+use winpool_core::check::Consequence;
+use winpool_e2e::lend;
+
+use super::{Answer, create, findings, generated, set, workload};
+
+const PODS: usize = 1500;
+/// Posts at the same time.
+const HANDS: usize = 8;
+
+/// The fields that the API server says are not for this system, and its rules for host-process containers.
+fn refused(answer: &Answer) -> BTreeSet<String> {
+    let causes = answer.body["details"]["causes"].as_array().into_iter().flatten();
+    let known = causes.filter_map(|cause| {
+        let (message, field) = (cause["message"].as_str()?, cause["field"].as_str()?);
+        let is_about = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+        if is_about(&["hostProcess value must be identical"]) {
+            Some("host-process-contradicts-pod".to_owned())
+        } else if is_about(&["all containers must be HostProcess containers"]) {
+            Some("host-process-mixed".to_owned())
+        } else if is_about(&["hostNetwork must be true"]) {
+            Some("host-process-without-host-network".to_owned())
+        } else {
+            is_about(&["for a windows pod", "for a linux pod"]).then(|| field.to_owned())
+        }
+    });
+    known.collect()
+}
+
+fn expected(object: &Value) -> BTreeSet<String> {
+    let rejected = findings(object).into_iter().filter(|finding| finding.consequence == Consequence::Rejected);
+    set(rejected.map(|finding| if finding.rule.starts_with("host-process") { finding.rule } else { finding.field }))
+}
+
+fn agrees(object: &Value, answer: &Answer) {
+    assert_ne!(answer.code, 400, "{object}: {}", answer.body);
+    assert_eq!(refused(answer), expected(object), "{object}: {}", answer.body);
+}
+
+#[tokio::test]
+async fn each_field_alone_is_refused_for_windows_exactly_when_check_says_so() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    let (mut both, mut told) = ([0, 0], BTreeSet::new());
+    let on_pod = generated::pod_fields().into_iter().map(|(path, values)| (path.to_vec(), values));
+    let on_container = generated::container_fields().into_iter().flat_map(|(path, values)| {
+        let of = |prefix: &[&'static str]| (prefix.iter().chain(path).copied().collect::<Vec<_>>(), values.clone());
+        [of(&["containers", "0"]), of(&["initContainers", "0"])]
+    });
+    for (path, values) in on_pod.chain(on_container) {
+        for value in values {
+            for kind in ["Pod", "Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob"] {
+                let mut pod = generated::pod();
+                pod["os"] = json!({"name": "windows"});
+                generated::set(&mut pod, &path, &value);
+                let object = workload(kind, &pod);
+                let answer = create(&client, "default", &object).await;
+                agrees(&object, &answer);
+                both[usize::from(!refused(&answer).is_empty())] += 1;
+                told.extend(
+                    findings(&object).into_iter().filter(|f| f.consequence == Consequence::Rejected).map(|f| f.rule),
+                );
+            }
+        }
+    }
+    println!("{} objects were let through and {} refused, for {} rules", both[0], both[1], told.len());
+    let rules = winpool_core::check::rules().filter(|rule| rule.verdict.1 == Consequence::Rejected);
+    // A single field cannot break the others: they compare two, or a class.
+    let others = ["linux-with-windows-options", "host-process-contradicts-pod"];
+    let here = rules.filter(|rule| !rule.id.starts_with("class-") && !others.contains(&rule.id));
+    assert_eq!(told, set(here.map(|rule| rule.id)), "every rule was broken");
+}
+
+#[tokio::test]
+async fn combinations_of_fields_are_refused_exactly_when_check_says_so() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    let mut runner = generated::runner();
+    let pods: Vec<Value> = (0..PODS)
+        .map(|number| {
+            workload("Pod", &generated::refused(&mut runner, if number % 8 == 0 { "linux" } else { "windows" }))
+        })
+        .collect();
+    let answers: Vec<(Value, Answer)> = stream::iter(pods)
+        .map(|object| {
+            let client = client.clone();
+            async move { (object.clone(), create(&client, "default", &object).await) }
+        })
+        .buffer_unordered(HANDS)
+        .collect()
+        .await;
+    for (object, answer) in &answers {
+        agrees(object, answer);
+    }
+    let told: BTreeSet<String> = answers.iter().flat_map(|(_, answer)| refused(answer)).collect();
+    for other in ["host-process-contradicts-pod", "spec.securityContext.windowsOptions"] {
+        assert!(told.contains(other), "{other}: {told:?}");
+    }
+    let clean = answers.iter().filter(|(_, answer)| refused(answer).is_empty()).count();
+    println!("of {PODS} pods {clean} break no rule");
+    assert!(clean > PODS / 50 && clean < PODS / 2, "{clean} of {PODS} break no rule");
+}

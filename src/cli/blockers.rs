@@ -1,0 +1,152 @@
+//! `winpool blockers`: what stands in the way of taking a Windows version out of service.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use thiserror::Error;
+use winpool_core::{
+    check::{Blocker, Pin, Retirement, blockers},
+    windows::{
+        Build, KubernetesSupport, KubernetesVersion,
+        product::{self, PRODUCTS, Product},
+    },
+};
+
+use super::{
+    Outcome, check,
+    connect::{ConnectError, Connection, ReadError},
+    input::InputError,
+    output::{self, DIM, Output, OutputError, Table, Text},
+    workloads::Workloads,
+};
+
+/// List the workloads that stand in the way of taking a Windows version out of service.
+///
+/// A workload is pinned to a version by nodeSelector, required node affinity, runtimeClassName or the tag of an image.
+/// Exit code 0: nothing is pinned to it; 2: something is; 1: it could not be looked at.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// The version to take out of service: 2019, or its build.
+    #[arg(long, value_name = "VERSION", value_parser = known_product)]
+    pub retire: &'static Product,
+    /// The version that takes its place: what to write instead is said for it.
+    #[arg(long, value_name = "VERSION", value_parser = known_product)]
+    pub move_to: Option<&'static Product>,
+    /// Manifests instead of a cluster: a file, a folder, or - for standard input. May be given several times.
+    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["context", "kubeconfig"])]
+    pub files: Vec<PathBuf>,
+    /// The version of Kubernetes, such as 1.36; that of the cluster if not given.
+    #[arg(long, value_name = "VERSION", value_parser = check::version)]
+    pub kubernetes_version: Option<KubernetesVersion>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would become a part of the help")]
+    pub output: Output,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would become a part of the help")]
+    pub connection: Connection,
+}
+
+fn known_product(text: &str) -> Result<&'static Product, String> {
+    let by_build = || text.parse::<Build>().ok().and_then(product::by_build);
+    product::by_version(&text.to_ascii_lowercase()).or_else(by_build).ok_or_else(|| {
+        let known: Vec<&str> = PRODUCTS.iter().map(|product| product.version).collect();
+        format!("write one of {}, or its build", known.join(", "))
+    })
+}
+
+/// Workloads could not be looked at.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Manifests cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// No cluster to talk to.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The cluster does not show its workloads.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The output does not take the answer.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+#[derive(Debug, Serialize)]
+struct Located {
+    #[serde(flatten)]
+    blocker: Blocker,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    retirement: Retirement,
+    blockers: Vec<Located>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the workloads cannot be read.
+pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
+    let version = arguments.kubernetes_version;
+    let workloads = if arguments.files.is_empty() {
+        Workloads::live(&arguments.connection.client().await?, None, version).await?
+    } else {
+        Workloads::from_manifests(&arguments.files, version)?
+    };
+    for note in &workloads.notes {
+        eprintln!("winpool: {}", output::escape_lines(note));
+    }
+    let report = report(&workloads, arguments.retire, arguments.move_to);
+    output::print(arguments.output.format, &report, || text(&report))?;
+    Ok(if report.blockers.is_empty() { Outcome::Done } else { Outcome::Pending })
+}
+
+fn report(workloads: &Workloads, retire: &Product, move_to: Option<&Product>) -> Report {
+    let mut found = Vec::new();
+    workloads.each(|source, workload| {
+        let blocker = blockers(workload, &workloads.facts, retire.build, move_to.map(|product| product.build));
+        found.extend(blocker.map(|blocker| Located {
+            blocker,
+            file: source.map(|source| source.file.to_string()),
+            line: source.map(|source| source.line),
+        }));
+    });
+    Report { retirement: Retirement::of(retire, &workloads.facts), blockers: found }
+}
+
+fn text(report: &Report) -> Text {
+    let mut text = Text::new();
+    let Retirement { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, nodes } =
+        &report.retirement;
+    text.line(&format!("{product} ({build}): {nodes} node(s)"));
+    let mainstream =
+        if mainstream_end == end_of_support { String::new() } else { format!(", mainstream until {mainstream_end}") };
+    text.line(&format!("  Microsoft's support ends on {end_of_support}{mainstream}"));
+    if let (Some(version), support @ (KubernetesSupport::Listed | KubernetesSupport::Unlisted)) =
+        (kubernetes, kubernetes_support)
+    {
+        let verb = if *support == KubernetesSupport::Listed { "lists it" } else { "does not list it" };
+        text.line(&format!("  The documentation of Kubernetes {version} {verb}"));
+    }
+    text.gap();
+    if report.blockers.is_empty() {
+        text.styled("", DIM, "No workload is pinned to it.");
+        return text;
+    }
+    let mut table = Table::new(&["OBJECT", "PINNED BY", "WRITTEN", "CHANGE"]);
+    for Located { blocker, file, line } in &report.blockers {
+        let at = file.as_ref().map(|file| format!(" ({file}:{})", line.unwrap_or_default())).unwrap_or_default();
+        for (number, Pin { field, value, change, .. }) in blocker.pins.iter().enumerate() {
+            let object = if number == 0 { format!("{}{at}", blocker.object) } else { String::new() };
+            table.row([&object, field, value, change]);
+        }
+    }
+    text.table(&table);
+    text
+}

@@ -1,0 +1,218 @@
+//! `winpool check`: what is wrong with workloads for Windows, and with those that could land there.
+
+mod sarif;
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use clap::ValueEnum;
+use serde::Serialize;
+use thiserror::Error;
+use winpool_core::{
+    check::{Finding, Severity, check, rule},
+    windows::KubernetesVersion,
+};
+
+use super::{
+    Outcome,
+    connect::{ConnectError, Connection, ReadError},
+    input::InputError,
+    output::{self, BAD, DIM, OutputError, Table, Text, WARN},
+    workloads::Workloads,
+};
+
+/// Say what is wrong with workloads for Windows, and which others could land there.
+///
+/// Looks at a live cluster, or with -f at manifests. What is known of nodes, WindowsPools and RuntimeClasses, live or in
+/// the same manifests, is used. Exit code 0: nothing found; 2: something found; 1: it could not be looked at.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// Manifests instead of a cluster: a file, a folder, or - for standard input. May be given several times.
+    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["context", "kubeconfig"])]
+    pub files: Vec<PathBuf>,
+    /// The namespace to look at; that of the kubeconfig's context if not given.
+    #[arg(long, short, conflicts_with = "files")]
+    pub namespace: Option<String>,
+    /// Look at all namespaces.
+    #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
+    pub all_namespaces: bool,
+    /// The least severity to show.
+    #[arg(long, value_enum, default_value_t = Least::Info)]
+    pub severity: Least,
+    /// A rule to leave out. May be given several times.
+    #[arg(long, value_name = "RULE", value_parser = known_rule)]
+    pub ignore: Vec<String>,
+    /// The version of Kubernetes, such as 1.36; that of the cluster, or the newest, if not given.
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    pub kubernetes_version: Option<KubernetesVersion>,
+    /// Print this instead of text for people.
+    #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
+    pub format: Format,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "it would become a part of the help")]
+    pub connection: Connection,
+}
+
+/// How findings are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table, for people.
+    #[default]
+    Text,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+}
+
+/// The least severity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Least {
+    /// Everything.
+    Info,
+    /// No infos.
+    Warning,
+    /// Errors alone.
+    Error,
+}
+
+impl From<Least> for Severity {
+    fn from(least: Least) -> Self {
+        match least {
+            Least::Info => Self::Info,
+            Least::Warning => Self::Warning,
+            Least::Error => Self::Error,
+        }
+    }
+}
+
+fn known_rule(name: &str) -> Result<String, String> {
+    rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "there is no rule of this name".to_owned())
+}
+
+/// `1.36`, or `v1.36.3`.
+pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
+    let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    KubernetesVersion::parse(major, minor).map_err(|_| "write it as 1.36".to_owned())
+}
+
+/// Workloads could not be checked.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Manifests cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// No cluster to talk to.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The cluster does not show its workloads.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The output does not take the findings.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+/// A finding and where its object stands.
+#[derive(Clone, Debug, Serialize)]
+struct Located {
+    #[serde(flatten)]
+    finding: Finding,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+struct Report {
+    findings: Vec<Located>,
+    #[serde(skip)]
+    workloads: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the workloads cannot be read.
+pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
+    let workloads = if arguments.files.is_empty() {
+        let config = arguments.connection.config().await.map_err(ConnectError::from)?;
+        let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = crate::operator::client(config).map_err(ConnectError::from)?;
+        let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
+        Workloads::live(&client, namespace, arguments.kubernetes_version).await?
+    } else {
+        Workloads::from_manifests(&arguments.files, arguments.kubernetes_version)?
+    };
+    for note in &workloads.notes {
+        eprintln!("winpool: {}", output::escape_lines(note));
+    }
+    let report = report(&workloads, &arguments);
+    match arguments.format {
+        Format::Text => output::print(output::Format::Text, &report, || text(&report))?,
+        Format::Json => output::print(output::Format::Json, &report, Text::new)?,
+        Format::Yaml => output::print(output::Format::Yaml, &report, Text::new)?,
+        Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,
+    }
+    Ok(if report.findings.is_empty() { Outcome::Done } else { Outcome::Pending })
+}
+
+fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
+    let least = Severity::from(arguments.severity);
+    let mut report = Report { findings: Vec::new(), workloads: 0 };
+    workloads.each(|source, workload| {
+        report.workloads += 1;
+        let found = check(workload, &workloads.facts).into_iter();
+        let wanted = found.filter(|found| found.severity >= least && !arguments.ignore.contains(&found.rule));
+        report.findings.extend(wanted.map(|finding| Located {
+            finding,
+            file: source.map(|source| source.file.to_string()),
+            line: source.map(|source| source.line),
+        }));
+    });
+    report
+}
+
+fn text(report: &Report) -> Text {
+    let mut text = Text::new();
+    if !report.findings.is_empty() {
+        let in_files = report.findings.iter().any(|found| found.file.is_some());
+        let mut header = vec!["SEVERITY", "CONSEQUENCE", "RULE", "OBJECT", "FINDING"];
+        if in_files {
+            header.insert(0, "AT");
+        }
+        let mut table = Table::new(&header);
+        for Located { finding, file, line } in &report.findings {
+            let Finding { rule, severity, consequence, object, field, message, remedy } = finding;
+            let mut cells = vec![
+                severity.to_string(),
+                consequence.to_string(),
+                rule.clone(),
+                object.clone(),
+                format!("{field}: {message}; {remedy}"),
+            ];
+            if in_files {
+                cells.insert(0, format!("{}:{}", file.as_deref().unwrap_or_default(), line.unwrap_or_default()));
+            }
+            table.row(cells);
+        }
+        text.table(&table).gap();
+    }
+    let mut counts: BTreeMap<Severity, usize> = BTreeMap::new();
+    for found in &report.findings {
+        *counts.entry(found.finding.severity).or_default() += 1;
+    }
+    let style = match counts.keys().next_back() {
+        Some(Severity::Error) => BAD,
+        Some(Severity::Warning) => WARN,
+        Some(Severity::Info) | None => DIM,
+    };
+    let counts: Vec<String> = counts.iter().rev().map(|(severity, count)| format!("{count} {severity}(s)")).collect();
+    let counts = if counts.is_empty() { "nothing found".to_owned() } else { counts.join(", ") };
+    text.styled("", style, &format!("{} workload(s) checked: {counts}", report.workloads));
+    text
+}

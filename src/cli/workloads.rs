@@ -1,0 +1,226 @@
+//! The workloads that a command looks at, and what is known of their cluster: a live one, or what manifests say of one.
+
+use std::{collections::HashSet, path::PathBuf};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams},
+    core::GroupVersionKind,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use winpool_core::{
+    api::names,
+    check::{Facts, Workload, workload::KINDS},
+    plan::Pool,
+    windows::KubernetesVersion,
+};
+
+use crate::{apply::in_time, controllers::GuardedPool, node::CachedNode, pages};
+
+use super::{
+    connect::ReadError,
+    input::{self, InputError, Keep, Manifest, Source},
+};
+
+/// Kind, namespace and name.
+type Identity = (String, String, String);
+
+/// Workloads and what is known of their cluster.
+#[derive(Debug, Default)]
+pub struct Workloads {
+    /// What is known.
+    pub facts: Facts,
+    /// What could not be looked at, in words.
+    pub notes: Vec<String>,
+    /// Each as compact JSON, which takes a tenth of the memory of what it stands for.
+    found: Vec<(Option<Source>, Box<str>)>,
+    /// Those that may control others.
+    owners: HashSet<Identity>,
+}
+
+impl Workloads {
+    /// Reads manifests.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn from_manifests(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
+        let mut this = Self { facts: Facts::of_version(version), ..Self::default() };
+        for (source, part) in input::read(paths)? {
+            match part {
+                Part::Node(node) => this.facts.add_node(&node.seen),
+                Part::Pool(pool) => this.add_pool(&pool),
+                Part::Class(class) => this.facts.add_class(class),
+                Part::Workload(object) => this.found.push((Some(source), object)),
+            }
+        }
+        this.facts = this.facts.complete();
+        this.find_owners();
+        Ok(this)
+    }
+
+    /// Reads a live cluster, in pages: all of it, or the workloads of one namespace.
+    ///
+    /// # Errors
+    /// When it does not show its workloads.
+    pub async fn live(
+        client: &Client,
+        namespace: Option<&str>,
+        version: Option<KubernetesVersion>,
+    ) -> Result<Self, ReadError> {
+        let mut this = Self::default();
+        let version = match version {
+            Some(version) => Some(version),
+            None => reported_version(client).await,
+        };
+        this.facts = Facts::of_version(version);
+        this.read_facts(client).await?;
+        for (kind, group, ..) in KINDS {
+            let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+            let api: Api<DynamicObject> = match namespace {
+                Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+                None => Api::all_with(client.clone(), &resource),
+            };
+            let found = &mut this.found;
+            let keep = |object: DynamicObject| {
+                let mut value = object.data;
+                value["apiVersion"] = json!(api_version);
+                value["kind"] = json!(kind);
+                value["metadata"] = json!(object.metadata);
+                found.push((None, reduced(value)));
+            };
+            pages::each(&api, ListParams::default(), keep).await.map_err(|error| ReadError::of(kind, error))?;
+        }
+        this.find_owners();
+        Ok(this)
+    }
+
+    /// Nodes, classes and pools. Whoever may not see them can still check what needs none.
+    async fn read_facts(&mut self, client: &Client) -> Result<(), ReadError> {
+        let windows = ListParams::default().labels(&format!("{}={}", names::OS, names::WINDOWS));
+        let facts = &mut self.facts;
+        let nodes =
+            pages::each(&Api::all(client.clone()), windows, |node: CachedNode| facts.add_node(&node.seen)).await;
+        let mut unseen = Vec::new();
+        unseen.extend(nodes.err().map(|error| ReadError::of("nodes", error)));
+        let all = ListParams::default();
+        let keep = |class: RuntimeClass| facts.add_class(class);
+        match pages::each(&Api::all(client.clone()), all.clone(), keep).await {
+            Ok(()) => self.facts.classes_are_complete(),
+            Err(error) => unseen.push(ReadError::of("runtimeclasses", error)),
+        }
+        let mut pools = Vec::new();
+        let listed = pages::each(&Api::all(client.clone()), all, |pool: GuardedPool| pools.push(pool)).await;
+        unseen.extend(listed.err().map(|error| ReadError::of("windowspools", error)));
+        for pool in &pools {
+            self.add_pool(pool);
+        }
+        for error in unseen {
+            match error {
+                // Without winpool there are no pools.
+                ReadError::NoDefinition => {}
+                ReadError::Forbidden { .. } => {
+                    self.notes.push(format!("{error}; what depends on it is not checked"));
+                }
+                error => return Err(error),
+            }
+        }
+        self.facts = std::mem::take(&mut self.facts).complete();
+        Ok(())
+    }
+
+    fn add_pool(&mut self, pool: &GuardedPool) {
+        let read = pool.pool.as_ref().map_err(Clone::clone);
+        match read.and_then(|pool| Pool::read(pool).map_err(|error| error.to_string())) {
+            Ok(pool) => self.facts.add_pool(pool),
+            Err(error) => self.notes.push(error),
+        }
+    }
+
+    fn find_owners(&mut self) {
+        let mut owners = HashSet::new();
+        self.parsed(|_, workload| {
+            if workload.kind != "Pod" {
+                owners.insert(identity(workload.kind, workload, workload.name));
+            }
+        });
+        self.owners = owners;
+    }
+
+    /// Hands over each workload. One that another one here controls is left out: it says the same again.
+    pub fn each(&self, mut look: impl FnMut(Option<&Source>, &Workload<'_>)) {
+        self.parsed(|source, workload| {
+            let is_owned = |(kind, name)| self.owners.contains(&identity(kind, workload, name));
+            if !workload.controller.is_some_and(is_owned) {
+                look(source, workload);
+            }
+        });
+    }
+
+    fn parsed(&self, mut look: impl FnMut(Option<&Source>, &Workload<'_>)) {
+        for (source, text) in &self.found {
+            // It was written by `reduced`.
+            let object: Value = serde_json::from_str(text).unwrap_or_default();
+            if let Some(workload) = Workload::read(&object) {
+                look(source.as_ref(), &workload);
+            }
+        }
+    }
+}
+
+fn identity(kind: &str, workload: &Workload<'_>, name: &str) -> Identity {
+    (kind.to_owned(), workload.namespace.to_owned(), name.to_owned())
+}
+
+/// What the API server says of itself; a version that cannot be read is not known.
+async fn reported_version(client: &Client) -> Option<KubernetesVersion> {
+    let answer = in_time(client.apiserver_version()).await.ok()?;
+    KubernetesVersion::parse(&answer.major, &answer.minor).ok()
+}
+
+/// The object without what no rule reads: its status, and most of its metadata.
+fn reduced(object: Value) -> Box<str> {
+    let Value::Object(mut object) = object else { return Box::default() };
+    object.remove("status");
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        let kept = ["name", "generateName", "namespace", "ownerReferences"];
+        *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
+    }
+    Value::Object(object).to_string().into()
+}
+
+/// An object of the manifests.
+#[derive(Debug)]
+enum Part {
+    Node(CachedNode),
+    Pool(Box<GuardedPool>),
+    Class(RuntimeClass),
+    Workload(Box<str>),
+}
+
+impl Keep for Part {
+    fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
+        if KINDS.iter().any(|(kind, group, ..)| manifest.is(group, kind)) {
+            let Value::Object(mut object) = manifest.value else { return Ok(None) };
+            // In a typed List the items do not say what they are.
+            object.insert("apiVersion".to_owned(), manifest.api_version.into());
+            object.insert("kind".to_owned(), manifest.kind.into());
+            return Ok(Some(Self::Workload(reduced(Value::Object(object)))));
+        }
+        Ok(if manifest.is("", "Node") {
+            Some(Self::Node(CachedNode::deserialize(manifest.value)?))
+        } else if manifest.is(names::GROUP, "WindowsPool") {
+            let pool = GuardedPool::deserialize(manifest.value)?;
+            if let Err(message) = &pool.pool {
+                return Err(serde::de::Error::custom(message));
+            }
+            Some(Self::Pool(Box::new(pool)))
+        } else if manifest.is("node.k8s.io", "RuntimeClass") {
+            Some(Self::Class(RuntimeClass::deserialize(manifest.value)?))
+        } else {
+            None
+        })
+    }
+}

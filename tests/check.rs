@@ -1,0 +1,218 @@
+//! `winpool check` and `winpool blockers` as processes, on manifests and on a real API server.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    io::Write,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use kube::{Client, api::PostParams};
+use serde_json::{Value, json};
+use winpool_e2e::{ApiServer, SimulatedNode, lend};
+
+const DEPLOYMENT: &str = "\
+# A comment, so that it does not begin on the first line.
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    spec:
+      nodeSelector: {kubernetes.io/os: windows}
+      tolerations: [{key: os, value: windows}]
+      containers:
+      - name: web
+        image: mcr.microsoft.com/windows/servercore:ltsc2019
+        securityContext: {runAsUser: 0}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: shop}
+spec:
+  template:
+    spec:
+      os: {name: windows}
+      runtimeClassName: windows-2019
+      hostPID: true
+      containers: [{name: agent, image: example.com/agent:1.0}]
+";
+
+const POOL: &str = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {}\n";
+
+fn winpool(arguments: &[&str], folder: &Path, input: &str) -> Output {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_winpool"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("KUBECONFIG", "/nonexistent")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    process.wait_with_output().unwrap()
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("web.yaml"), DEPLOYMENT).unwrap();
+    std::fs::write(folder.path().join("pool.yaml"), POOL).unwrap();
+    folder
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+#[test]
+fn findings_are_printed_with_file_and_line() {
+    let folder = folder();
+    let output = winpool(&["check", "-f", "web.yaml", "-f", "pool.yaml"], folder.path(), "");
+    assert_eq!(code(&output), 2, "{}", String::from_utf8_lossy(&output.stderr));
+    insta::assert_snapshot!(out(&output));
+    let all = winpool(&["check", "-f", "."], folder.path(), "");
+    assert_eq!(out(&all).lines().count(), out(&output).lines().count());
+}
+
+#[test]
+fn what_is_not_wanted_is_left_out() {
+    let folder = folder();
+    let rules = |arguments: &[&str]| -> Vec<String> {
+        let all: Vec<&str> = ["check", "-f", "web.yaml", "-o", "json"].iter().chain(arguments).copied().collect();
+        let report: Value = serde_json::from_str(&out(&winpool(&all, folder.path(), ""))).unwrap();
+        let findings = report["findings"].as_array().unwrap().iter();
+        findings.map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(
+        rules(&[]),
+        ["os-name-missing", "container-run-as-user", "os-selector-missing", "toleration-unknown", "host-pid"]
+    );
+    assert_eq!(rules(&["--severity", "warning"]), ["container-run-as-user", "os-selector-missing", "host-pid"]);
+    assert_eq!(rules(&["--severity", "error", "--ignore", "host-pid"]), ["os-selector-missing"]);
+    assert_eq!(rules(&["--severity", "error", "--kubernetes-version", "1.22"]), ["os-selector-missing"]);
+}
+
+#[test]
+fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
+    let folder = folder();
+    let linux = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n";
+    for (arguments, input, expected, text) in [
+        (&["check", "-f", "-"][..], linux, 0, "1 workload(s) checked: nothing found"),
+        (&["check", "-f", "-", "-o", "json"], "", 0, "\"findings\": []"),
+        (&["check", "-f", "-"], DEPLOYMENT, 2, "stdin:2"),
+        (&["check", "-f", "-"], "a: [", 1, "stdin:1"),
+        (&["check", "-f", "absent.yaml"], "", 1, "cannot read absent.yaml"),
+        (&["check"], "", 1, "kubeconfig"),
+        (&["check", "-f", "web.yaml", "--ignore", "no-rule"], "", 2, "there is no rule of this name"),
+        (&["blockers", "--retire", "2019", "-f", "-"], linux, 0, "No workload is pinned to it."),
+        (&["blockers", "--retire", "2018", "-f", "-"], "", 2, "write one of 2016, 1709"),
+    ] {
+        let output = winpool(arguments, folder.path(), input);
+        let text_of = format!("{}{}", out(&output), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(code(&output), expected, "{arguments:?}: {text_of}");
+        assert!(text_of.contains(text), "{arguments:?}: {text_of}");
+    }
+}
+
+#[test]
+fn json_yaml_and_sarif_have_the_same_findings() {
+    let folder = folder();
+    let of = |format: &str| out(&winpool(&["check", "-f", "web.yaml", "-o", format], folder.path(), ""));
+    let json: Value = serde_json::from_str(&of("json")).unwrap();
+    assert_eq!(serde_yaml::from_str::<Value>(&of("yaml")).unwrap(), json);
+    insta::assert_yaml_snapshot!(json["findings"][1]);
+    let sarif: Value = serde_json::from_str(&of("sarif")).unwrap();
+    let results = sarif["runs"][0]["results"].as_array().unwrap();
+    assert_eq!(results.len(), json["findings"].as_array().unwrap().len());
+    for result in results {
+        let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+        let rule = &sarif["runs"][0]["tool"]["driver"]["rules"][index];
+        assert_eq!(rule["id"], result["ruleId"]);
+    }
+    insta::assert_yaml_snapshot!(results[1]);
+}
+
+#[test]
+fn blockers_say_what_to_write_instead() {
+    let folder = folder();
+    let output = winpool(&["blockers", "--retire", "2019", "--move-to", "2025", "-f", "."], folder.path(), "");
+    assert_eq!(code(&output), 2);
+    insta::assert_snapshot!(out(&output));
+    let output = winpool(&["blockers", "--retire", "10.0.17763", "-f", ".", "-o", "json"], folder.path(), "");
+    let report: Value = serde_json::from_str(&out(&output)).unwrap();
+    assert_eq!((&report["endOfSupport"], &report["nodes"]), (&json!("2029-01-09"), &json!(0)));
+    assert_eq!(report["blockers"].as_array().unwrap().len(), 2);
+    assert_eq!(report["blockers"][1]["pins"][0]["by"], "Class");
+}
+
+#[test]
+fn what_another_workload_controls_is_said_once() {
+    let owned = |owner: &str| {
+        format!(
+            "---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: {owner}-1, namespace: shop, ownerReferences: \
+             [{{kind: Deployment, name: {owner}, controller: true}}]}}\nspec: {{template: {{spec: {{os: {{name: windows}}}}}}}}\n"
+        )
+    };
+    let folder = folder();
+    let objects = |input: &str| {
+        let output = winpool(&["check", "-f", "-"], folder.path(), input);
+        out(&output).lines().last().unwrap().to_owned()
+    };
+    assert!(objects(&format!("{DEPLOYMENT}{}", owned("web"))).starts_with("2 workload(s) checked"));
+    assert!(objects(&format!("{DEPLOYMENT}{}", owned("elsewhere"))).starts_with("3 workload(s) checked"));
+}
+
+async fn create(client: &Client, path: &str, object: Value) {
+    let request =
+        kube::core::Request::new(path).create(&PostParams::default(), object.to_string().into_bytes()).unwrap();
+    client.request::<Value>(request).await.unwrap();
+}
+
+fn live(server: &ApiServer, arguments: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    let output = command.args(arguments).args(["-o", "json"]).env("KUBECONFIG", server.kubeconfig()).output().unwrap();
+    let text = format!("{}{}", out(&output), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{text}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[tokio::test]
+async fn a_live_cluster_is_looked_at_with_its_nodes_and_classes_by_namespace_or_as_a_whole() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    for (name, kernel) in [("win-a", "10.0.17763.6659"), ("win-b", "10.0.20348.2655")] {
+        SimulatedNode::windows(kernel).name(name).taint("os", "windows", "NoSchedule").join(&client).await.unwrap();
+    }
+    create(&client, "/apis/node.k8s.io/v1/runtimeclasses", json!({
+        "metadata": {"name": "windows-2019"}, "handler": "runhcs-wcow-process",
+        "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.17763"}},
+    })).await;
+    create(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    let deployment = |name: &str, class: &str| {
+        let labels = json!({"app": name});
+        let pod = json!({"os": {"name": "windows"}, "runtimeClassName": class, "containers": [{"name": "c", "image": "app:1.0"}]});
+        json!({"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}})
+    };
+    create(&client, "/apis/apps/v1/namespaces/shop/deployments", deployment("web", "windows-2022")).await;
+    create(&client, "/apis/apps/v1/namespaces/default/deployments", deployment("old", "windows-2019")).await;
+
+    let found = |report: &Value| -> Vec<String> {
+        let findings = report["findings"].as_array().unwrap().iter();
+        findings.map(|f| format!("{} {}", f["object"].as_str().unwrap(), f["rule"].as_str().unwrap())).collect()
+    };
+    let (old, web) = ("Deployment default/old toleration-missing", "Deployment shop/web class-not-found");
+    assert_eq!(found(&live(&server, &["check"])), [old], "the class lacks the toleration");
+    assert_eq!(found(&live(&server, &["check", "-n", "shop"])), [web]);
+    assert_eq!(found(&live(&server, &["check", "-A"])), [old, web]);
+    let report = live(&server, &["blockers", "--retire", "2019", "--move-to", "2022"]);
+    assert_eq!((&report["nodes"], &report["kubernetes"]), (&json!(1), &json!("1.36")));
+    assert_eq!(
+        (&report["kubernetesSupport"], &report["blockers"][0]["object"]),
+        (&json!("Unlisted"), &json!("Deployment default/old"))
+    );
+}
