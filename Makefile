@@ -108,6 +108,11 @@ control-plane-test: ## Tests on a real local control plane, which is built from 
 metrics-reference: ## Write docs/reference/metrics.md from the table of metrics in the code
 	@WINPOOL_WRITE_REFERENCE=1 cargo test -q --locked -p winpool --lib metrics::reference
 
+.PHONY: bench-core
+bench-core: ## Measure the pure core: planning, builds, compatibility (Criterion)
+	$(call step,bench of the core)
+	$(call timed,cargo bench --locked -p winpool-core --bench plan)
+
 .PHONY: crd
 crd: ## Write the CustomResourceDefinition of the code to crds/ and into the chart
 	@mkdir -p $(dir $(CRD))

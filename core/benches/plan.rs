@@ -1,0 +1,117 @@
+//! What the pure core costs: one node, whole pools, builds. `make bench` prints the growth by size beside the targets.
+#![allow(clippy::expect_used, reason = "a bench fails by panicking")]
+
+use std::{collections::BTreeSet, hint::black_box, sync::Arc, time::Duration};
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use serde_json::json;
+use winpool_core::{
+    api::{WindowsPool, WindowsPoolSpec, names},
+    plan::{Entry, Labels, Node, Policy, Pool, TaintList, assess, node_patch},
+    windows::{
+        Build, ContainerRuntime, KernelVersion,
+        compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
+    },
+};
+
+const SIZES: [usize; 5] = [10, 100, 1000, 10_000, 100_000];
+
+fn policy() -> Policy {
+    let pool = WindowsPool::new("default", WindowsPoolSpec::default());
+    let pool = Pool::read(&pool).expect("an empty pool is valid");
+    Policy::new([Entry { pool: Arc::new(pool), ready: true }], BTreeSet::new())
+}
+
+/// As its kubelet registers it, with the labels that a node of a cloud has besides.
+fn new_node(number: usize) -> Node {
+    let mut labels: Vec<(String, String)> = (0..12)
+        .map(|label| (format!("kubernetes.example.com/label-{label:02}"), format!("value-{label:02}")))
+        .collect();
+    let own = [(names::OS, "windows"), (names::WINDOWS_BUILD, "10.0.20348"), ("kubernetes.io/arch", "amd64")];
+    labels.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    labels.push(("kubernetes.io/hostname".to_owned(), format!("node-{number}")));
+    Node {
+        labels: labels.into_iter().collect::<Labels>(),
+        has_annotations: true,
+        taints: Arc::new(TaintList::new(Some(vec![
+            json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}),
+        ]))),
+        kernel_version: Some("10.0.20348.2655".into()),
+        operating_system: Some("windows".into()),
+        container_runtime: Some("containerd://1.7.17+azure".into()),
+        ..Node::default()
+    }
+}
+
+/// The same when winpool is done with it.
+fn right_node(number: usize) -> Node {
+    let node = new_node(number);
+    let labels = ["kubernetes.io/arch", "kubernetes.io/hostname", names::OS, names::WINDOWS_BUILD];
+    let own = labels.iter().filter_map(|key| Some(((*key).to_owned(), node.labels.get(key)?.to_owned())));
+    let rest =
+        node.labels.with_prefix("kubernetes.example.com/").map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let pool = [(names::POOL.to_owned(), "default".to_owned())];
+    Node {
+        labels: own.chain(rest).chain(pool).collect(),
+        applied: Some(r#"{"pool":"default","taints":["os=windows:NoSchedule"]}"#.into()),
+        taints: Arc::new(TaintList::new(Some(vec![json!({"key": "os", "value": "windows", "effect": "NoSchedule"})]))),
+        ..node
+    }
+}
+
+fn one_node(criterion: &mut Criterion) {
+    let policy = policy();
+    let (new, right) = (new_node(0), right_node(0));
+    let plan = assess(&new, &policy).plan;
+    assert!(!plan.is_empty() && assess(&right, &policy).plan.is_empty(), "one has to be written and one has not");
+    criterion.bench_function("plan one node that is right", |b| b.iter(|| assess(black_box(&right), &policy)));
+    criterion.bench_function("plan one node that is new", |b| b.iter(|| assess(black_box(&new), &policy)));
+    criterion
+        .bench_function("the patch of a new node", |b| b.iter(|| node_patch("u", black_box(&new), &plan, &policy)));
+}
+
+/// Every tenth node has to be written.
+fn pool(criterion: &mut Criterion) {
+    let policy = policy();
+    let mut group = criterion.benchmark_group("pool");
+    for size in SIZES {
+        let nodes: Vec<Node> =
+            (0..size).map(|number| if number % 10 == 0 { new_node(number) } else { right_node(number) }).collect();
+        group.throughput(Throughput::Elements(u64::try_from(size).unwrap_or(u64::MAX)));
+        group.bench_with_input(BenchmarkId::from_parameter(size), &nodes, |b, nodes| {
+            b.iter(|| nodes.iter().filter(|node| !assess(node, &policy).plan.is_empty()).count());
+        });
+    }
+    group.finish();
+}
+
+fn builds(criterion: &mut Criterion) {
+    for (name, text) in [
+        ("kernelVersion of today", "10.0.20348.2655"),
+        ("kernelVersion of 1.7", "10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)"),
+        ("kernelVersion that is none", "6.12.48+deb13-amd64"),
+    ] {
+        criterion.bench_function(name, |b| b.iter(|| black_box(text).parse::<KernelVersion>().ok()));
+    }
+    let (host, image) = (Build::new(26100), Build::new(20348));
+    let runtime: ContainerRuntime = "containerd://2.0.4+azure".parse().expect("a runtime");
+    criterion.bench_function("process isolation", |b| {
+        b.iter(|| runs_by_process_isolation(black_box(host), Some(black_box(runtime)), image));
+    });
+    criterion.bench_function("Hyper-V isolation", |b| b.iter(|| runs_by_hyperv_isolation(black_box(host), image)));
+}
+
+/// Enough for differences of a few per cent, and over within a minute.
+fn configured() -> Criterion {
+    Criterion::default()
+        .sample_size(30)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+}
+
+criterion_group! {
+    name = core;
+    config = configured();
+    targets = one_node, pool, builds
+}
+criterion_main!(core);
