@@ -108,6 +108,15 @@ control-plane-test: ## Tests on a real local control plane, which is built from 
 metrics-reference: ## Write docs/reference/metrics.md from the table of metrics in the code
 	@WINPOOL_WRITE_REFERENCE=1 cargo test -q --locked -p winpool --lib metrics::reference
 
+# What is measured, and how much of it: BENCH=--help lists it. Nothing said is everything, the core included.
+BENCH ?=
+
+.PHONY: bench
+bench: $(if $(BENCH),,bench-core) ## Measure winpool beside a bare client, e.g. BENCH="--nodes 1000 converge" (docs/performance.md)
+	$(call step,bench)
+	$(call timed,cargo build --locked --release -p winpool \
+		&& cargo bench --locked -p winpool-e2e --bench operator -- $(BENCH))
+
 .PHONY: bench-core
 bench-core: ## Measure the pure core: planning, builds, compatibility (Criterion)
 	$(call step,bench of the core)

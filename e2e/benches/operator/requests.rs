@@ -1,0 +1,79 @@
+//! What an API server was asked, by its own metrics.
+
+use crate::Result;
+use kube::Client;
+use std::collections::BTreeMap;
+
+/// What winpool reads and writes. The API server's own business with Leases and Services is left out.
+const RESOURCES: [&str; 5] = ["nodes", "pods", "runtimeclasses", "windowspools", "events"];
+
+/// Numbers of requests by verb and resource: `PATCH nodes`, `PATCH windowspools/status`. Watches are left out: they count
+/// when they end.
+#[derive(Clone, Debug, Default)]
+pub struct Requests(BTreeMap<String, u64>);
+
+impl Requests {
+    /// All until now.
+    pub async fn until_now(client: &Client) -> Result<Self> {
+        let text = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
+        let mut counts = BTreeMap::new();
+        for line in text.lines().filter_map(|line| line.strip_prefix("apiserver_request_total{")) {
+            let Some((labels, value)) = line.rsplit_once("} ") else { continue };
+            let label = |key: &str| {
+                let (_, rest) = labels.split_once(&format!("{key}=\""))?;
+                Some(rest.split_once('"')?.0)
+            };
+            // `resource` also ends `subresource`: it comes first.
+            let (Some(verb), Some(resource)) = (label("verb"), label(",resource")) else { continue };
+            if verb == "WATCH" || !RESOURCES.contains(&resource) {
+                continue;
+            }
+            let sub = label("subresource").filter(|sub| !sub.is_empty()).map(|sub| format!("/{sub}"));
+            let key = format!("{verb} {resource}{}", sub.unwrap_or_default());
+            *counts.entry(key).or_default() += value.parse::<f64>().map(to_count)?;
+        }
+        Ok(Self(counts))
+    }
+
+    /// Those since an earlier look.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let new = |(key, count): (&String, &u64)| {
+            let count = count.saturating_sub(earlier.of(key));
+            (count > 0).then(|| (key.clone(), count))
+        };
+        Self(self.0.iter().filter_map(new).collect())
+    }
+
+    /// How many of this kind.
+    pub fn of(&self, key: &str) -> u64 {
+        self.0.get(key).copied().unwrap_or_default()
+    }
+
+    /// How many of these verbs about this resource, its status apart.
+    pub fn writes(&self, resource: &str) -> u64 {
+        ["POST", "PUT", "PATCH", "APPLY", "DELETE"].iter().map(|verb| self.of(&format!("{verb} {resource}"))).sum()
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// `1000 PATCH nodes, 1 LIST pods`.
+    pub fn text(&self) -> String {
+        if self.0.is_empty() {
+            return "none".to_owned();
+        }
+        self.0.iter().map(|(key, count)| format!("{count} {key}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "Prometheus writes counts as floats")]
+fn to_count(value: f64) -> u64 {
+    value as u64
+}
+
+/// The value of the sample with this name and these labels.
+pub fn sample(metrics: &str, name: &str) -> Option<f64> {
+    metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}

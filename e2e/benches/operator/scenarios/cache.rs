@@ -1,0 +1,22 @@
+//! Memory of cached nodes: generated JSON, decoded page by page into the operator's cache, in a process of its own. The
+//! index beside the cache is not in it; see the memory in `converge`.
+
+use crate::Result;
+use crate::options::Options;
+use crate::process::print;
+use crate::report::{Report, Row};
+
+/// Measures it at each size.
+#[expect(clippy::cast_precision_loss, reason = "numbers of nodes are small")]
+pub async fn run(options: &Options, report: &mut Report<'_>) -> Result<()> {
+    for count in &options.decoded {
+        let result = print(&["decode-nodes", &count.to_string()], None).await?;
+        let number = |key: &str| result[key].as_f64().ok_or("a child prints no number");
+        let (megabytes, bytes) = (number("megabytes")?, number("bytes")?);
+        let what = |text: &str| format!("{count} nodes of {bytes} bytes: {text}");
+        report.add(Row::value(what("memory of the cache"), "MB", megabytes));
+        report.add(Row::value(what("for each"), "KB", megabytes * 1e3 / *count as f64));
+        report.add(Row::value(what("peak of the process while decoding"), "MB", number("peak")?));
+    }
+    Ok(())
+}
