@@ -123,10 +123,20 @@ bench-core: ## Measure the pure core: planning, builds, compatibility (Criterion
 	$(call timed,cargo bench --locked -p winpool-core --bench plan)
 
 .PHONY: crd
-crd: ## Write the CustomResourceDefinition of the code to crds/ and into the chart
+crd: ## Write the CustomResourceDefinition of the code to crds/, and into the chart
 	@mkdir -p $(dir $(CRD))
 	@cargo run -q --locked -- crd > $(CRD).new && mv $(CRD).new $(CRD)
+	@$(MAKE) --no-print-directory chart-files
+
+# A chart can only read what lies in its own folder.
+COPIED := $(patsubst %,%/policy.yaml,assign-class born-tainted guard linux-by-default tolerate-windows) \
+	$(addprefix monitoring/,pod_monitor.yaml prometheus_rule.yaml dashboard.json)
+
+.PHONY: chart-files
+chart-files: ## Copy into the chart what it takes from crds/ and config/components/ as it is
 	@cp $(CRD) charts/winpool/files/
+	@rm -rf charts/winpool/files/components
+	@for file in $(COPIED); do install -D -m 644 config/components/$$file charts/winpool/files/components/$$file; done
 
 .PHONY: generate
 generate: crd ## Write every file that is made from the code: the definition, the policy advise, the reference of rules

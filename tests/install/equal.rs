@@ -2,13 +2,42 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use winpool_e2e::Component;
 
-use crate::scene::{CHART, CONFIG};
+use crate::scene::{CHART, CONFIG, NAMESPACE};
 
 /// Values of the chart, and the components of `config/` that are the same.
-const SAME: [(&[&str], &[&str]); 2] = [(&[], &[]), (&["networkPolicy.enabled=true"], &["network-policy"])];
+const SAME: [(&[&str], &[&str]); 8] = [
+    (&[], &[]),
+    (&["networkPolicy.enabled=true"], &["network-policy"]),
+    (&["policies.assignClass.enabled=true"], &["assign-class"]),
+    (&["policies.bornTainted.enabled=true"], &["born-tainted"]),
+    (&["policies.guard.enabled=true"], &["guard"]),
+    (&["policies.linuxByDefault.enabled=true"], &["linux-by-default"]),
+    (&["policies.tolerateWindows.enabled=true"], &["tolerate-windows"]),
+    (
+        &[
+            "monitoring.podMonitor.enabled=true",
+            "monitoring.prometheusRule.enabled=true",
+            "monitoring.dashboard.enabled=true",
+        ],
+        &["monitoring"],
+    ),
+];
+
+/// What the chart looks for on an API server.
+const SERVED: [&str; 2] = ["admissionregistration.k8s.io/v1/MutatingAdmissionPolicy", "monitoring.coreos.com/v1"];
+
+/// All that is left out where the API server has nothing of that.
+const NOT_EVERYWHERE: [&str; 6] = [
+    "policies.assignClass",
+    "policies.bornTainted",
+    "policies.linuxByDefault",
+    "policies.tolerateWindows",
+    "monitoring.podMonitor",
+    "monitoring.prometheusRule",
+];
 
 #[tokio::test]
 async fn the_chart_and_config_say_the_same() {
@@ -35,6 +64,12 @@ async fn the_chart_passes_helms_own_check_and_refuses_values_that_it_does_not_kn
         ("replicas=many", "replicas"),
         ("image.digest=sha256:1", "digest"),
         ("crds.keep=1", "keep"),
+        ("policies.advise.enabled=true", "advise"),
+        ("policies.guard.pool=default", "pool"),
+        ("policies.guard.taintKeys={o's}", "taintKeys"),
+        ("policies.guard.handlers={Runc}", "handlers"),
+        ("policies.assignClass.excludedNamespaces=ci", "excludedNamespaces"),
+        ("monitoring.dashboard=true", "dashboard"),
     ] {
         let refused = Component::Helm.run(&kubeconfig, &["template", CHART, "--set", value]).await.unwrap_err();
         let refused = refused.to_string();
@@ -44,34 +79,122 @@ async fn the_chart_passes_helms_own_check_and_refuses_values_that_it_does_not_kn
 
 #[tokio::test]
 async fn values_reach_the_pods_and_another_release_name_reaches_all_objects() {
-    let values =
-        ["image.digest=sha256:".to_owned() + &"0".repeat(64), "args={--log-format=json}".into(), "replicas=1".into()];
-    let mut arguments = vec!["template", "other", CHART, "--namespace", "elsewhere"];
-    arguments.extend(values.iter().flat_map(|value| ["--set", value]));
-    let folder = tempfile::tempdir().unwrap();
-    let objects = parse(&Component::Helm.run(&folder.path().join("none"), &arguments).await.unwrap());
+    let digest = "image.digest=sha256:".to_owned() + &"0".repeat(64);
+    let objects = template("other", "elsewhere", &[&digest, "args={--log-format=json}", "replicas=1"], &[]).await;
     let deployment = &objects["Deployment elsewhere/other-winpool"];
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["image"], format!("ghcr.io/winpool/winpool@sha256:{}", "0".repeat(64)));
-    assert_eq!(container["args"], serde_json::json!(["run", "--log-format=json"]));
+    assert_eq!(container["args"], json!(["run", "--log-format=json"]));
     assert_eq!(container["env"][0]["value"], "other-winpool");
     assert_eq!(objects["ClusterRoleBinding /other-winpool"]["subjects"][0]["namespace"], "elsewhere");
     assert!(!objects.keys().any(|name| name.starts_with("PodDisruptionBudget")), "one replica may be evicted");
 }
 
+#[tokio::test]
+async fn values_reach_the_policies_and_what_a_prometheus_selects_by() {
+    let values = [
+        "policies.assignClass.enabled=true",
+        "policies.assignClass.pool=legacy",
+        "policies.tolerateWindows.enabled=true",
+        "policies.tolerateWindows.excludedNamespaces={ci}",
+        "policies.guard.enabled=true",
+        "policies.guard.taintKeys={os,example.com/windows}",
+        "policies.guard.handlers={runc}",
+        "monitoring.podMonitor.enabled=true",
+        "monitoring.labels.release=prometheus",
+    ];
+    let objects = template("other", "elsewhere", &values, &SERVED).await;
+    let of = |name: &str, pointer: &str| objects[name].pointer(pointer).unwrap_or_else(|| panic!("{name} {pointer}"));
+    let (namespaces, variable, user) = (
+        "/spec/matchConstraints/namespaceSelector/matchExpressions/0/values",
+        "/spec/variables/0/expression",
+        "request.userInfo.username == 'system:serviceaccount:elsewhere:other-winpool'",
+    );
+    let mutating = |name: &str| format!("MutatingAdmissionPolicy /winpool-{name}");
+    assert_eq!(of("MutatingAdmissionPolicyBinding /winpool-assign-class", "/spec/paramRef/name"), "legacy");
+    assert_eq!(of(&mutating("assign-class"), namespaces), &json!(["kube-system", "elsewhere"]));
+    for name in ["tolerate-windows-pods", "tolerate-windows-daemonsets"] {
+        assert_eq!(of(&mutating(name), namespaces), &json!(["kube-system", "elsewhere", "ci"]));
+    }
+    for name in ["nodes", "runtimeclasses", "pools"] {
+        let policy = format!("ValidatingAdmissionPolicy /winpool-guard-{name}");
+        assert_eq!(of(&policy, "/spec/matchConditions/0/expression"), user);
+    }
+    assert_eq!(of("ValidatingAdmissionPolicy /winpool-guard-nodes", variable), "['os', 'example.com/windows']");
+    assert_eq!(of("ValidatingAdmissionPolicy /winpool-guard-runtimeclasses", variable), "['runc']");
+    assert_eq!(of("PodMonitor elsewhere/other-winpool", "/metadata/labels/release"), "prometheus");
+}
+
+#[tokio::test]
+async fn what_the_api_server_does_not_have_is_left_out_and_named() {
+    let mut values = NOT_EVERYWHERE.map(|value| format!("{value}.enabled=true")).to_vec();
+    values.push("policies.guard.enabled=true".to_owned());
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let (plain, without, with) = tokio::join!(
+        template("winpool", NAMESPACE, &["policies.guard.enabled=true"], &[]),
+        template("winpool", NAMESPACE, &values, &[]),
+        template("winpool", NAMESPACE, &values, &SERVED),
+    );
+    assert!(without.keys().eq(plain.keys()), "{:?}", without.keys());
+    assert!(without.contains_key("ValidatingAdmissionPolicy /winpool-guard-nodes"));
+    // Four components of the first kind: two have a policy for pods and one for DaemonSets.
+    let count = |kind: &str| with.keys().filter(|name| name.split(' ').next() == Some(kind)).count();
+    let kinds = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "PodMonitor", "PrometheusRule"];
+    assert_eq!(kinds.map(count), [6, 6, 1, 1]);
+
+    // Helm shows notes of an installation only. Its own idea of an API server has nothing of that.
+    let mut arguments = vec!["install", "winpool", CHART, "--namespace", NAMESPACE, "--dry-run=client"];
+    arguments.extend(values.iter().flat_map(|value| ["--set", value]));
+    let folder = tempfile::tempdir().unwrap();
+    let shown = Component::Helm.run(&folder.path().join("none"), &arguments).await.unwrap();
+    let named: Vec<&str> =
+        shown.lines().filter_map(|line| line.split_once(" is LEFT OUT: ")).map(|(name, _)| name).collect();
+    assert_eq!(named, NOT_EVERYWHERE);
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_too_old_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (version, accepted) in [("1.32.9", false), ("1.33.0", true), ("1.36.3-gke.1", true)] {
+        let arguments = ["template", CHART, "--kube-version", version];
+        let result = Component::Helm.run(&folder.path().join("none"), &arguments).await;
+        assert_eq!(result.is_ok(), accepted, "{version}: {:?}", result.err());
+    }
+}
+
 #[test]
-fn the_definition_in_the_chart_is_that_in_crds() {
-    let read = |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
-    let file = "winpool.dev_windowspools.yaml";
-    assert!(read(&format!("charts/winpool/files/{file}")) == read(&format!("crds/{file}")), "run `make crd`");
+fn what_the_chart_has_copies_of_is_the_same() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut copies = Vec::new();
+    let definition = "winpool.dev_windowspools.yaml";
+    copies.push((root.join("charts/winpool/files").join(definition), root.join("crds").join(definition)));
+    for folder in std::fs::read_dir(root.join("charts/winpool/files/components")).unwrap() {
+        let folder = folder.unwrap();
+        for file in std::fs::read_dir(folder.path()).unwrap() {
+            let file = file.unwrap();
+            let original = root.join("config/components").join(folder.file_name()).join(file.file_name());
+            copies.push((file.path(), original));
+        }
+    }
+    for (copy, original) in &copies {
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        assert!(read(copy) == read(original), "{copy:?} is old: run `make chart-files`");
+    }
+    assert_eq!(copies.len(), 9);
+}
+
+/// What the chart says for an API server that serves this.
+async fn template(release: &str, namespace: &str, values: &[&str], served: &[&str]) -> BTreeMap<String, Value> {
+    let mut arguments = vec!["template", release, CHART, "--namespace", namespace];
+    arguments.extend(values.iter().flat_map(|value| ["--set", value]));
+    arguments.extend(served.iter().flat_map(|version| ["--api-versions", version]));
+    let folder = tempfile::tempdir().unwrap();
+    parse(&Component::Helm.run(&folder.path().join("none"), &arguments).await.unwrap())
 }
 
 /// Without what only Helm knows: its labels, whether an object stays, and the hook.
 async fn of_chart(values: &[&str]) -> BTreeMap<String, Value> {
-    let mut arguments = vec!["template", "winpool", CHART, "--namespace", "winpool-system"];
-    arguments.extend(values.iter().flat_map(|value| ["--set", value]));
-    let folder = tempfile::tempdir().unwrap();
-    let mut objects = parse(&Component::Helm.run(&folder.path().join("none"), &arguments).await.unwrap());
+    let mut objects = template("winpool", NAMESPACE, values, &SERVED).await;
     objects.retain(|_, object| object["metadata"]["annotations"]["helm.sh/hook"].is_null());
     for object in objects.values_mut() {
         let labels = object["metadata"]["labels"].as_object_mut().unwrap();
@@ -92,11 +215,11 @@ async fn of_config(components: &[&str]) -> BTreeMap<String, Value> {
     let folder = tempfile::tempdir().unwrap();
     let root = format!("{}{CONFIG}", "../".repeat(folder.path().components().count() - 1).trim_end_matches('/'));
     let components: Vec<String> = components.iter().map(|name| format!("{root}/components/{name}")).collect();
-    let kustomization = serde_json::json!({"resources": [root], "components": components});
+    let kustomization = json!({"resources": [root], "components": components});
     std::fs::write(folder.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
     let arguments = ["kustomize", folder.path().to_str().unwrap()];
     let mut objects = parse(&Component::Kubectl.run(&folder.path().join("none"), &arguments).await.unwrap());
-    assert!(objects.remove("Namespace /winpool-system").is_some());
+    assert!(objects.remove(&format!("Namespace /{NAMESPACE}")).is_some());
     let mut held_back = Vec::new();
     for (name, object) in &mut objects {
         if object["metadata"].as_object_mut().unwrap().remove("finalizers").is_some() {
@@ -137,6 +260,9 @@ fn differ(path: &str, config: &Value, chart: &Value, differences: &mut Vec<Strin
                 differ(&format!("{path}[{index}]"), config, chart, differences);
             }
         }
+        // Lines of a folded text come out of kustomize with more breaks between them. CEL does not mind.
+        (Value::String(config), Value::String(chart))
+            if path.ends_with(".expression") && config.split_whitespace().eq(chart.split_whitespace()) => {}
         _ if config == chart => {}
         _ => differences.push(format!("{path}: config/ has {config}, the chart has {chart}")),
     }

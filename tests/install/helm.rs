@@ -6,9 +6,12 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::apps::v1::Deployment, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::{apps::v1::Deployment, core::v1::Pod},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::Api;
+use kube::{Api, api::PostParams};
+use serde_json::{Value, json};
+use winpool_core::api::{AdmissionPolicyState, WindowsPool};
 
 use crate::scene::{CHART, CONFIG, NAMESPACE, Scene};
 
@@ -45,6 +48,50 @@ async fn a_release_is_installed_upgraded_with_its_definition_and_uninstalled_wit
     println!("uninstalled within {took:?}");
     scene.is_clean().await;
     scene.is_gone(false).await;
+}
+
+#[tokio::test]
+async fn with_all_policies_winpool_does_its_work_and_is_uninstalled_without_a_trace() {
+    let scene = Scene::new().await;
+    let policies = ["assignClass", "bornTainted", "guard", "linuxByDefault", "tolerateWindows"];
+    let values = policies.map(|policy| format!("policies.{policy}.enabled=true")).join(",");
+    let mut install = vec!["install", "winpool", CHART, "--namespace", NAMESPACE, "--create-namespace"];
+    install.extend(["--set", &values, "--set", "monitoring.dashboard.enabled=true", "--wait", "--timeout", "60s"]);
+    let notes = scene.helm(&install).await;
+    assert!(!notes.contains("LEFT OUT"), "{notes}");
+    scene.operator_is_ready().await;
+    scene.pool_is_ready().await;
+
+    let pools: Api<WindowsPool> = Api::all(scene.cluster.client());
+    let installed = async || {
+        let status = pools.get("default").await?.status.unwrap_or_default();
+        let all = status.admission_policies.iter().filter(|policy| policy.state == AdmissionPolicyState::Installed);
+        Ok((all.count() == policies.len()).then_some(()))
+    };
+    scene.cluster.wait_for("winpool knows that all policies are installed", installed).await.unwrap();
+    // The pool's classes are known to the policies some time later.
+    let defaults = r#"{"spec": {"podDefaults": {"runtimeClassName": "windows-2022"}}}"#;
+    scene.kubectl(&["patch", "winpool", "default", "--type=merge", "-p", defaults]).await;
+    let pods: Api<Pod> = Api::namespaced(scene.cluster.client(), "default");
+    let probe = |spec: Value| serde_json::from_value(json!({"metadata": {"name": "probe"}, "spec": spec})).unwrap();
+    let container = json!([{"name": "app", "image": "example.com/app:1.4"}]);
+    let windows: Pod = probe(json!({"os": {"name": "windows"}, "containers": container}));
+    let silent: Pod = probe(json!({"containers": container}));
+    let once = PostParams { dry_run: true, ..PostParams::default() };
+    let changed = async || {
+        let of_class = pods.create(&once, &windows).await?.spec.unwrap_or_default().runtime_class_name;
+        let on_linux = pods.create(&once, &silent).await?.spec.unwrap_or_default().node_selector;
+        Ok((of_class.is_some() && on_linux.is_some()).then_some((of_class, on_linux)))
+    };
+    let changed = scene.cluster.wait_for("the policies change pods", changed).await.unwrap();
+    assert_eq!(json!(changed), json!(["windows-2022", {"kubernetes.io/os": "linux"}]));
+
+    scene.helm(&["uninstall", "winpool", "--namespace", NAMESPACE, "--wait", "--timeout", "60s"]).await;
+    scene.is_clean().await;
+    scene.is_gone(true).await;
+    let policies = "mutatingadmissionpolicies,mutatingadmissionpolicybindings,\
+        validatingadmissionpolicies,validatingadmissionpolicybindings";
+    assert_eq!(scene.kubectl(&["get", policies, "--output=name"]).await.trim(), "");
 }
 
 /// The chart with a definition that shows no columns.

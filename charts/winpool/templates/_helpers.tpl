@@ -69,3 +69,13 @@ securityContext:
   capabilities:
     drop: [ALL]
 {{- end }}
+
+{{/* Not empty where the API server has policies that change objects. */}}
+{{- define "winpool.mutates" -}}
+{{ if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}true{{ end }}
+{{- end }}
+
+{{/* Not empty where the Prometheus operator is installed. */}}
+{{- define "winpool.monitors" -}}
+{{ if .Capabilities.APIVersions.Has "monitoring.coreos.com/v1" }}true{{ end }}
+{{- end }}
