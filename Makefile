@@ -104,6 +104,11 @@ control-plane-test: ## Tests on a real local control plane, which is built from 
 	$(call step,control-plane tests)
 	$(call timed,cargo test --locked -p winpool-e2e)
 
+.PHONY: guard-test
+guard-test: ## The operator's control-plane tests once more, under the admission policy guard
+	$(call step,operator tests under guard)
+	$(call timed,WINPOOL_E2E_GUARD=1 cargo test --locked -p winpool-e2e --test operator)
+
 .PHONY: metrics-reference
 metrics-reference: ## Write docs/reference/metrics.md from the table of metrics in the code
 	@WINPOOL_WRITE_REFERENCE=1 cargo test -q --locked -p winpool --lib metrics::reference

@@ -73,8 +73,10 @@ impl AuditLog {
         let text = std::fs::read_to_string(self.file()).unwrap_or_default();
         let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let of_operator = |event: &Value| {
-            user(event).is_some_and(|user| user.starts_with(OPERATOR) || user == ACCOUNT)
-                && event["objectRef"]["resource"] != REVIEW
+            // Who only impersonates the account is a test.
+            let is_operator =
+                event["user"]["username"] == ACCOUNT || user(event).is_some_and(|user| user.starts_with(OPERATOR));
+            is_operator && event["objectRef"]["resource"] != REVIEW
         };
         events.filter(of_operator).collect()
     }

@@ -11,6 +11,7 @@ mod deletion;
 mod denials;
 mod dry_run;
 mod empty_pool;
+mod guarded;
 mod hostile;
 mod invalid_pools;
 mod leadership;

@@ -22,7 +22,7 @@ use winpool_core::api::{WindowsPool, crd};
 use winpool_e2e::{ApiServer, Cluster, LIMIT, Lent, SimulatedNode, wait_for};
 pub use winpool_e2e::{AuditLog, Request};
 
-use crate::account::Account;
+use crate::{account::Account, guarded::guard};
 
 pub const BUILD: &str = "node.kubernetes.io/windows-build";
 pub const POOL: &str = "winpool.dev/pool";
@@ -56,6 +56,13 @@ pub struct Harness {
 impl Harness {
     /// With an API server that was lent.
     pub async fn new() -> Self {
+        let harness = Self::unguarded().await;
+        guard(&harness.server, &harness.client).await;
+        harness
+    }
+
+    /// For tests that install the guard themselves.
+    pub async fn unguarded() -> Self {
         let server = winpool_e2e::lend().await.unwrap();
         let client = server.client();
         install_crd(&client).await;
@@ -69,6 +76,7 @@ impl Harness {
         let client = server.connect().unwrap();
         install_crd(&client).await;
         let account = Account::create(&server, &client).await;
+        guard(&server, &client).await;
         (Self { server: Server::Own(Box::new(server)), client, account }, audit)
     }
 
@@ -261,7 +269,9 @@ pub struct Operator {
 impl Operator {
     /// On a cluster that has the CustomResourceDefinition.
     pub async fn on(cluster: &Cluster) -> Self {
-        Self::start(Account::create(cluster.api_server(), &cluster.client()).await.config)
+        let account = Account::create(cluster.api_server(), &cluster.client()).await;
+        guard(cluster.api_server(), &cluster.client()).await;
+        Self::start(account.config)
     }
 
     /// Alone.

@@ -73,7 +73,7 @@ async fn scene(harness: &Harness) {
 
 #[tokio::test]
 async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
-    let harness = Harness::new().await;
+    let harness = Harness::unguarded().await;
     scene(&harness).await;
     let client = guarded(&harness).await;
     let not_ready = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
@@ -157,7 +157,7 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
 
 #[tokio::test]
 async fn classes_and_pools_that_are_not_winpools_are_out_of_its_reach() {
-    let harness = Harness::new().await;
+    let harness = Harness::unguarded().await;
     scene(&harness).await;
     for (name, handler, labels) in [
         ("adopted", "runhcs-wcow-process", json!({"winpool.dev/pool": "default"})),
@@ -236,7 +236,7 @@ async fn classes_and_pools_that_are_not_winpools_are_out_of_its_reach() {
 
 #[tokio::test]
 async fn under_guard_winpool_does_all_its_work() {
-    let harness = Harness::new().await;
+    let harness = Harness::unguarded().await;
     scene(&harness).await;
     guarded(&harness).await;
     let operator = harness.operator().await;
@@ -289,7 +289,7 @@ async fn under_guard_winpool_does_all_its_work() {
 
 #[tokio::test]
 async fn a_taint_whose_key_the_guard_does_not_list_is_refused_and_reported_and_the_rest_is_done() {
-    let harness = Harness::new().await;
+    let harness = Harness::unguarded().await;
     scene(&harness).await;
     guarded(&harness).await;
     let operator = harness.operator().await;

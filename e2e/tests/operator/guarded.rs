@@ -1,0 +1,63 @@
+//! With `WINPOOL_E2E_GUARD` set, the operator of every test has to do its work under `config/components/guard`.
+
+use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, manifests, wait_for};
+
+use crate::account::USER;
+
+/// Keys of taints that pools of tests want, besides those that the guard lists as it comes.
+const TAINT_KEYS: [&str; 4] = ["dedicated", "odd", "older", "younger"];
+/// Handlers of their RuntimeClasses.
+const HANDLERS: [&str; 3] = ["first", "second", "third"];
+
+/// Installs the guard, if tests are to run under it, and waits until it is in force.
+pub async fn guard(server: &ApiServer, admin: &Client) {
+    if std::env::var_os("WINPOOL_E2E_GUARD").is_none() {
+        return;
+    }
+    let mut objects = manifests::component("guard").unwrap();
+    list(&mut objects, "taintKeys", &TAINT_KEYS);
+    list(&mut objects, "handlers", &HANDLERS);
+    manifests::apply(admin, &objects).await.unwrap();
+
+    let account = server.client_as(USER, &["system:masters"]).unwrap();
+    let node = json!(SimulatedNode::linux().name("refused").node());
+    let class = json!({"metadata": {"name": "refused"}, "handler": "refused"});
+    let pool = json!({"metadata": {"name": "refused"}, "spec": {}});
+    // Each policy comes into force by itself.
+    let in_force = async || {
+        let refused = refuses::<Node>(&account, &node).await
+            && refuses::<RuntimeClass>(&account, &class).await
+            && refuses::<WindowsPool>(&account, &pool).await;
+        Ok(refused.then_some(()))
+    };
+    wait_for("the guard is in force", LIMIT, in_force).await.unwrap();
+}
+
+/// Adds to the list that a policy has in this variable.
+fn list(objects: &mut [DynamicObject], variable: &str, more: &[&str]) {
+    let mut variables = objects.iter_mut().map(|object| &mut object.data["spec"]["variables"][0]);
+    let variable = variables.find(|first| first["name"] == variable).unwrap();
+    let Value::String(expression) = &mut variable["expression"] else { panic!("{variable}") };
+    *expression = expression.replace(']', &format!(", '{}']", more.join("', '")));
+}
+
+async fn refuses<K>(account: &Client, object: &Value) -> bool
+where
+    K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::Serialize
+        + serde::de::DeserializeOwned,
+{
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let object: K = serde_json::from_value(object.clone()).unwrap();
+    let result = Api::<K>::all(account.clone()).create(&dry_run, &object).await;
+    matches!(result, Err(kube::Error::Api(status)) if status.message.contains("winpool-guard-"))
+}
