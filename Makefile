@@ -134,7 +134,7 @@ crd: ## Write the CustomResourceDefinition of the code to crds/, and into the ch
 	@$(MAKE) --no-print-directory chart-files
 
 # A chart can only read what lies in its own folder.
-COPIED := $(patsubst %,%/policy.yaml,assign-class born-tainted guard linux-by-default tolerate-windows) \
+COPIED := $(patsubst %,%/policy.yaml,advise assign-class born-tainted guard linux-by-default tolerate-windows) \
 	$(addprefix monitoring/,pod_monitor.yaml prometheus_rule.yaml dashboard.json)
 
 .PHONY: chart-files
@@ -147,6 +147,7 @@ chart-files: ## Copy into the chart what it takes from crds/ and config/componen
 generate: crd ## Write every file that is made from the code: the definition, the policy advise, the reference of rules
 	@for pair in advise:config/components/advise/policy.yaml check-rules:docs/reference/check-rules.md; do \
 		cargo run -q --locked -- generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
+	@$(MAKE) --no-print-directory chart-files
 
 .PHONY: binary
 binary: $(ARCHS:%=binary-%) ## Build the static programs of a release, for amd64 and arm64

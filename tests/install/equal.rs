@@ -8,9 +8,10 @@ use winpool_e2e::Component;
 use crate::scene::{CHART, CONFIG, NAMESPACE};
 
 /// Values of the chart, and the components of `config/` that are the same.
-const SAME: [(&[&str], &[&str]); 8] = [
+const SAME: [(&[&str], &[&str]); 9] = [
     (&[], &[]),
     (&["networkPolicy.enabled=true"], &["network-policy"]),
+    (&["policies.advise.enabled=true"], &["advise"]),
     (&["policies.assignClass.enabled=true"], &["assign-class"]),
     (&["policies.bornTainted.enabled=true"], &["born-tainted"]),
     (&["policies.guard.enabled=true"], &["guard"]),
@@ -64,7 +65,7 @@ async fn the_chart_passes_helms_own_check_and_refuses_values_that_it_does_not_kn
         ("replicas=many", "replicas"),
         ("image.digest=sha256:1", "digest"),
         ("crds.keep=1", "keep"),
-        ("policies.advise.enabled=true", "advise"),
+        ("policies.warn.enabled=true", "warn"),
         ("policies.guard.pool=default", "pool"),
         ("policies.guard.taintKeys={o's}", "taintKeys"),
         ("policies.guard.handlers={Runc}", "handlers"),
@@ -180,7 +181,7 @@ fn what_the_chart_has_copies_of_is_the_same() {
         let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         assert!(read(copy) == read(original), "{copy:?} is old: run `make chart-files`");
     }
-    assert_eq!(copies.len(), 9);
+    assert_eq!(copies.len(), 10);
 }
 
 /// What the chart says for an API server that serves this.

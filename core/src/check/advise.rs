@@ -136,8 +136,10 @@ fn binding(shape: &Shape) -> ValidatingAdmissionPolicyBinding {
     }
 }
 
+/// With the label of all of winpool's objects.
 fn named(shape: &Shape) -> ObjectMeta {
-    ObjectMeta { name: Some(shape.name.to_owned()), ..ObjectMeta::default() }
+    let labels = [("app.kubernetes.io/name".to_owned(), "winpool".to_owned())];
+    ObjectMeta { name: Some(shape.name.to_owned()), labels: Some(labels.into()), ..ObjectMeta::default() }
 }
 
 fn texts(texts: &[&str]) -> Vec<String> {
