@@ -103,7 +103,7 @@ pub fn obstacles(pod: &Pod, host: &Host) -> Vec<Obstacle> {
     if host.unschedulable && !tolerated(&unschedulable) {
         found.push(Obstacle::Unschedulable);
     }
-    let keeps_off = |taint: &&Taint| !tolerated(taint) && !(host.unschedulable && **taint == unschedulable);
+    let keeps_off = |taint: &&Taint| !(tolerated(taint) || host.unschedulable && **taint == unschedulable);
     found.extend(host.taints.iter().filter(keeps_off).cloned().map(Obstacle::Taint));
     found.extend(resources(spec, host));
     found

@@ -1,6 +1,6 @@
 //! Workloads on a whole cluster: the real scheduler decides where the examples run.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -171,7 +171,7 @@ async fn cluster_with_empty_pool() -> (Cluster, Operator) {
 /// All objects in `examples/`, in the order of their names.
 fn examples() -> Vec<DynamicObject> {
     let files = std::fs::read_dir(EXAMPLES).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let files = files.filter(|file| file.ends_with(".yaml"));
+    let files = files.filter(|file| Path::new(file).extension().is_some_and(|extension| extension == "yaml"));
     let mut objects: Vec<DynamicObject> = files.flat_map(|file| example(&file).unwrap()).collect();
     objects.sort_by_key(ResourceExt::name_any);
     objects
