@@ -26,7 +26,9 @@ pub use classes::{ClassesPlan, Seen, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
 pub use contest::Contest;
 pub use labels::{LabelPair, Labels};
-pub use node::{AnnotationChange, Gist, LabelChange, Node, NodePlan, Standing, State, assess, assess_as};
+pub use node::{
+    AnnotationChange, Gist, LabelChange, Node, NodePlan, Standing, State, assess, assess_as, is_to_be_taken_over,
+};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pools::{Entry, Hosts, InvalidPool, Policy, Pool, WantedTaints};
 pub use runtime_class::{

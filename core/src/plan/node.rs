@@ -314,6 +314,13 @@ fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
     found
 }
 
+/// Whether the node still carries the marks of `pool` although another pool owns it now, which is to take it over. Until
+/// then `pool` is the evidence of which taints are winpool's.
+#[must_use]
+pub fn is_to_be_taken_over(node: &Node, pool: &str, policy: &Policy) -> bool {
+    !node.is_ignored() && Marks::of(node).pool() == Some(pool) && policy.owner(&node.labels).is_some()
+}
+
 /// What winpool wrote on a node besides taints, stamps and `windows-build`.
 pub(super) struct Marks<'n> {
     label: Option<&'n str>,

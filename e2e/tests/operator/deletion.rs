@@ -1,5 +1,6 @@
 //! Taking winpool's hands off: pools deleted, selectors narrowed, classes no longer wanted.
 
+use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
 use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
@@ -53,6 +54,38 @@ async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod
     assert_eq!(class.labels().get(POOL), None, "the class in use stays and is nobody's");
     assert_eq!(harness.classes().get_opt("windows-2022").await.unwrap(), None);
     assert_eq!(harness.classes().get_opt("windows-2025").await.unwrap(), None);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool_named("a-older", json!({"taints": [{"key": "older", "effect": "NoSchedule"}]})).await;
+    harness.ready("a-older").await;
+    // The class of the next pool gets a toleration that it lacked, so that pool's nodes have to wait for a while.
+    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
+    let class = json!({
+        "metadata": {"name": "mine"}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
+    });
+    let _: RuntimeClass = harness.create(class).await;
+    let next = json!({
+        "taints": [{"key": "younger", "effect": "NoSchedule"}],
+        "adoptionPolicy": "Always",
+        "runtimeClasses": [{"name": "mine", "version": "2022"}],
+    });
+    harness.apply_pool_named("b-younger", next).await;
+    harness.class_until("mine", "is adopted", |class| class.labels().contains_key(POOL)).await;
+    harness.pools().delete("a-older", &DeleteParams::default()).await.unwrap();
+    let taken_over = |node: &Node| {
+        let taints = taints(node);
+        taints.contains(&"younger:NoSchedule".to_owned()) && !taints.contains(&"older:NoSchedule".to_owned())
+    };
+    harness.node_until("win", "has the taint of the next pool only", taken_over).await;
+    let pools = harness.pools();
+    let gone = async || Ok(pools.get_opt("a-older").await?.is_none().then_some(()));
+    wait_for("the older pool is gone", LIMIT, gone).await.unwrap();
     operator.stop().await;
 }
 

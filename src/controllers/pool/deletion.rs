@@ -14,7 +14,8 @@ use winpool_core::{
         names::{self, reason},
     },
     plan::{
-        Policy, Pool, Retirement, owner, plan_classes, retire_class, suspended_status, users_of_class, who_uses_it,
+        Policy, Pool, Retirement, is_to_be_taken_over, owner, plan_classes, retire_class, suspended_status,
+        users_of_class, who_uses_it,
     },
 };
 
@@ -70,7 +71,11 @@ impl State {
         if pool.needs_cleanup() {
             let nodes = self.shared.index.totals(&pool.name).counts();
             let overdue = since_deletion(guarded) >= self.shared.patience;
-            if nodes.pending > 0 || (nodes.blocked > 0 && !overdue) {
+            let handing_over = || {
+                let nodes = self.shared.nodes.state();
+                nodes.iter().any(|node| is_to_be_taken_over(&node.seen, &pool.name, policy))
+            };
+            if nodes.pending > 0 || (!overdue && (nodes.blocked > 0 || handing_over())) {
                 return Ok(Some(LOOK_AGAIN));
             }
             if nodes.selected > 0 {
