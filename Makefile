@@ -95,7 +95,7 @@ $(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY):
 	@cargo install --locked --version $(version) --root $(root) $(@F)
 
 .PHONY: unit
-unit: ## Unit, property and snapshot tests of the core and the operator
+unit: ## Unit, property and snapshot tests of the core, and tests of the program, some on the control plane
 	$(call step,unit tests)
 	$(call timed,cargo test --locked -p winpool-core -p winpool)
 
@@ -144,7 +144,7 @@ chart-files: ## Copy into the chart what it takes from crds/ and config/componen
 	@for file in $(COPIED); do install -D -m 644 config/components/$$file charts/winpool/files/components/$$file; done
 
 .PHONY: generate
-generate: crd ## Write every file that is made from the code: the definition, the policy advise, the reference of rules
+generate: crd reference metrics-reference ## Write every file that is made from the code: definition, policy advise, references
 	@for pair in advise:config/components/advise/policy.yaml check-rules:docs/reference/check-rules.md; do \
 		cargo run -q --locked -- generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
 	@$(MAKE) --no-print-directory chart-files

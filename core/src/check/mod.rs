@@ -3,12 +3,12 @@
 //! One table of [rules](rules::rules) serves the command line, the reference and the admission policy `advise`: a rule
 //! that is a test of one field is data, from which both the check here and the CEL expression are made.
 //!
-//! - [`rule`]: what a rule is; [`field`]: rules that test one field.
-//! - [`rejected`]: what the API server refuses; [`lint`]: what it takes and Windows does not do; [`placement`] and what
+//! - `rule`: what a rule is; `field`: rules that test one field.
+//! - `rejected`: what the API server refuses; `lint`: what it takes and Windows does not do; `placement` and what
 //!   is below it: whether the pod finds a node on which its image starts.
-//! - [`workload`], [`pod`]: how manifests are read; [`facts`]: what is known of the cluster.
-//! - [`advise`]: the admission policy; [`reference`](mod@reference): the table as a document.
-//! - [`blockers`]: what pins workloads to a Windows version.
+//! - `workload`, `pod`: how manifests are read; `facts`: what is known of the cluster.
+//! - `advise`: the admission policy; `reference`: the table as a document.
+//! - `blockers`: what pins workloads to a Windows version.
 
 pub mod advise;
 pub mod blockers;
