@@ -61,7 +61,7 @@ impl Harness {
         harness
     }
 
-    /// For tests that install the guard themselves.
+    /// For tests that install the guard themselves, or do what it refuses.
     pub async fn unguarded() -> Self {
         let server = winpool_e2e::lend().await.unwrap();
         let client = server.client();
