@@ -8,10 +8,9 @@ use kube::{Api, Client, Config, client::ClientBuilder, runtime::reflector};
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use winpool_core::windows::KubernetesVersion;
 
 use crate::{
-    apply::{Applier, WRITE_TIMEOUT},
+    apply::Applier,
     controllers::{self, AllRetries, Context, Synced},
     index::Index,
     installation::Installation,
@@ -19,7 +18,6 @@ use crate::{
     metrics::Metrics,
     policy::Publisher,
     requests, server,
-    telemetry::words,
 };
 
 /// How the operator runs.
@@ -100,7 +98,6 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let lease_namespace = options.lease_namespace.unwrap_or(namespace);
     let elector = options.leader_election.then(|| Elector::new(client.clone(), &lease_namespace));
     let leadership = elector.as_ref().map_or_else(Leadership::alone, Elector::leadership);
-    let kubernetes = kubernetes_version(&client).await;
     let (nodes, node_writer) = reflector::store();
     let (pools, pool_writer) = reflector::store();
     let (classes, class_writer) = reflector::store();
@@ -116,8 +113,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         pods: Api::all(client.clone()),
         pools,
         classes,
-        kubernetes,
-        admission: controllers::pool::AdmissionPolicies::new(&client, kubernetes),
+        control_plane: controllers::pool::ControlPlane::new(&client),
         synced: Synced::new(),
         changed: watch::Sender::new(()),
         retries: AllRetries::default(),
@@ -213,21 +209,6 @@ fn prepared(mut config: Config) -> Config {
     config.default_retry = false;
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
     config
-}
-
-/// Only told in status, never needed: an API server that does not answer now is no reason to wait.
-async fn kubernetes_version(client: &Client) -> Option<KubernetesVersion> {
-    let info = match tokio::time::timeout(WRITE_TIMEOUT, client.apiserver_version()).await {
-        Ok(Ok(info)) => info,
-        Ok(Err(error)) => {
-            tracing::warn!(error = words(&error), "the API server does not tell its version");
-            return None;
-        }
-        Err(_) => return None,
-    };
-    KubernetesVersion::parse(&info.major, &info.minor)
-        .inspect_err(|error| tracing::warn!(error = words(error), "the API server tells no version that can be read"))
-        .ok()
 }
 
 /// The CustomResourceDefinition as YAML, as it stands in `crds/`.

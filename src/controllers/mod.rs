@@ -11,7 +11,6 @@ use futures::{Stream, stream};
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{Api, core::PartialObjectMeta, runtime::reflector::Store};
 use tokio::sync::watch;
-use winpool_core::windows::KubernetesVersion;
 
 pub use guarded::GuardedPool;
 
@@ -43,10 +42,8 @@ pub struct Context {
     pub pods: Api<ListedPod>,
     /// The cached RuntimeClasses, all of the cluster's.
     pub classes: Store<RuntimeClass>,
-    /// The version of the cluster's Kubernetes; `None` when it could not be read.
-    pub kubernetes: Option<KubernetesVersion>,
-    /// The admission policies of winpool that are installed.
-    pub admission: pool::AdmissionPolicies,
+    /// What the cluster's control plane tells of itself.
+    pub control_plane: pool::ControlPlane,
     /// Which caches are filled.
     pub synced: Synced,
     /// Tells the pool controller that something changed which pools are made from.

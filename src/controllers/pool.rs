@@ -30,14 +30,15 @@ use crate::{
 
 use super::{Cache, Context, GuardedPool, changes};
 
-mod admission;
 mod classes;
+mod control_plane;
 mod deletion;
 mod pools;
 mod report;
 mod workloads;
 
-pub use admission::AdmissionPolicies;
+pub use control_plane::ControlPlane;
+use control_plane::Told;
 use pools::Pools;
 use report::observe;
 use workloads::{Early, Look};
@@ -262,11 +263,12 @@ async fn bring_up_to_date(guarded: &GuardedPool, term: u64, state: &State) -> Re
     let Progress { look, early, .. } = state.progress(&name, |progress| progress.clone());
     outcome.problems.extend(early.problems);
     let held = look.and_then(|look| look.held).filter(|_| totals.waiting() > 0);
-    let admission = context.admission.found().await;
+    let Told { kubernetes, admission } = context.control_plane.told().await;
     outcome.problems.extend(admission.unlisted_taints(pool).filter(|_| pool.enforces()));
     let observation = Observation {
+        kubernetes,
         admission,
-        ..observe(pool, guarded.meta(), &totals, context.kubernetes, held, outcome.classes, outcome.problems)
+        ..observe(pool, guarded.meta(), &totals, held, outcome.classes, outcome.problems)
     };
     context.metrics.classes(&name, &observation.classes);
     let later = state.report(guarded, |previous, now| status(pool, &observation, previous, now)).await?;
@@ -274,8 +276,7 @@ async fn bring_up_to_date(guarded: &GuardedPool, term: u64, state: &State) -> Re
     let wait = state.classes_unseen_for(&name);
     let ready = (wait.is_none() && !outcome.holds_nodes).then(|| Arc::new(observation.publishable(pool)));
     pools.publish(ready, context);
-    let admission_again = Some(admission::LOOK_AGAIN);
-    Ok([later, wait, state.next_try(&name), admission_again].into_iter().flatten().min())
+    Ok([later, wait, state.next_try(&name), Some(LOOK_AGAIN)].into_iter().flatten().min())
 }
 
 impl State {

@@ -1,6 +1,10 @@
-//! Which of winpool's admission policies are installed, looked up now and then.
+//! What the control plane tells of itself, for status alone: its version, and which of winpool's admission policies are
+//! installed. Looked up now and then, as both change while the operator runs.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Display,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use kube::{
@@ -13,23 +17,34 @@ use winpool_core::{
     windows::KubernetesVersion,
 };
 
-/// How long an answer is good for.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_mins(1);
+use crate::apply::in_time;
+
+use super::LOOK_AGAIN;
+
 /// How long it may take to find out: a pool does not wait for it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks policies up by their names: winpool may read no others.
-pub struct AdmissionPolicies {
-    mutating: Api<DynamicObject>,
-    validating: Api<ValidatingAdmissionPolicy>,
-    kubernetes: Option<KubernetesVersion>,
-    found: Mutex<Option<(Instant, Admission)>>,
+/// What was found out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told {
+    /// Its version; `None` as long as it could not be read.
+    pub kubernetes: Option<KubernetesVersion>,
+    /// The admission policies.
+    pub admission: Admission,
 }
 
-impl AdmissionPolicies {
-    /// In the cluster of `client`.
+/// Asks the API server, and remembers the answer for a while.
+pub struct ControlPlane {
+    client: Client,
+    mutating: Api<DynamicObject>,
+    validating: Api<ValidatingAdmissionPolicy>,
+    told: Mutex<Option<(Instant, Told)>>,
+}
+
+impl ControlPlane {
+    /// The one of `client`.
     #[must_use]
-    pub fn new(client: &Client, kubernetes: Option<KubernetesVersion>) -> Self {
+    pub fn new(client: &Client) -> Self {
         // Newer than the oldest Kubernetes that is supported, so its type is not known here.
         let mutating = ApiResource {
             group: "admissionregistration.k8s.io".to_owned(),
@@ -39,27 +54,30 @@ impl AdmissionPolicies {
             plural: "mutatingadmissionpolicies".to_owned(),
         };
         Self {
+            client: client.clone(),
             mutating: Api::all_with(client.clone(), &mutating),
             validating: Api::all(client.clone()),
-            kubernetes,
-            found: Mutex::new(None),
+            told: Mutex::new(None),
         }
     }
 
-    /// What is installed, as it was at most [`LOOK_AGAIN`] ago.
-    pub(super) async fn found(&self) -> Admission {
-        let mut found = self.found.lock().await;
-        if let Some((_, admission)) = found.as_ref().filter(|(at, _)| at.elapsed() < LOOK_AGAIN) {
-            return admission.clone();
+    /// What it tells, as it was at most [`LOOK_AGAIN`] ago. What it does not tell now may be known from before.
+    pub(super) async fn told(&self) -> Told {
+        let mut told = self.told.lock().await;
+        if let Some((_, told)) = told.as_ref().filter(|(at, _)| at.elapsed() < LOOK_AGAIN) {
+            return told.clone();
         }
-        let admission = tokio::time::timeout(PATIENCE, self.look()).await.unwrap_or_default();
-        *found = Some((Instant::now(), admission.clone()));
-        admission
+        let known = told.take().and_then(|(_, told)| told.kubernetes);
+        let unknown = Told { kubernetes: known, admission: Admission::default() };
+        let new = tokio::time::timeout(PATIENCE, self.ask(known)).await.unwrap_or(unknown);
+        *told = Some((Instant::now(), new.clone()));
+        new
     }
 
-    async fn look(&self) -> Admission {
+    async fn ask(&self, known: Option<KubernetesVersion>) -> Told {
+        let kubernetes = version(&self.client).await.or(known);
         let mut admission = Admission::default();
-        for component in COMPONENTS.iter().filter(|component| component.is_supported(self.kubernetes)) {
+        for component in COMPONENTS.iter().filter(|component| component.is_supported(kubernetes)) {
             match self.look_up(component, &mut admission).await {
                 Ok(there) => {
                     admission.installed.insert(component.name, there);
@@ -68,7 +86,7 @@ impl AdmissionPolicies {
                 Err(error) => tracing::debug!(component.policy, %error, "admission policy cannot be read"),
             }
         }
-        admission
+        Told { kubernetes, admission }
     }
 
     async fn look_up(&self, component: &Component, admission: &mut Admission) -> kube::Result<bool> {
@@ -81,4 +99,12 @@ impl AdmissionPolicies {
         admission.taint_keys = keys.and_then(|keys| texts_of(&keys.expression));
         Ok(true)
     }
+}
+
+/// What the API server says of itself; `None` when it does not answer, or with a version that cannot be read.
+async fn version(client: &Client) -> Option<KubernetesVersion> {
+    let answer = in_time(client.apiserver_version()).await;
+    let unreadable = |error: &dyn Display| tracing::debug!(%error, "the version of Kubernetes cannot be read");
+    let answer = answer.inspect_err(|error| unreadable(error)).ok()?;
+    KubernetesVersion::parse(&answer.major, &answer.minor).inspect_err(|error| unreadable(error)).ok()
 }

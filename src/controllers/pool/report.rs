@@ -10,7 +10,7 @@ use kube::{Resource, ResourceExt, runtime::events::EventType};
 use winpool_core::{
     api::{Problem, RuntimeClassStatus, WindowsPoolStatus, names::reason},
     plan::{Admission, Held, InvalidPool, Observation, Pool, invalid_status, number},
-    windows::{Build, KubernetesVersion},
+    windows::Build,
 };
 
 use crate::{apply::WriteError, controllers::GuardedPool, index::Totals, telemetry::words};
@@ -22,7 +22,6 @@ pub(super) fn observe(
     pool: &Pool,
     metadata: &ObjectMeta,
     totals: &Totals,
-    kubernetes: Option<KubernetesVersion>,
     held: Option<Held>,
     classes: Vec<RuntimeClassStatus>,
     mut problems: Vec<Problem>,
@@ -36,7 +35,7 @@ pub(super) fn observe(
         unlabeled: totals.unlabeled(),
         untainted: totals.untainted(),
         held,
-        kubernetes,
+        kubernetes: None,
         overlap: totals.overlap(),
         builds: totals.revisions().clone(),
         carried: totals.owned().chain(lingering).cloned().collect(),
