@@ -84,7 +84,7 @@ struct Run {
     log_format: LogFormat,
 }
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let command = match Cli::command().bin_name(program()).try_get_matches() {
         Ok(matches) => Cli::from_arg_matches(&matches),

@@ -9,10 +9,14 @@ use clap::ValueEnum;
 use kube::runtime::watcher;
 use tracing::Subscriber;
 use tracing_subscriber::{
-    EnvFilter,
+    filter::{ParseError, Targets},
     fmt::{MakeWriter, layer},
     prelude::*,
 };
+
+/// Which lines are written if `RUST_LOG` says nothing. The runtime reports each failed watch and the client each failed
+/// request; winpool says so once, in its own words.
+pub const DIRECTIVES: &str = "info,kube_runtime=error,kube_client=off";
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -28,12 +32,9 @@ pub enum LogFormat {
 ///
 /// # Errors
 /// When `RUST_LOG` is not a filter.
-pub fn start(format: LogFormat) -> Result<(), tracing_subscriber::filter::ParseError> {
-    let filter = match std::env::var(EnvFilter::DEFAULT_ENV) {
-        Ok(text) if !text.is_empty() => EnvFilter::try_new(text)?,
-        // The runtime reports each failed watch and the client each failed request; winpool says so once, in its own words.
-        _ => EnvFilter::new("info,kube_runtime=error,kube_client=off"),
-    };
+pub fn start(format: LogFormat) -> Result<(), ParseError> {
+    let directives = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let filter = directives.as_deref().unwrap_or(DIRECTIVES).parse()?;
     subscriber(format, filter, std::io::stderr, std::io::stderr().is_terminal()).init();
     Ok(())
 }
@@ -53,7 +54,7 @@ pub(crate) fn outages<T>(kind: &'static str) -> impl FnMut(&watcher::Result<T>) 
     }
 }
 
-fn subscriber<W>(format: LogFormat, filter: EnvFilter, writer: W, colours: bool) -> impl Subscriber + Send + Sync
+fn subscriber<W>(format: LogFormat, filter: Targets, writer: W, colours: bool) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -109,7 +110,7 @@ mod tests {
     fn logged(format: LogFormat, log: impl FnOnce()) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
-        let subscriber = subscriber(format, EnvFilter::new("info"), move || writer.clone(), false);
+        let subscriber = subscriber(format, "info".parse().unwrap(), move || writer.clone(), false);
         tracing::subscriber::with_default(subscriber, log);
         String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
     }

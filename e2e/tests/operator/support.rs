@@ -17,7 +17,8 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool::Options;
+use tracing_subscriber::{filter::Targets, fmt::layer, prelude::*};
+use winpool::{Options, telemetry::DIRECTIVES};
 use winpool_core::api::{WindowsPool, crd};
 use winpool_e2e::{ApiServer, Cluster, LIMIT, Lent, SimulatedNode, wait_for};
 pub use winpool_e2e::{AuditLog, Request};
@@ -323,8 +324,8 @@ impl Drop for Operator {
 fn logs() {
     static STARTED: std::sync::Once = std::sync::Once::new();
     STARTED.call_once(|| {
-        let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,kube_runtime=error,kube_client=off".to_owned());
-        tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().init();
+        let filter: Targets = std::env::var("RUST_LOG").as_deref().unwrap_or(DIRECTIVES).parse().unwrap();
+        tracing_subscriber::registry().with(layer().with_test_writer()).with(filter).init();
     });
 }
 
