@@ -147,13 +147,14 @@ impl Applier {
         })
     }
 
-    /// Sends a guarded patch to a node.
+    /// Sends a guarded patch to a node. Only the metadata is asked for in answer: a node has some 10 KB, and the watch
+    /// brings it anyway.
     ///
     /// # Errors
     /// When it is not accepted.
-    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<CachedNode, WriteError> {
+    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), WriteError> {
         let patch: Patch<()> = Patch::Json(patch);
-        let result = self.send(self.nodes.patch(name, &patch_parameters(), &patch)).await;
+        let result = self.send(self.nodes.patch_metadata(name, &patch_parameters(), &patch)).await.map(|_| ());
         self.metrics.node_write(&result);
         result
     }

@@ -273,7 +273,7 @@ impl Cleaner {
             }
             let patch = node_patch(node.uid(), &node.seen, &plan, judge.policy());
             match self.applier.patch_node(node.name(), patch).await {
-                Ok(_) | Err(WriteError::Gone) => return Ok(()),
+                Ok(()) | Err(WriteError::Gone) => return Ok(()),
                 Err(WriteError::Stale | WriteError::Conflict) => {}
                 Err(error) => return Err(error),
             }

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 
 use crate::apply::{WriteError, in_time};
 
-/// Objects asked for in one request.
-const PAGE: u32 = 500;
+/// Objects asked for in one request. More gain no time, and a page of nodes with all their images is 10 KB each.
+pub(crate) const PAGE: u32 = 100;
 
 /// Hands over every object that `parameters` select, one page after the other.
 ///

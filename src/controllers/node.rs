@@ -27,7 +27,7 @@ use crate::{
     apply::WriteError,
     index::Refusal,
     node::CachedNode,
-    rival,
+    pages, rival,
     telemetry::{list, outages, words},
 };
 
@@ -53,7 +53,8 @@ pub async fn run(
     concurrency: u16,
     stop: CancellationToken,
 ) {
-    let windows = watcher::Config::default().labels(&format!("{}={}", names::OS, names::WINDOWS));
+    let windows =
+        watcher::Config::default().labels(&format!("{}={}", names::OS, names::WINDOWS)).page_size(pages::PAGE);
     let events = watcher(Api::<CachedNode>::all(client), windows).default_backoff().reflect(store);
     Controller::for_stream(needing_work(events, Arc::clone(&context)), context.nodes.clone())
         .with_config(ControllerConfig::default().concurrency(concurrency))
@@ -172,7 +173,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
             return Ok(give_up(&node, plan.clone(), message.to_owned(), context).await);
         }
         match context.applier.patch_node(name, patch.clone()).await {
-            Ok(_) => {
+            Ok(()) => {
                 report(name, standing.pool.as_deref(), plan, context);
                 return Ok(Action::await_change());
             }
@@ -211,9 +212,10 @@ async fn send_parts(
     for part in parts {
         let patch = node_patch(current.uid(), &current.seen, &part, policy);
         match context.applier.patch_node(node.name(), patch).await {
-            Ok(written) => {
+            Ok(()) => {
                 log_written(node.name(), pool, &part);
-                current = written;
+                // As it was accepted: a fresh read could have what the next part was not computed from.
+                current.seen = current.seen.after(&part);
             }
             Err(WriteError::Denied(message)) => denied = Some(message),
             Err(error) => return Err(error),

@@ -22,7 +22,7 @@ use winpool::pod::{ListedPod, list_unfinished};
 use winpool_core::api::Taint;
 use winpool_core::plan::{self, Policy, assess, node_patch, stranded};
 
-/// Objects in one page of a list, as kube's watcher and winpool ask for them.
+/// Objects in one page of a list, as kube's watcher asks for them if nothing is said.
 const PAGE: u32 = 500;
 
 /// Does what these arguments say.
@@ -65,8 +65,9 @@ fn patch_of(node: &CachedNode, policy: &Policy) -> Option<JsonPatch> {
     (!plan.is_empty()).then(|| node_patch(node.uid(), &node.seen, &plan, policy))
 }
 
+/// Like the operator, it has only the metadata sent back.
 async fn send(nodes: &Api<CachedNode>, name: &str, patch: JsonPatch) -> Result<()> {
-    nodes.patch(name, &PatchParams::default(), &Patch::<()>::Json(patch)).await?;
+    nodes.patch_metadata(name, &PatchParams::default(), &Patch::<()>::Json(patch)).await?;
     Ok(())
 }
 

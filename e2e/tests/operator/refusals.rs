@@ -240,11 +240,12 @@ fn policy(spec: Value) -> Policy {
     Policy::new([Entry { pool, ready: true }], BTreeSet::new())
 }
 
-/// Sends what the operator would send to the node as it was read.
+/// Sends what the operator would send to the node as it was read, and reads what became of it.
 async fn send(applier: &Applier, node: &CachedNode, policy: &Policy) -> Result<CachedNode, WriteError> {
     let plan = assess(&node.seen, policy).plan;
     assert!(!plan.is_empty());
-    applier.patch_node(node.name(), node_patch(node.uid(), &node.seen, &plan, policy)).await
+    applier.patch_node(node.name(), node_patch(node.uid(), &node.seen, &plan, policy)).await?;
+    applier.read_node(node.name()).await
 }
 
 /// A node that lacks everything.
