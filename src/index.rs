@@ -20,7 +20,7 @@ use winpool_core::{
 pub use totals::Totals;
 use totals::{Contribution, contribution, preview};
 
-use crate::node::CachedNode;
+use crate::{node::CachedNode, shared::Shared};
 
 /// A refusal by the API server: what was refused, why, and until when it is not sent again.
 #[derive(Clone, Debug)]
@@ -57,17 +57,21 @@ struct Inner {
     policy: Arc<Policy>,
     nodes: HashMap<Arc<str>, Entry>,
     pools: BTreeMap<String, Totals>,
+    /// Most nodes add the same to their pool, and most writes change the same.
+    contributions: Shared<Contribution>,
+    gists: Shared<Gist>,
 }
 
+/// What is kept of a node. There are thousands, so what few have stands elsewhere.
 #[derive(Default)]
 struct Entry {
-    contributions: Vec<Contribution>,
+    contributions: Vec<Arc<Contribution>>,
     /// Pools that select the node and do not own it, each with the owner.
     overlaps: Vec<(String, String)>,
-    refusal: Option<Refusal>,
+    refusal: Option<Box<Refusal>>,
     /// What was written lately, and who undoes it as far as that is known.
-    contest: Contest<Gist>,
-    rival: Option<Rival>,
+    contest: Option<Box<Contest<Arc<Gist>>>>,
+    rival: Option<Box<Rival>>,
     /// When the node was first seen to need a write.
     pending_since: Option<Instant>,
 }
@@ -76,6 +80,13 @@ struct Entry {
 struct Rival {
     name: Arc<str>,
     until: Instant,
+}
+
+impl Entry {
+    /// How long `plan` has to wait because somebody keeps undoing it.
+    fn pause(&self, plan: &NodePlan, now: Instant) -> Option<Duration> {
+        self.contest.as_ref()?.pause(&plan.gist(), now)
+    }
 }
 
 impl Index {
@@ -121,7 +132,7 @@ impl Index {
     pub fn begin_anew(&self, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
         let mut inner = self.lock();
         for entry in inner.nodes.values_mut() {
-            (entry.refusal, entry.contest, entry.rival) = (None, Contest::default(), None);
+            (entry.refusal, entry.contest, entry.rival) = (None, None, None);
         }
         for node in nodes() {
             inner.observe(&node);
@@ -133,7 +144,7 @@ impl Index {
         let mut inner = self.lock();
         inner.observe(node);
         if let Some(entry) = inner.nodes.get_mut(node.name()) {
-            entry.refusal = Some(refusal);
+            entry.refusal = Some(Box::new(refusal));
         }
         inner.observe(node);
     }
@@ -143,20 +154,22 @@ impl Index {
     pub fn refusal(&self, name: &str, plan: &NodePlan) -> Option<Refusal> {
         let inner = self.lock();
         let refusal = inner.nodes.get(name)?.refusal.as_ref()?;
-        (refusal.plan == *plan && Instant::now() < refusal.until).then(|| refusal.clone())
+        (refusal.plan == *plan && Instant::now() < refusal.until).then(|| Refusal::clone(refusal))
     }
 
     /// This plan of a node was accepted.
     pub fn written(&self, name: &str, plan: &NodePlan) {
-        if let Some(entry) = self.lock().nodes.get_mut(name) {
-            entry.contest.written(plan.gist(), Instant::now());
+        let mut inner = self.lock();
+        let gist = inner.gists.share(plan.gist());
+        if let Some(entry) = inner.nodes.get_mut(name) {
+            entry.contest.get_or_insert_default().written(gist, Instant::now());
         }
     }
 
     /// How long this plan of a node has to wait because somebody keeps undoing it.
     #[must_use]
     pub fn contested(&self, name: &str, plan: &NodePlan) -> Option<Duration> {
-        self.lock().nodes.get(name)?.contest.pause(&plan.gist(), Instant::now())
+        self.lock().nodes.get(name)?.pause(plan, Instant::now())
     }
 
     /// Whether the node's next try is set already, so that its events are no reason for one.
@@ -164,8 +177,7 @@ impl Index {
     pub fn stands_back(&self, name: &str, plan: &NodePlan) -> bool {
         let (inner, now) = (self.lock(), Instant::now());
         inner.nodes.get(name).is_some_and(|entry| {
-            entry.rival.as_ref().is_some_and(|rival| now < rival.until)
-                && entry.contest.pause(&plan.gist(), now).is_some()
+            entry.rival.as_ref().is_some_and(|rival| now < rival.until) && entry.pause(plan, now).is_some()
         })
     }
 
@@ -175,7 +187,7 @@ impl Index {
         let mut inner = self.lock();
         let news = inner.nodes.get_mut(node.name()).is_some_and(|entry| {
             let news = entry.rival.as_ref().is_none_or(|known| known.name.as_ref() != rival);
-            entry.rival = Some(Rival { name: rival.into(), until: Instant::now() + pause });
+            entry.rival = Some(Box::new(Rival { name: rival.into(), until: Instant::now() + pause }));
             news
         });
         inner.observe(node);
@@ -244,12 +256,11 @@ impl Inner {
         };
         let previews = policy.previews(&node.seen.labels);
         let previews = previews.filter_map(|pool| preview(assess_as(&node.seen, Some(pool), &policy)));
-        let gist = owned.plan.gist();
-        let contested = entry.contest.pause(&gist, Instant::now()).is_some();
+        let contested = entry.pause(&owned.plan, Instant::now()).is_some();
         let rival = entry.rival.as_ref().filter(|_| contested && !owned.plan.is_empty());
         let rival = rival.map(|rival| Arc::clone(&rival.name));
-        let contributions: Vec<_> =
-            contribution(owned, entry.refusal.as_ref(), rival).into_iter().chain(previews).collect();
+        let contributions = contribution(owned, entry.refusal.as_deref(), rival).into_iter().chain(previews);
+        let contributions: Vec<_> = contributions.map(|added| self.contributions.share(added)).collect();
         let overlaps = overlaps(&node.seen, &policy);
         let changed = contributions != entry.contributions || overlaps != entry.overlaps;
         if changed {

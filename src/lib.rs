@@ -16,6 +16,7 @@ pub mod pod;
 pub mod policy;
 pub mod requests;
 pub mod server;
+mod shared;
 pub mod telemetry;
 
 mod operator;

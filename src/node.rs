@@ -4,10 +4,8 @@
 //! shared where nodes are alike: label pairs, taint lists and version strings.
 
 use std::{
-    borrow::Borrow,
-    collections::{BTreeMap, HashSet},
-    hash::Hash,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
 };
 
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -17,6 +15,8 @@ use winpool_core::{
     api::names,
     plan::{self, Labels, TaintList},
 };
+
+use crate::shared::Shared;
 
 /// A Node as winpool caches it. `metadata` has name, uid and resourceVersion only.
 #[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
@@ -126,39 +126,6 @@ fn handler_names(handlers: Vec<WireHandler>) -> Arc<[Box<str>]> {
     handlers.into_iter().map(|handler| handler.name).collect()
 }
 
-/// Values of which one copy is kept for all nodes that have them.
-struct Shared<T: ?Sized>(Mutex<Values<T>>);
-
-struct Values<T: ?Sized> {
-    values: HashSet<Arc<T>>,
-    /// Size at which values that no node has any more are dropped.
-    sweep_at: usize,
-}
-
-const FIRST_SWEEP: usize = 1024;
-
-impl<T: ?Sized> Default for Shared<T> {
-    fn default() -> Self {
-        Self(Mutex::new(Values { values: HashSet::new(), sweep_at: FIRST_SWEEP }))
-    }
-}
-
-impl<T: ?Sized + Eq + Hash> Shared<T> {
-    fn share<V: Borrow<T> + Into<Arc<T>>>(&self, value: V) -> Arc<T> {
-        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = shared.values.get(value.borrow()) {
-            return Arc::clone(known);
-        }
-        if shared.values.len() >= shared.sweep_at {
-            shared.values.retain(|value| Arc::strong_count(value) > 1);
-            shared.sweep_at = FIRST_SWEEP.max(shared.values.len() * 2);
-        }
-        let value: Arc<T> = value.into();
-        shared.values.insert(Arc::clone(&value));
-        value
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use kube::ResourceExt;
@@ -206,14 +173,5 @@ mod tests {
         let (a, b) = (node("a"), node("b"));
         assert!(Arc::ptr_eq(&a.seen.taints, &b.seen.taints));
         assert!(Arc::ptr_eq(a.seen.kernel_version.as_ref().unwrap(), b.seen.kernel_version.as_ref().unwrap()));
-    }
-
-    #[test]
-    fn sharing_drops_what_only_it_holds() {
-        let shared = Shared::<str>::default();
-        for number in 0..FIRST_SWEEP * 3 {
-            drop(shared.share(number.to_string()));
-        }
-        assert!(shared.0.lock().unwrap().values.len() <= FIRST_SWEEP);
     }
 }

@@ -14,7 +14,7 @@ use winpool_core::{
 use super::Refusal;
 
 /// What one node adds to one pool.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is counted by itself")]
 pub(super) struct Contribution {
     pub pool: String,
@@ -29,7 +29,7 @@ pub(super) struct Contribution {
     problems: Vec<NodeProblem>,
 }
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum NodeProblem {
     BuildUnknown,
     Denied(Arc<str>),

@@ -1,6 +1,7 @@
 //! Who writes last: telling a repair from a fight.
 
 use std::{
+    borrow::Borrow,
     collections::VecDeque,
     time::{Duration, Instant},
 };
@@ -50,10 +51,14 @@ impl<T: PartialEq> Contest<T> {
 
     /// How long to wait before `what` is written again, if somebody keeps undoing it.
     #[must_use]
-    pub fn pause(&self, what: &T, now: Instant) -> Option<Duration> {
+    pub fn pause<W>(&self, what: &W, now: Instant) -> Option<Duration>
+    where
+        T: Borrow<W>,
+        W: PartialEq + ?Sized,
+    {
         let last = self.writes.back()?;
         let wait = (*last + self.pause).saturating_duration_since(now);
-        (self.what.as_ref() == Some(what) && self.is_a_fight() && !wait.is_zero()).then_some(wait)
+        (self.what.as_ref().map(Borrow::borrow) == Some(what) && self.is_a_fight() && !wait.is_zero()).then_some(wait)
     }
 }
 

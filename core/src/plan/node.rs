@@ -61,7 +61,7 @@ impl Node {
 }
 
 /// A label to set, or to remove when `to` is `None`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelChange {
     /// The label's key.
     pub key: String,
@@ -121,7 +121,7 @@ impl NodePlan {
 }
 
 /// What a plan changes, apart from what stands beside it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gist {
     build: Option<String>,
     stamps: Vec<LabelChange>,
