@@ -21,6 +21,11 @@ MACHINE_amd64 := x86_64
 MACHINE_arm64 := aarch64
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
 REVISION = $(shell git rev-parse HEAD)
+# The Kubernetes of the control-plane tests, such as 1.33; the newest if nothing is said.
+KUBERNETES ?=
+ifneq ($(KUBERNETES),)
+export WINPOOL_E2E_KUBERNETES := $(KUBERNETES)
+endif
 # Where the source of an image is to be found, for its labels: the release workflow says it.
 SOURCE ?=
 # Whatever has a time in it has that of the commit, so that it can be made again.
@@ -103,6 +108,10 @@ unit: ## Unit, property and snapshot tests of the core, and tests of the program
 control-plane-test: ## Tests on a real local control plane, which is built from Go modules the first time (about 5 minutes)
 	$(call step,control-plane tests)
 	$(call timed,cargo test --locked -p winpool-e2e)
+
+.PHONY: version-test
+version-test: ## The control-plane tests with each older Kubernetes that is supported (each is built once, 3 minutes)
+	$(call timed,for version in 1.33 1.34 1.35; do $(MAKE) --no-print-directory control-plane-test KUBERNETES=$$version; done)
 
 .PHONY: guard-test
 guard-test: ## The operator's control-plane tests once more, under the admission policy guard

@@ -29,51 +29,44 @@ pub enum Component {
     Helm,
 }
 
-/// Kubernetes and etcd.
-const CONTROL_PLANE: Module = Module {
-    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/control-plane"),
-    go_mod: include_str!("../control-plane/go.mod"),
-    go_sum: include_str!("../control-plane/go.sum"),
-    tags: "",
-    duration: "all of it takes about 4 minutes",
-};
+/// The Go module in a folder of this crate.
+macro_rules! module {
+    ($folder:literal, $tags:literal, $duration:literal) => {
+        Module {
+            folder: concat!(env!("CARGO_MANIFEST_DIR"), "/", $folder),
+            go_mod: include_str!(concat!("../", $folder, "/go.mod")),
+            go_sum: include_str!(concat!("../", $folder, "/go.sum")),
+            tags: $tags,
+            duration: $duration,
+        }
+    };
+}
+
+/// The newest Kubernetes that is supported, with kubectl, and etcd for all of them.
+const CONTROL_PLANE: Module = module!("control-plane", "", "all of it takes about 4 minutes");
+
+/// Names an older Kubernetes for API server, scheduler and controller manager, such as 1.33.
+const VERSION_VARIABLE: &str = "WINPOOL_E2E_KUBERNETES";
+
+/// The older ones, by what [`VERSION_VARIABLE`] says.
+const OLDER: [(&str, Module); 3] = [
+    ("1.33", module!("control-plane/1.33", "", "all of it takes about 3 minutes")),
+    ("1.34", module!("control-plane/1.34", "", "all of it takes about 3 minutes")),
+    ("1.35", module!("control-plane/1.35", "", "all of it takes about 3 minutes")),
+];
 
 /// kwok needs other versions of the same libraries, so it is a module of its own.
-const KWOK: Module = Module {
-    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/kwok"),
-    go_mod: include_str!("../kwok/go.mod"),
-    go_sum: include_str!("../kwok/go.sum"),
-    tags: "",
-    duration: "about a minute",
-};
+const KWOK: Module = module!("kwok", "", "about a minute");
 
 /// Prometheus without its web pages, which the module does not contain, and without service discoveries, whose clients
 /// are a third of its packages.
-const PROMETHEUS: Module = Module {
-    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/prometheus"),
-    go_mod: include_str!("../prometheus/go.mod"),
-    go_sum: include_str!("../prometheus/go.sum"),
-    tags: "remove_all_sd",
-    duration: "about 2 minutes",
-};
+const PROMETHEUS: Module = module!("prometheus", "remove_all_sd", "about 2 minutes");
 
 /// Not built: its definitions of custom resources are read.
-const PROMETHEUS_OPERATOR: Module = Module {
-    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/prometheus-operator"),
-    go_mod: include_str!("../prometheus-operator/go.mod"),
-    go_sum: include_str!("../prometheus-operator/go.sum"),
-    tags: "",
-    duration: "",
-};
+const PROMETHEUS_OPERATOR: Module = module!("prometheus-operator", "", "");
 
 /// Helm is built with newer libraries than the control plane has.
-const HELM: Module = Module {
-    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/helm"),
-    go_mod: include_str!("../helm/go.mod"),
-    go_sum: include_str!("../helm/go.sum"),
-    tags: "",
-    duration: "about 2 minutes",
-};
+const HELM: Module = module!("helm", "", "about 2 minutes");
 
 /// How a simulated node gets ready.
 const NODE_READY: &str = include_str!("../kwok/node-ready.yaml");
@@ -82,12 +75,22 @@ const NODE_READY: &str = include_str!("../kwok/node-ready.yaml");
 const STAGES: [&str; 3] =
     ["node/heartbeat-with-lease/node-heartbeat-with-lease.yaml", "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml"];
 
-/// The version of Kubernetes that is built: the one that go.mod pins.
+/// The version of Kubernetes that runs: the one that go.mod pins.
 ///
 /// # Errors
-/// When go.mod does not pin it.
+/// When go.mod does not pin it, or an unknown one is asked for.
 pub fn kubernetes_version() -> Result<&'static str> {
-    CONTROL_PLANE.version_of("k8s.io/kubernetes")
+    kubernetes()?.version_of("k8s.io/kubernetes")
+}
+
+/// The module of API server, scheduler and controller manager.
+fn kubernetes() -> Result<&'static Module> {
+    let Ok(wanted) = std::env::var(VERSION_VARIABLE) else { return Ok(&CONTROL_PLANE) };
+    if CONTROL_PLANE.version_of("k8s.io/kubernetes")?.starts_with(&format!("v{wanted}.")) {
+        return Ok(&CONTROL_PLANE);
+    }
+    let module = OLDER.iter().find(|(version, _)| *version == wanted);
+    module.map(|(_, module)| module).ok_or(Error::UnknownKubernetes { variable: VERSION_VARIABLE, wanted })
 }
 
 impl Component {
@@ -131,7 +134,7 @@ impl Component {
     }
 
     fn cached(self) -> Result<PathBuf> {
-        let module = self.module();
+        let module = self.module()?;
         let version = module.version_of(self.pinned_module())?;
         let flags = self.linker_flags(version);
         let tags = Some(module.tags).filter(|tags| !tags.is_empty());
@@ -142,13 +145,14 @@ impl Component {
         Ok(target)
     }
 
-    fn module(self) -> &'static Module {
-        match self {
+    fn module(self) -> Result<&'static Module> {
+        Ok(match self {
             Self::Kwok => &KWOK,
             Self::Prometheus | Self::Promtool => &PROMETHEUS,
             Self::Helm => &HELM,
-            _ => &CONTROL_PLANE,
-        }
+            Self::Etcd | Self::Kubectl => &CONTROL_PLANE,
+            Self::KubeApiserver | Self::KubeScheduler | Self::KubeControllerManager => kubernetes()?,
+        })
     }
 
     /// The module whose version is the program's version.

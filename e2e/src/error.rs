@@ -53,6 +53,15 @@ pub enum Error {
         module: String,
     },
 
+    /// Another Kubernetes than those with a go.mod.
+    #[error("{variable}={wanted}: there is a control plane of 1.33, 1.34, 1.35 and 1.36")]
+    UnknownKubernetes {
+        /// Where it was asked for.
+        variable: &'static str,
+        /// What was asked for.
+        wanted: String,
+    },
+
     /// No folder for the cache can be named.
     #[error("no cache folder: set XDG_CACHE_HOME or HOME")]
     NoCacheFolder,
