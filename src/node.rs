@@ -43,6 +43,16 @@ impl CachedNode {
     }
 }
 
+/// The label selector of Windows nodes.
+pub(crate) fn windows() -> String {
+    format!("{}={}", names::OS, names::WINDOWS)
+}
+
+/// The label selector of nodes that came back as another system and still carry the mark of a pool.
+pub(crate) fn reimaged() -> String {
+    format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS)
+}
+
 /// The fields to decode; serde skips all others, managedFields and images included, without keeping them.
 #[derive(Deserialize)]
 struct Wire {

@@ -13,7 +13,7 @@ use winpool_core::{
 use crate::{
     apply::WriteError,
     controllers::GuardedPool,
-    node::CachedNode,
+    node::{self, CachedNode},
     pages,
     pod::{self, ListedPod},
 };
@@ -59,9 +59,7 @@ impl Cluster {
         pages::each(&Api::all(client.clone()), all(), |pool| cluster.pools.push(pool))
             .await
             .map_err(|error| ReadError::of("windowspools", error))?;
-        let windows = format!("{}={}", names::OS, names::WINDOWS);
-        let reimaged = format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS);
-        for selector in [windows, reimaged] {
+        for selector in [node::windows(), node::reimaged()] {
             pages::each(&Api::all(client.clone()), all().labels(&selector), |node| cluster.nodes.push(node))
                 .await
                 .map_err(|error| ReadError::of("nodes", error))?;

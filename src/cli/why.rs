@@ -20,7 +20,11 @@ use winpool_core::{
     },
 };
 
-use crate::{apply::WriteError, node::CachedNode, pages};
+use crate::{
+    apply::WriteError,
+    node::{self, CachedNode},
+    pages,
+};
 
 use super::{
     Outcome,
@@ -202,7 +206,7 @@ async fn pod(client: &Client, namespace: &str, name: &str) -> Result<Pod, Error>
 async fn surroundings(client: &Client) -> Result<(Vec<Machine>, Vec<RuntimeClass>), Error> {
     let failed = |what| move |error: WriteError| ReadError::of(what, error);
     let (mut machines, mut classes) = (Vec::new(), Vec::new());
-    let windows = ListParams::default().labels(&format!("{}={}", names::OS, names::WINDOWS));
+    let windows = ListParams::default().labels(&node::windows());
     let nodes: Api<Node> = Api::all(client.clone());
     pages::each(&nodes, windows, |node| machines.push(Machine::from(&node))).await.map_err(failed("nodes"))?;
     let all: Api<RuntimeClass> = Api::all(client.clone());

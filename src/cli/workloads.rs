@@ -17,7 +17,12 @@ use winpool_core::{
     windows::KubernetesVersion,
 };
 
-use crate::{apply::in_time, controllers::GuardedPool, node::CachedNode, pages};
+use crate::{
+    apply::in_time,
+    controllers::GuardedPool,
+    node::{self, CachedNode},
+    pages,
+};
 
 use super::{
     connect::ReadError,
@@ -99,7 +104,7 @@ impl Workloads {
 
     /// Nodes, classes and pools. Whoever may not see them can still check what needs none.
     async fn read_facts(&mut self, client: &Client) -> Result<(), ReadError> {
-        let windows = ListParams::default().labels(&format!("{}={}", names::OS, names::WINDOWS));
+        let windows = ListParams::default().labels(&node::windows());
         let facts = &mut self.facts;
         let nodes =
             pages::each(&Api::all(client.clone()), windows, |node: CachedNode| facts.add_node(&node.seen)).await;

@@ -19,14 +19,14 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 use winpool_core::{
-    api::names::{self, reason},
+    api::names::reason,
     plan::{LabelChange, NodePlan, Policy, Standing, assess, node_patch},
 };
 
 use crate::{
     apply::WriteError,
     index::Refusal,
-    node::CachedNode,
+    node::{self, CachedNode},
     pages, rival,
     telemetry::{list, outages, words},
 };
@@ -53,8 +53,7 @@ pub async fn run(
     concurrency: u16,
     stop: CancellationToken,
 ) {
-    let windows =
-        watcher::Config::default().labels(&format!("{}={}", names::OS, names::WINDOWS)).page_size(pages::PAGE);
+    let windows = watcher::Config::default().labels(&node::windows()).page_size(pages::PAGE);
     let events = watcher(Api::<CachedNode>::all(client), windows).default_backoff().reflect(store);
     Controller::for_stream(needing_work(events, Arc::clone(&context)), context.nodes.clone())
         .with_config(ControllerConfig::default().concurrency(concurrency))
@@ -68,7 +67,7 @@ pub async fn run(
 /// Finds nodes that came back as another system under their old name, and takes winpool's marks off them. The watch of
 /// Windows nodes cannot tell them from nodes that are gone.
 pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: CancellationToken) {
-    let others = watcher::Config::default().labels(&format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS));
+    let others = watcher::Config::default().labels(&node::reimaged());
     let (reader, writer) = reflector::store();
     let events = watcher(Api::<CachedNode>::all(client), others).default_backoff().reflect(writer);
     Controller::for_stream(events.inspect(outages("reimaged Nodes")).applied_objects(), reader)
