@@ -121,22 +121,15 @@ impl Keep for Part {
         let kind = [("", "Node"), (names::GROUP, "WindowsPool"), ("node.k8s.io", "RuntimeClass"), ("", "Pod")]
             .into_iter()
             .find(|(group, kind)| manifest.is(group, kind));
-        let value = manifest.value;
         Ok(match kind {
             Some((_, "Node")) => {
-                let node = CachedNode::deserialize(value)?;
+                let node = CachedNode::deserialize(manifest.value)?;
                 let label = |key| node.seen.labels.get(key);
                 (label(names::OS) == Some(names::WINDOWS) || label(names::POOL).is_some()).then_some(Self::Node(node))
             }
-            Some((_, "WindowsPool")) => {
-                let pool = GuardedPool::deserialize(value)?;
-                if let Err(message) = &pool.pool {
-                    return Err(serde::de::Error::custom(message));
-                }
-                Some(Self::Pool(Box::new(pool)))
-            }
-            Some((_, "RuntimeClass")) => Some(Self::Class(RuntimeClass::deserialize(value)?)),
-            Some(_) => Some(Self::Pod(Box::new(ListedPod::deserialize(value)?.into()))),
+            Some((_, "WindowsPool")) => Some(Self::Pool(manifest.into_pool()?)),
+            Some((_, "RuntimeClass")) => Some(Self::Class(RuntimeClass::deserialize(manifest.value)?)),
+            Some(_) => Some(Self::Pod(Box::new(ListedPod::deserialize(manifest.value)?.into()))),
             None => None,
         })
     }

@@ -14,8 +14,11 @@ use std::{
     sync::Arc,
 };
 
+use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
+
+use crate::controllers::GuardedPool;
 
 use document::{Document, Found};
 
@@ -67,6 +70,18 @@ impl Manifest {
     #[must_use]
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.kind == kind && self.group() == group
+    }
+
+    /// The object as a WindowsPool. One that does not decode is wrong, where somebody has just written it.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn into_pool(self) -> Result<Box<GuardedPool>, serde_json::Error> {
+        let pool = GuardedPool::deserialize(self.value)?;
+        match &pool.pool {
+            Ok(_) => Ok(Box::new(pool)),
+            Err(message) => Err(serde::de::Error::custom(message)),
+        }
     }
 
     fn describe(&self) -> String {

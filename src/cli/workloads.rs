@@ -13,7 +13,6 @@ use serde_json::{Map, Value, json};
 use winpool_core::{
     api::names,
     check::{Facts, Workload, workload::KINDS},
-    plan::Pool,
     windows::KubernetesVersion,
 };
 
@@ -137,10 +136,9 @@ impl Workloads {
     }
 
     fn add_pool(&mut self, pool: &GuardedPool) {
-        let read = pool.pool.as_ref().map_err(Clone::clone);
-        match read.and_then(|pool| Pool::read(pool).map_err(|error| error.to_string())) {
+        match pool.read() {
             Ok(pool) => self.facts.add_pool(pool),
-            Err(error) => self.notes.push(error),
+            Err(error) => self.notes.push(error.to_string()),
         }
     }
 
@@ -217,11 +215,7 @@ impl Keep for Part {
         Ok(if manifest.is("", "Node") {
             Some(Self::Node(CachedNode::deserialize(manifest.value)?))
         } else if manifest.is(names::GROUP, "WindowsPool") {
-            let pool = GuardedPool::deserialize(manifest.value)?;
-            if let Err(message) = &pool.pool {
-                return Err(serde::de::Error::custom(message));
-            }
-            Some(Self::Pool(Box::new(pool)))
+            Some(Self::Pool(manifest.into_pool()?))
         } else if manifest.is("node.k8s.io", "RuntimeClass") {
             Some(Self::Class(RuntimeClass::deserialize(manifest.value)?))
         } else {
