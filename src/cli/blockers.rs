@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use thiserror::Error;
 use winpool_core::{
     check::{Blocker, Pin, Retirement, blockers},
     windows::{
@@ -13,11 +12,10 @@ use winpool_core::{
 };
 
 use super::{
-    Outcome, check,
-    connect::{ConnectError, Connection, ReadError},
-    input::InputError,
-    output::{self, DIM, Output, OutputError, Table, Text},
-    workloads::Workloads,
+    Error, Outcome, check,
+    connect::Connection,
+    output::{self, DIM, Output, Table, Text},
+    workloads::{Located, Workloads},
 };
 
 /// List the workloads that stand in the way of taking a Windows version out of service.
@@ -54,38 +52,11 @@ fn known_product(text: &str) -> Result<&'static Product, String> {
     })
 }
 
-/// Workloads could not be looked at.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// Manifests cannot be read.
-    #[error(transparent)]
-    Input(#[from] InputError),
-    /// No cluster to talk to.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The cluster does not show its workloads.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The output does not take the answer.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-}
-
-#[derive(Debug, Serialize)]
-struct Located {
-    #[serde(flatten)]
-    blocker: Blocker,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u64>,
-}
-
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
     retirement: Retirement,
-    blockers: Vec<Located>,
+    blockers: Vec<Located<Blocker>>,
 }
 
 /// Runs the command.
@@ -99,9 +70,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     } else {
         Workloads::from_manifests(&arguments.files, version)?
     };
-    for note in &workloads.notes {
-        eprintln!("winpool: {}", output::escape_lines(note));
-    }
+    workloads.print_notes();
     let report = report(&workloads, arguments.retire, arguments.move_to);
     output::print(arguments.output.format, &report, || text(&report))?;
     Ok(if report.blockers.is_empty() { Outcome::Done } else { Outcome::Pending })
@@ -111,11 +80,7 @@ fn report(workloads: &Workloads, retire: &Product, move_to: Option<&Product>) ->
     let mut found = Vec::new();
     workloads.each(|source, workload| {
         let blocker = blockers(workload, &workloads.facts, retire.build, move_to.map(|product| product.build));
-        found.extend(blocker.map(|blocker| Located {
-            blocker,
-            file: source.map(|source| source.file.to_string()),
-            line: source.map(|source| source.line),
-        }));
+        found.extend(blocker.map(|blocker| Located::new(blocker, source)));
     });
     Report { retirement: Retirement::of(retire, &workloads.facts), blockers: found }
 }
@@ -140,7 +105,7 @@ fn text(report: &Report) -> Text {
         return text;
     }
     let mut table = Table::new(&["OBJECT", "PINNED BY", "WRITTEN", "CHANGE"]);
-    for Located { blocker, file, line } in &report.blockers {
+    for Located { found: blocker, file, line } in &report.blockers {
         let at = file.as_ref().map(|file| format!(" ({file}:{})", line.unwrap_or_default())).unwrap_or_default();
         for (number, Pin { field, value, change, .. }) in blocker.pins.iter().enumerate() {
             let object = if number == 0 { format!("{}{at}", blocker.object) } else { String::new() };

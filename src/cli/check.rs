@@ -6,18 +6,16 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use thiserror::Error;
 use winpool_core::{
     check::{Finding, Severity, check, rule},
     windows::KubernetesVersion,
 };
 
 use super::{
-    Outcome,
-    connect::{ConnectError, Connection, ReadError},
-    input::InputError,
-    output::{self, BAD, DIM, OutputError, Table, Text, WARN},
-    workloads::Workloads,
+    Error, Outcome,
+    connect::{ConnectError, Connection},
+    output::{self, BAD, DIM, Table, Text, WARN},
+    workloads::{Located, Workloads},
 };
 
 /// Say what is wrong with workloads for Windows, and which others could land there.
@@ -98,38 +96,10 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
     KubernetesVersion::parse(major, minor).map_err(|_| "write it as 1.36".to_owned())
 }
 
-/// Workloads could not be checked.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// Manifests cannot be read.
-    #[error(transparent)]
-    Input(#[from] InputError),
-    /// No cluster to talk to.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The cluster does not show its workloads.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The output does not take the findings.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-}
-
-/// A finding and where its object stands.
-#[derive(Clone, Debug, Serialize)]
-struct Located {
-    #[serde(flatten)]
-    finding: Finding,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u64>,
-}
-
 /// What was found.
 #[derive(Debug, Serialize)]
 struct Report {
-    findings: Vec<Located>,
+    findings: Vec<Located<Finding>>,
     #[serde(skip)]
     workloads: usize,
 }
@@ -140,7 +110,7 @@ struct Report {
 /// When the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let workloads = if arguments.files.is_empty() {
-        let config = arguments.connection.config().await.map_err(ConnectError::from)?;
+        let config = arguments.connection.config().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = crate::operator::client(config).map_err(ConnectError::from)?;
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
@@ -148,9 +118,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     } else {
         Workloads::from_manifests(&arguments.files, arguments.kubernetes_version)?
     };
-    for note in &workloads.notes {
-        eprintln!("winpool: {}", output::escape_lines(note));
-    }
+    workloads.print_notes();
     let report = report(&workloads, &arguments);
     match arguments.format {
         Format::Text => output::print(output::Format::Text, &report, || text(&report))?,
@@ -168,11 +136,7 @@ fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
         report.workloads += 1;
         let found = check(workload, &workloads.facts).into_iter();
         let wanted = found.filter(|found| found.severity >= least && !arguments.ignore.contains(&found.rule));
-        report.findings.extend(wanted.map(|finding| Located {
-            finding,
-            file: source.map(|source| source.file.to_string()),
-            line: source.map(|source| source.line),
-        }));
+        report.findings.extend(wanted.map(|finding| Located::new(finding, source)));
     });
     report
 }
@@ -186,8 +150,8 @@ fn text(report: &Report) -> Text {
             header.insert(0, "AT");
         }
         let mut table = Table::new(&header);
-        for Located { finding, file, line } in &report.findings {
-            let Finding { rule, severity, consequence, object, field, message, remedy } = finding;
+        for Located { found, file, line } in &report.findings {
+            let Finding { rule, severity, consequence, object, field, message, remedy } = found;
             let mut cells = vec![
                 severity.to_string(),
                 consequence.to_string(),
@@ -204,7 +168,7 @@ fn text(report: &Report) -> Text {
     }
     let mut counts: BTreeMap<Severity, usize> = BTreeMap::new();
     for found in &report.findings {
-        *counts.entry(found.finding.severity).or_default() += 1;
+        *counts.entry(found.found.severity).or_default() += 1;
     }
     let style = match counts.keys().next_back() {
         Some(Severity::Error) => BAD,

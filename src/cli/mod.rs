@@ -6,6 +6,7 @@ pub mod check;
 pub mod cleanup;
 pub mod cluster;
 pub mod connect;
+mod error;
 pub mod generate;
 pub mod input;
 pub mod output;
@@ -15,9 +16,26 @@ pub mod render;
 pub mod why;
 pub mod workloads;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-pub use connect::{ConfigError, config};
+pub use error::Error;
+
+use connect::Connection;
+use output::Output;
+
+/// Where to look and how to print.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Common {
+    /// File or folder with manifests, or - for standard input; may be repeated. Without it the cluster is looked at.
+    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-")]
+    pub files: Vec<PathBuf>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+}
 
 /// How a command ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

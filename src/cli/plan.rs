@@ -1,20 +1,14 @@
 //! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
-use thiserror::Error;
-use winpool_core::plan::{
-    InvalidPool,
-    forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
-};
+use winpool_core::plan::forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast};
 
 use super::{
-    Outcome,
+    Common, Error, Outcome,
     cluster::{Cluster, Pods},
-    connect::{ConnectError, Connection, ReadError},
-    input::InputError,
-    output::{self, BAD, BOLD, DIM, GOOD, Output, OutputError, Text, WARN},
+    output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
 };
 
 /// Names shown of nodes to which the same happens.
@@ -27,52 +21,20 @@ const SHOWN: usize = 5;
 /// 1: error.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
-    /// File or folder with manifests, or - for standard input; may be repeated. Without it the cluster is looked at.
-    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-")]
-    pub files: Vec<PathBuf>,
-    /// Which cluster.
+    /// Where to look and how to print.
     #[command(flatten)]
-    pub connection: Connection,
-    /// How to print.
-    #[command(flatten)]
-    pub output: Output,
+    pub common: Common,
 }
-
-/// It cannot be told.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// Manifests cannot be read.
-    #[error(transparent)]
-    Input(#[from] InputError),
-    /// No cluster.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The cluster does not show what is needed.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// Nobody reads the answer.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// Without a pool there is nothing to plan.
-    #[error("there is no WindowsPool among the manifests; add one, an empty one will do: {EMPTY_POOL}")]
-    NoPool,
-    /// A pool among the manifests would be refused.
-    #[error("{0}")]
-    Invalid(#[from] InvalidPool),
-}
-
-const EMPTY_POOL: &str = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}}";
 
 /// Runs the command.
 ///
 /// # Errors
 /// When it cannot be told what would be done.
-pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
-    let format = arguments.output.format;
-    let forecast = if arguments.files.is_empty() {
-        of(Cluster::live(&arguments.connection.client().await?).await?)
+pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
+    let forecast = if common.files.is_empty() {
+        of(Cluster::live(&common.connection.client().await?).await?)
     } else {
-        let cluster = Cluster::from_manifests(&arguments.files)?;
+        let cluster = Cluster::from_manifests(&common.files)?;
         if cluster.pools.is_empty() {
             return Err(Error::NoPool);
         }
@@ -81,7 +43,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         }
         of(cluster)
     };
-    output::print(format, &forecast, || text(&forecast))?;
+    output::print(common.output.format, &forecast, || text(&forecast))?;
     Ok(if forecast.is_empty() { Outcome::Done } else { Outcome::Pending })
 }
 

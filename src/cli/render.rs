@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use thiserror::Error;
 use winpool_core::{
     plan::{
-        InvalidPool, Pool,
+        Pool,
         render::{Provisioner, render},
     },
     windows::product::{self, Product},
@@ -15,11 +14,10 @@ use winpool_core::{
 use crate::{controllers::GuardedPool, pages};
 
 use super::{
-    Outcome,
+    Error, Outcome,
     cluster::Cluster,
-    connect::{ConnectError, Connection, ReadError},
-    input::InputError,
-    output::{self, OutputError},
+    connect::{Connection, ReadError},
+    output,
 };
 
 /// Print a pool's labels and taints in the language of what makes its nodes, so that they are born right.
@@ -70,32 +68,6 @@ fn windows(version: &str) -> Result<Windows, String> {
     product::by_version(version).map(Windows).ok_or_else(|| format!("known are {}", known()))
 }
 
-/// Nothing can be rendered.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// Manifests cannot be read.
-    #[error(transparent)]
-    Input(#[from] InputError),
-    /// No cluster.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The cluster does not show its pools.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// Nobody reads it.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// The pool cannot be used.
-    #[error("{0}")]
-    Invalid(#[from] InvalidPool),
-    /// No pool of that name.
-    #[error("there is no WindowsPool {0}")]
-    NoSuchPool(String),
-    /// Which one is meant?
-    #[error("there are {0} WindowsPools; name one with --pool")]
-    Ambiguous(usize),
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -128,7 +100,7 @@ fn choose(pools: &[GuardedPool], name: Option<&str>) -> Result<Pool, Error> {
     let named = pools.iter().filter(|pool| name.is_none_or(|name| pool.metadata.name.as_deref() == Some(name)));
     match (named.collect::<Vec<_>>().as_slice(), name) {
         ([pool], _) => Ok(pool.read()?),
-        (_, Some(name)) => Err(Error::NoSuchPool(name.to_owned())),
+        (_, Some(name)) => Err(Error::NotFound { kind: "WindowsPool", name: name.to_owned() }),
         (all, None) => Err(Error::Ambiguous(all.len())),
     }
 }

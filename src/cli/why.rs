@@ -1,6 +1,6 @@
 //! `winpool why`: why a node is as it is, and why a pod does or does not land and start.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use clap::Subcommand;
 use k8s_openapi::api::{
@@ -9,7 +9,6 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::ListParams};
 use serde::Deserialize;
-use thiserror::Error;
 use winpool_core::{
     api::names,
     plan::{
@@ -27,11 +26,11 @@ use crate::{
 };
 
 use super::{
-    Outcome,
+    Common, Error, Outcome,
     cluster::Cluster,
-    connect::{ConnectError, Connection, ReadError},
-    input::{self, InputError, Keep, Manifest},
-    output::{self, BAD, BOLD, DIM, GOOD, Output, OutputError, Table, Text, WARN},
+    connect::ReadError,
+    input::{self, Keep, Manifest},
+    output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
     plan::snapshot,
 };
 
@@ -79,45 +78,6 @@ pub struct PodArguments {
     /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
-}
-
-/// Where to look and how to print.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Common {
-    /// File or folder with manifests, or - for standard input; may be repeated. Without it the cluster is looked at.
-    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-")]
-    pub files: Vec<PathBuf>,
-    /// Which cluster.
-    #[command(flatten)]
-    pub connection: Connection,
-    /// How to print.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-/// It cannot be told.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// Manifests cannot be read.
-    #[error(transparent)]
-    Input(#[from] InputError),
-    /// No cluster.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The cluster does not show what is needed.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// Nobody reads the answer.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// There is nothing of that name.
-    #[error("there is no {kind} {name}")]
-    NotFound {
-        /// Of which kind.
-        kind: &'static str,
-        /// Its name, with its namespace.
-        name: String,
-    },
 }
 
 /// Runs the command.

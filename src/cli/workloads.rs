@@ -8,7 +8,7 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams},
     core::GroupVersionKind,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use winpool_core::{
     api::names,
@@ -26,10 +26,34 @@ use crate::{
 use super::{
     connect::ReadError,
     input::{self, InputError, Keep, Manifest, Source},
+    output,
 };
 
 /// Kind, namespace and name.
 type Identity = (String, String, String);
+
+/// Something found, and where the object stands of which it is said.
+#[derive(Clone, Debug, Serialize)]
+pub struct Located<T> {
+    /// What was found.
+    #[serde(flatten)]
+    pub found: T,
+    /// The file; `None` in a live cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+}
+
+impl<T> Located<T> {
+    /// Of the object that stands there.
+    #[must_use]
+    pub fn new(found: T, source: Option<&Source>) -> Self {
+        let (file, line) = source.map(|source| (source.file.to_string(), source.line)).unzip();
+        Self { found, file, line }
+    }
+}
 
 /// Workloads and what is known of their cluster.
 #[derive(Debug, Default)]
@@ -139,6 +163,13 @@ impl Workloads {
         match pool.read() {
             Ok(pool) => self.facts.add_pool(pool),
             Err(error) => self.notes.push(error.to_string()),
+        }
+    }
+
+    /// Says on standard error what could not be looked at.
+    pub fn print_notes(&self) {
+        for note in &self.notes {
+            eprintln!("winpool: {}", output::escape_lines(note));
         }
     }
 

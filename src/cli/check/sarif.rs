@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use winpool_core::check::{Rule, Severity, rules};
+use winpool_core::check::{Finding, Rule, Severity, rules};
 
 use super::{Located, Report};
 
@@ -123,7 +123,7 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-fn outcome(Located { finding, file, line }: &Located) -> Outcome {
+fn outcome(Located { found: finding, file, line }: &Located<Finding>) -> Outcome {
     let physical_location = file.as_ref().map(|file| PhysicalLocation {
         artifact_location: ArtifactLocation { uri: uri(file) },
         region: Region { start_line: line.unwrap_or_default().max(1) },

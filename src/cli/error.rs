@@ -1,0 +1,46 @@
+//! What keeps a command from its answer.
+
+use thiserror::Error;
+use winpool_core::plan::InvalidPool;
+
+use super::{
+    connect::{ConnectError, ReadError},
+    input::InputError,
+    output::OutputError,
+};
+
+const EMPTY_POOL: &str = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}}";
+
+/// A command that only looks has no answer.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Manifests cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// No cluster to talk to.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The cluster does not show what is needed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The output does not take the answer.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// Without a pool there is nothing to plan.
+    #[error("there is no WindowsPool among the manifests; add one, an empty one will do: {EMPTY_POOL}")]
+    NoPool,
+    /// A pool cannot be used.
+    #[error(transparent)]
+    Invalid(#[from] InvalidPool),
+    /// There is nothing of that name.
+    #[error("there is no {kind} {name}")]
+    NotFound {
+        /// Of which kind.
+        kind: &'static str,
+        /// Its name, with its namespace.
+        name: String,
+    },
+    /// Which pool is meant?
+    #[error("there are {0} WindowsPools; name one with --pool")]
+    Ambiguous(usize),
+}
