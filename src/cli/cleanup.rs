@@ -27,7 +27,10 @@ use crate::{
     operator,
 };
 
-use super::{ConfigError, Outcome};
+use super::{
+    Outcome,
+    connect::{ConnectError, Connection},
+};
 
 /// Names shown of each kind.
 const SHOWN: usize = 20;
@@ -50,9 +53,9 @@ pub struct Arguments {
     /// Show what would be taken off, and do nothing.
     #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
-    /// Context of the kubeconfig; the current one if not given.
-    #[arg(long)]
-    pub context: Option<String>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: Connection,
     /// Namespace of the operator; if not given, that of the pod that this runs in, or else winpool-system.
     #[arg(long, env = "WINPOOL_LEASE_NAMESPACE")]
     pub lease_namespace: Option<String>,
@@ -66,10 +69,7 @@ pub struct Arguments {
 pub enum Error {
     /// No cluster to talk to.
     #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The configuration of the client is not usable.
-    #[error(transparent)]
-    Client(#[from] operator::Error),
+    Connect(#[from] ConnectError),
     /// The cluster cannot be looked at.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
@@ -123,7 +123,7 @@ fn remedy(left: &[Leftover]) -> &'static str {
 /// # Errors
 /// When not everything could be taken off.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
-    let config = super::config(arguments.context.as_deref()).await?;
+    let config = arguments.connection.config().await?;
     let ask = || {
         if !io::stdin().is_terminal() {
             return Err(Error::NoTerminal);
@@ -151,7 +151,7 @@ pub async fn clean_up(
     ask: impl FnOnce() -> Result<bool, Error>,
 ) -> Result<Outcome, Error> {
     let cluster = config.cluster_url.to_string();
-    let client = operator::client(config)?;
+    let client = operator::client(config).map_err(ConnectError::from)?;
     let metrics = Arc::new(Metrics::new(Arc::new(Index::default())));
     let applier = |leadership| Applier::new(client.clone(), leadership, Arc::clone(&metrics));
     // Nothing is written through this one.

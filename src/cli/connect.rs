@@ -23,7 +23,7 @@ pub struct Connection {
 
 /// No cluster to talk to.
 #[derive(Debug, Error)]
-pub enum ConfigError {
+pub enum ConnectError {
     /// The context that was asked for cannot be used.
     #[error("cannot use context {context} of the kubeconfig: {error}")]
     Context {
@@ -45,33 +45,31 @@ pub enum ConfigError {
     /// Neither a kubeconfig nor a pod's own configuration.
     #[error("cannot find a cluster; set KUBECONFIG, run in a pod, or give manifests with -f: {0}")]
     Infer(#[source] Box<InferConfigError>),
-}
-
-/// The cluster that kubectl would talk to: `context` of the kubeconfig, or its current one, or that of the pod.
-///
-/// # Errors
-/// When there is none.
-pub async fn config(context: Option<&str>) -> Result<Config, ConfigError> {
-    let Some(context) = context else {
-        return Config::infer().await.map_err(|error| ConfigError::Infer(Box::new(error)));
-    };
-    let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
-    Config::from_kubeconfig(&options)
-        .await
-        .map_err(|error| ConfigError::Context { context: context.to_owned(), error: Box::new(error) })
+    /// The configuration of the client is not usable.
+    #[error(transparent)]
+    Client(#[from] operator::Error),
 }
 
 impl Connection {
-    /// How to talk to the cluster.
+    /// How to talk to the cluster that kubectl would talk to.
     ///
     /// # Errors
     /// When there is none.
-    pub async fn config(&self) -> Result<Config, ConfigError> {
-        let Some(path) = &self.kubeconfig else { return config(self.context.as_deref()).await };
-        let unusable = |error| ConfigError::Kubeconfig { path: path.display().to_string(), error: Box::new(error) };
-        let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
+    pub async fn config(&self) -> Result<Config, ConnectError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)
+        match (&self.kubeconfig, &self.context) {
+            (Some(path), _) => {
+                let path_of = || path.display().to_string();
+                let unusable = |error| ConnectError::Kubeconfig { path: path_of(), error: Box::new(error) };
+                let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
+                Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)
+            }
+            (None, Some(context)) => {
+                let unusable = |error| ConnectError::Context { context: context.clone(), error: Box::new(error) };
+                Config::from_kubeconfig(&options).await.map_err(unusable)
+            }
+            (None, None) => Config::infer().await.map_err(|error| ConnectError::Infer(Box::new(error))),
+        }
     }
 
     /// A client for it.
@@ -81,17 +79,6 @@ impl Connection {
     pub async fn client(&self) -> Result<Client, ConnectError> {
         Ok(operator::client(self.config().await?)?)
     }
-}
-
-/// No client.
-#[derive(Debug, Error)]
-pub enum ConnectError {
-    /// No cluster to talk to.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The configuration of the client is not usable.
-    #[error(transparent)]
-    Client(#[from] operator::Error),
 }
 
 /// The cluster does not show what a command needs.

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use winpool::cli::{
     Outcome,
     cleanup::{Arguments, Error, clean_up},
+    connect::Connection,
 };
 use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, wait_for};
 
@@ -44,7 +45,7 @@ async fn clean_and_answer(
     let arguments = Arguments {
         yes: false,
         dry_run,
-        context: None,
+        connection: Connection::default(),
         lease_namespace: Some("default".to_owned()),
         installation: "winpool".to_owned(),
     };
