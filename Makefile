@@ -118,10 +118,6 @@ guard-test: ## The operator's control-plane tests once more, under the admission
 	$(call step,operator tests under guard)
 	$(call timed,WINPOOL_E2E_GUARD=1 cargo test --locked -p winpool-e2e --test operator)
 
-.PHONY: metrics-reference
-metrics-reference: ## Write docs/reference/metrics.md from the table of metrics in the code
-	@WINPOOL_WRITE_REFERENCE=1 cargo test -q --locked -p winpool --lib metrics::reference
-
 # What is measured, and how much of it: BENCH=--help lists it. Nothing said is everything, the core included.
 BENCH ?=
 
@@ -136,12 +132,6 @@ bench-core: ## Measure the pure core: planning, builds, compatibility (Criterion
 	$(call step,bench of the core)
 	$(call timed,cargo bench --locked -p winpool-core --bench plan)
 
-.PHONY: crd
-crd: ## Write the CustomResourceDefinition of the code to crds/, and into the chart
-	@mkdir -p $(dir $(CRD))
-	@cargo run -q --locked -- crd > $(CRD).new && mv $(CRD).new $(CRD)
-	@$(MAKE) --no-print-directory chart-files
-
 # A chart can only read what lies in its own folder.
 COPIED := $(patsubst %,%/policy.yaml,advise assign-class born-tainted guard linux-by-default tolerate-windows) \
 	$(addprefix monitoring/,pod_monitor.yaml prometheus_rule.yaml dashboard.json)
@@ -152,9 +142,13 @@ chart-files: ## Copy into the chart what it takes from crds/ and config/componen
 	@rm -rf charts/winpool/files/components
 	@for file in $(COPIED); do install -D -m 644 config/components/$$file charts/winpool/files/components/$$file; done
 
+# What `winpool generate` makes from the code, and where it belongs.
+GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \
+	$(foreach what,check-rules command-line metrics,$(what):docs/reference/$(what).md)
+
 .PHONY: generate
-generate: crd reference metrics-reference ## Write every file that is made from the code: definition, policy advise, references
-	@for pair in advise:config/components/advise/policy.yaml check-rules:docs/reference/check-rules.md; do \
+generate: ## Write every file that is made from the code: definition, policy advise, references, and copies in the chart
+	@for pair in $(GENERATED); do \
 		cargo run -q --locked -- generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
 	@$(MAKE) --no-print-directory chart-files
 
@@ -224,8 +218,3 @@ version: ## Print the version in Cargo.toml
 .PHONY: workflows
 workflows: ## Check the workflows of the hosted CI (actionlint, from the Go module proxy)
 	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
-
-.PHONY: reference
-reference: ## Write docs/reference/command-line.md from the commands' own descriptions
-	@cargo run -q --locked -- reference > docs/reference/command-line.md.new \
-		&& mv docs/reference/command-line.md.new docs/reference/command-line.md

@@ -45,10 +45,7 @@ enum Command {
         /// The folder.
         folder: PathBuf,
     },
-    /// Print the reference of all commands.
-    #[command(hide = true)]
-    Reference,
-    /// Print a file that is made from the table of rules.
+    /// Print a file that is made from the code.
     #[command(hide = true)]
     Generate {
         /// Which one.
@@ -135,8 +132,7 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
             output::emit(&reference::completions(Cli::command().bin_name(file_name()), arguments.shell))?;
         }
         Command::Man { folder } => reference::man_pages(Cli::command(), &folder)?,
-        Command::Reference => output::emit(&reference::markdown(&mut Cli::command()))?,
-        Command::Generate { what } => output::emit(&generate::generate(what)?)?,
+        Command::Generate { what } => output::emit(&generate::generate(what, &mut Cli::command())?)?,
         Command::Crd => output::emit(&winpool::crd_yaml()?)?,
         Command::Version => output::emit(concat!("winpool ", env!("CARGO_PKG_VERSION"), "\n"))?,
     }
@@ -172,13 +168,6 @@ async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_reference_is_that_of_the_commands() {
-        let committed = include_str!("../docs/reference/command-line.md");
-        let current = reference::markdown(&mut Cli::command());
-        assert!(current == committed, "docs/reference/command-line.md is stale: run `make reference`");
-    }
 
     #[test]
     fn the_commands_are_well_formed() {

@@ -1,18 +1,23 @@
-//! The committed files that are made from the table of rules are the ones that the program prints.
+//! The committed files that are made from the code are the ones that the program prints.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 
 #[test]
-fn the_committed_policy_and_reference_are_those_that_the_program_prints() {
-    for (what, committed) in [
-        ("advise", include_str!("../config/components/advise/policy.yaml")),
-        ("check-rules", include_str!("../docs/reference/check-rules.md")),
+fn the_committed_files_are_those_that_the_program_prints() {
+    let definition = include_str!("../crds/winpool.dev_windowspools.yaml");
+    for (arguments, committed) in [
+        (&["crd"][..], definition),
+        (&["generate", "crd"], definition),
+        (&["generate", "advise"], include_str!("../config/components/advise/policy.yaml")),
+        (&["generate", "check-rules"], include_str!("../docs/reference/check-rules.md")),
+        (&["generate", "command-line"], include_str!("../docs/reference/command-line.md")),
+        (&["generate", "metrics"], include_str!("../docs/reference/metrics.md")),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_winpool")).args(["generate", what]).output();
-        let printed = String::from_utf8(output.expect("the program starts").stdout).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_winpool")).args(arguments).output().expect("the program starts");
+        let printed = String::from_utf8(output.stdout).unwrap();
         let differs = printed.lines().zip(committed.lines()).find(|(printed, committed)| printed != committed);
-        assert_eq!(differs, None, "{what}: run `make generate`");
-        assert_eq!(printed.len(), committed.len(), "{what}: run `make generate`");
+        assert_eq!(differs, None, "{arguments:?}: run `make generate`");
+        assert_eq!(printed.len(), committed.len(), "{arguments:?}: run `make generate`");
     }
 }

@@ -1,21 +1,31 @@
-//! `winpool generate`: files that are made from the table of rules, for `make generate`.
+//! `winpool generate`: the files that are made from the code, for `make generate`.
 
-use clap::ValueEnum;
+use clap::{Command, ValueEnum};
 use thiserror::Error;
-use winpool_core::check::{advise, reference::reference};
+use winpool_core::check::{self, advise};
+
+use crate::metrics;
+
+use super::reference;
 
 /// What can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum What {
+    /// `crds/winpool.dev_windowspools.yaml`.
+    Crd,
     /// `config/components/advise/policy.yaml`.
     Advise,
     /// `docs/reference/check-rules.md`.
     CheckRules,
+    /// `docs/reference/command-line.md`.
+    CommandLine,
+    /// `docs/reference/metrics.md`.
+    Metrics,
 }
 
 /// Never in practice: all of it can be written as YAML.
 #[derive(Debug, Error)]
-#[error("cannot write the policies as YAML: {0}")]
+#[error("cannot write it as YAML: {0}")]
 pub struct Error(#[from] serde_yaml::ser::Error);
 
 const HEADER: &str = "\
@@ -24,24 +34,29 @@ const HEADER: &str = "\
 # Kubernetes 1.33 and later.
 ";
 
-/// The text of a file.
+/// The text of a file; `command` is the whole command line.
 ///
 /// # Errors
 /// Never in practice.
-pub fn generate(what: What) -> Result<String, Error> {
-    match what {
-        What::CheckRules => Ok(reference()),
-        What::Advise => {
-            let mut text = HEADER.to_owned();
-            for (number, (policy, binding)) in advise::policies().into_iter().enumerate() {
-                if number > 0 {
-                    text.push_str("---\n");
-                }
-                text.push_str(&serde_yaml::to_string(&policy)?);
-                text.push_str("---\n");
-                text.push_str(&serde_yaml::to_string(&binding)?);
-            }
-            Ok(text)
+pub fn generate(what: What, command: &mut Command) -> Result<String, Error> {
+    Ok(match what {
+        What::Crd => crate::crd_yaml()?,
+        What::Advise => policies()?,
+        What::CheckRules => check::reference::reference(),
+        What::CommandLine => reference::markdown(command),
+        What::Metrics => metrics::reference::markdown(),
+    })
+}
+
+fn policies() -> Result<String, Error> {
+    let mut text = HEADER.to_owned();
+    for (number, (policy, binding)) in advise::policies().into_iter().enumerate() {
+        if number > 0 {
+            text.push_str("---\n");
         }
+        text.push_str(&serde_yaml::to_string(&policy)?);
+        text.push_str("---\n");
+        text.push_str(&serde_yaml::to_string(&binding)?);
     }
+    Ok(text)
 }
