@@ -6,18 +6,16 @@ mod common;
 use common::pool;
 use winpool_core::{
     plan::render::{
-        Provisioner::{self, Aks, ClusterAutoscaler, Eksctl, Gke, Karpenter, Kubelet},
+        Provisioner::{self, Aks, Eksctl, Gke, Karpenter},
         render,
     },
     windows::product::by_version,
 };
 
-const ALL: [Provisioner; 6] = [Kubelet, Karpenter, ClusterAutoscaler, Eksctl, Aks, Gke];
-
 #[test]
 fn an_empty_pool_is_its_taint() {
     let pool = pool("{}");
-    for provisioner in ALL {
+    for provisioner in Provisioner::ALL {
         insta::assert_snapshot!(format!("empty_{provisioner:?}"), render(provisioner, &pool, None));
     }
 }
@@ -28,7 +26,7 @@ fn selectors_become_labels_and_the_windows_an_image() {
         "{metadata: {name: gpu}, spec: {nodeSelector: {team: \"on\", topology.kubernetes.io/zone: a, kubernetes.azure.com/mode: user}, \
          taints: [{key: os, value: windows, effect: NoSchedule}, {key: gpu, effect: PreferNoSchedule}]}}",
     );
-    for provisioner in ALL {
+    for provisioner in Provisioner::ALL {
         insta::assert_snapshot!(format!("gpu_{provisioner:?}"), render(provisioner, &pool, by_version("2022")));
     }
 }

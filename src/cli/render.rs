@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_core::{
     plan::{
         Pool,
@@ -26,8 +26,8 @@ use super::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// What makes the nodes.
-    #[arg(value_enum)]
-    pub provisioner: Language,
+    #[arg(value_parser = provisioners())]
+    pub provisioner: Provisioner,
     /// The pool; may be left out where there is only one.
     #[arg(long)]
     pub pool: Option<String>,
@@ -42,21 +42,10 @@ pub struct Arguments {
     pub connection: Connection,
 }
 
-/// What makes nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Language {
-    /// `KubeletConfiguration`.
-    Kubelet,
-    /// A Karpenter `NodePool`.
-    Karpenter,
-    /// Tags of an Auto Scaling group.
-    ClusterAutoscaler,
-    /// A node group of eksctl.
-    Eksctl,
-    /// `az aks nodepool add`.
-    Aks,
-    /// `gcloud container node-pools create`.
-    Gke,
+fn provisioners() -> impl TypedValueParser<Value = Provisioner> {
+    let value = |provisioner: Provisioner| PossibleValue::new(provisioner.name()).help(provisioner.language());
+    PossibleValuesParser::new(Provisioner::ALL.map(value))
+        .try_map(|name| Provisioner::by_name(&name).ok_or("there is none of this name"))
 }
 
 /// A release of Windows.
@@ -83,15 +72,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         Cluster::from_manifests(&arguments.files)?.pools
     };
     let pool = choose(&pools, arguments.pool.as_deref())?;
-    let provisioner = match arguments.provisioner {
-        Language::Kubelet => Provisioner::Kubelet,
-        Language::Karpenter => Provisioner::Karpenter,
-        Language::ClusterAutoscaler => Provisioner::ClusterAutoscaler,
-        Language::Eksctl => Provisioner::Eksctl,
-        Language::Aks => Provisioner::Aks,
-        Language::Gke => Provisioner::Gke,
-    };
-    let text = render(provisioner, &pool, arguments.windows.map(|Windows(product)| product));
+    let text = render(arguments.provisioner, &pool, arguments.windows.map(|Windows(product)| product));
     output::emit(&output::escape_lines(&text))?;
     Ok(Outcome::Done)
 }

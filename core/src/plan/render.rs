@@ -34,6 +34,44 @@ pub enum Provisioner {
     Gke,
 }
 
+impl Provisioner {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Kubelet, Self::Karpenter, Self::ClusterAutoscaler, Self::Eksctl, Self::Aks, Self::Gke];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubelet => "kubelet",
+            Self::Karpenter => "karpenter",
+            Self::ClusterAutoscaler => "cluster-autoscaler",
+            Self::Eksctl => "eksctl",
+            Self::Aks => "aks",
+            Self::Gke => "gke",
+        }
+    }
+
+    /// What is rendered for it.
+    #[must_use]
+    pub fn language(self) -> &'static str {
+        match self {
+            Self::Kubelet => "`KubeletConfiguration`",
+            Self::Karpenter => "A Karpenter `NodePool`",
+            Self::ClusterAutoscaler => "Tags of an Auto Scaling group",
+            Self::Eksctl => "A node group of eksctl",
+            Self::Aks => "`az aks nodepool add`",
+            Self::Gke => "`gcloud container node-pools create`",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|provisioner| provisioner.name() == name)
+    }
+}
+
 /// The labels and taints of this pool, for nodes of this Windows if one is given.
 #[must_use]
 pub fn render(provisioner: Provisioner, pool: &Pool, windows: Option<&Product>) -> String {
