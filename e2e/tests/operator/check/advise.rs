@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use futures::{StreamExt, stream};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy, apps::v1::Deployment, core::v1::Namespace,
 };
@@ -14,11 +13,9 @@ use serde_json::{Value, json};
 use winpool_core::check::{advise, rule};
 use winpool_e2e::{LIMIT, lend, lend_cluster, lend_with, manifests, wait_for};
 
-use super::{Answer, create, findings, generated, set, workload};
+use super::{Answer, create, create_all, findings, generated, set, workload};
 
 const WORKLOADS: usize = 2000;
-/// Posts at the same time.
-const HANDS: usize = 8;
 
 /// A DaemonSet, Pod, … that breaks a rule, so that the policy for its kind has something to say.
 fn probe(kind: &str) -> Value {
@@ -84,14 +81,7 @@ async fn warnings_are_what_check_says_for_thousands_of_generated_workloads() {
     let mut runner = generated::runner();
     let objects: Vec<Value> =
         (0..WORKLOADS).map(|n| workload(KINDS[n % KINDS.len()], &generated::any(&mut runner))).collect();
-    let answers: Vec<(Value, Answer)> = stream::iter(objects)
-        .map(|object| {
-            let client = client.clone();
-            async move { (object.clone(), create(&client, "default", &object).await) }
-        })
-        .buffer_unordered(HANDS)
-        .collect()
-        .await;
+    let answers = create_all(&client, objects).await;
     let (mut accepted, mut warned, mut seen) = (0, 0, BTreeSet::new());
     for (object, answer) in &answers {
         assert_ne!(answer.code, 400, "{object}: {}", answer.body);

@@ -6,10 +6,14 @@ mod refused;
 
 use std::collections::BTreeSet;
 
+use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use winpool_core::check::{Facts, Finding, Workload, check};
+
+/// Posts at the same time.
+const HANDS: usize = 8;
 
 /// What the API server says to an object that is to be created.
 struct Answer {
@@ -38,6 +42,15 @@ async fn create(client: &Client, namespace: &str, object: &Value) -> Answer {
     let (warnings, code) = (headers.collect(), answer.status());
     let bytes = answer.into_body().collect_bytes().await.unwrap();
     Answer { code, body: serde_json::from_slice(&bytes).unwrap(), warnings }
+}
+
+/// The answers to all of these, of which some are under way at the same time.
+async fn create_all(client: &Client, objects: Vec<Value>) -> Vec<(Value, Answer)> {
+    let answers = stream::iter(objects).map(async |object| {
+        let answer = create(client, "default", &object).await;
+        (object, answer)
+    });
+    answers.buffer_unordered(HANDS).collect().await
 }
 
 /// An object of this kind with this pod spec.

@@ -2,16 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use winpool_core::check::Consequence;
 use winpool_e2e::lend;
 
-use super::{Answer, create, findings, generated, set, workload};
+use super::{Answer, create, create_all, findings, generated, set, workload};
 
 const PODS: usize = 1500;
-/// Posts at the same time.
-const HANDS: usize = 8;
 
 /// The fields that the API server says are not for this system, and its rules for host-process containers.
 fn refused(answer: &Answer) -> BTreeSet<String> {
@@ -86,14 +83,7 @@ async fn combinations_of_fields_are_refused_exactly_when_check_says_so() {
             workload("Pod", &generated::refused(&mut runner, if number % 8 == 0 { "linux" } else { "windows" }))
         })
         .collect();
-    let answers: Vec<(Value, Answer)> = stream::iter(pods)
-        .map(|object| {
-            let client = client.clone();
-            async move { (object.clone(), create(&client, "default", &object).await) }
-        })
-        .buffer_unordered(HANDS)
-        .collect()
-        .await;
+    let answers = create_all(&client, pods).await;
     for (object, answer) in &answers {
         agrees(object, answer);
     }
