@@ -14,6 +14,7 @@ use winpool_core::{
 use super::{
     Error, Outcome,
     connect::{ConnectError, Connection},
+    input::Fields,
     output::{self, BAD, DIM, Table, Text, WARN},
     workloads::{Located, Workloads},
 };
@@ -138,7 +139,21 @@ fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
         let wanted = found.filter(|found| found.severity >= least && !arguments.ignore.contains(&found.rule));
         report.findings.extend(wanted.map(|finding| Located::new(finding, source)));
     });
+    name_fields(&mut report.findings);
     report
+}
+
+/// Has findings name the line of their field instead of that of their object, where it can be found.
+fn name_fields(findings: &mut [Located<Finding>]) {
+    let mut last: Option<(String, Option<Fields>)> = None;
+    for Located { found, file, line } in findings {
+        let (Some(file), Some(line)) = (file, line) else { continue };
+        if last.as_ref().is_none_or(|(name, _)| name != file) {
+            last = Some((file.clone(), Fields::of(file)));
+        }
+        let fields = last.as_ref().and_then(|(_, fields)| fields.as_ref());
+        *line = fields.and_then(|fields| fields.line(*line, &found.field)).unwrap_or(*line);
+    }
 }
 
 fn text(report: &Report) -> Text {

@@ -2,29 +2,37 @@
 //! `kubectl get -o yaml` prints them.
 //!
 //! What is read was written by somebody else. It is read as a stream, one object at a time, within limits, and only
-//! what a command keeps of an object stays in memory.
+//! what a command keeps of an object stays in memory. What begins as JSON is read by a parser for JSON, which takes a
+//! tenth of the time that the one for YAML takes.
 
 mod document;
+mod fields;
+mod stream;
 
 use std::{
+    cell::Cell,
     fmt,
     fs::File,
-    io::{self, BufReader, Read},
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeSeed};
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::controllers::GuardedPool;
 
-use document::{Document, Found};
+pub use fields::Fields;
+
+use document::{Document, DocumentVisitor, Found, Lines};
+use stream::Stream;
 
 /// Bytes of one file, at most.
 const BYTES: usize = 4 << 30;
-/// Nesting of one object, at most. A CustomResourceDefinition has some thirty levels.
+/// Nesting of one object in YAML, at most; JSON's parser has a limit of its own, 128. A CustomResourceDefinition has some
+/// thirty levels.
 const DEPTH: usize = 64;
 /// Nodes that aliases (`*name`) may add to a document: a few lines could stand for billions.
 const ALIASED: usize = 100_000;
@@ -186,41 +194,63 @@ fn read_file<K: Keep>(path: &Path, named: bool, kept: &mut Vec<(Source, K)>) -> 
     let name = path.display().to_string();
     let unreadable = |error| InputError::Unreadable { path: name.clone(), error };
     let file = File::open(path).map_err(unreadable)?;
-    read_stream(&name, BufReader::with_capacity(1 << 16, file), named, kept)
+    read_stream(&name, file, named, kept)
 }
 
 /// Reads one stream. A document that is no Kubernetes object is an error in one that was `named`, and skipped in a file
 /// that a folder happens to contain.
 pub(super) fn read_stream<K: Keep>(
     name: &str,
-    mut stream: impl Read,
+    source: impl Read,
     named: bool,
     kept: &mut Vec<(Source, K)>,
 ) -> Result<(), InputError> {
     let file: Arc<str> = name.into();
-    for document in serde_yaml::read_with_options::<_, serde_yaml::Spanned<Document<K>>>(&mut stream, options()) {
-        let document = document.map_err(|error| syntax(&file, &error))?;
-        let start = document.referenced;
-        match document.value {
-            Document::Objects(objects) => {
-                for Found { line, object, result } in objects {
-                    let source = Source { file: Arc::clone(&file), line };
-                    match result {
-                        Ok(Some(object)) => kept.push((source, object)),
-                        Ok(None) => {}
-                        Err(message) => return Err(InputError::Object { at: source, object, message }),
-                    }
+    let unreadable = |error| InputError::Unreadable { path: name.to_owned(), error };
+    let line = Cell::new(1);
+    let mut stream = Stream::new(source, BYTES, &line);
+    while stream.json_is_next().map_err(unreadable)? {
+        let start = line.get();
+        let mut json = serde_json::Deserializer::from_reader(&mut stream);
+        let document = DocumentVisitor::<K>::new(Lines::Counted(&line)).deserialize(&mut json);
+        let document = document.map_err(|error| {
+            if error.is_io() { unreadable(error.into()) } else { json_syntax(&file, start, &error) }
+        })?;
+        take(document, &file, (start, 1), named, kept)?;
+    }
+    // YAML's parser counts lines by itself.
+    let mut rest = io::repeat(b'\n').take(line.get() - 1).chain(stream);
+    for document in serde_yaml::read_with_options::<_, serde_yaml::Spanned<Document<K>>>(&mut rest, options()) {
+        let document = document.map_err(|error| yaml_syntax(&file, &error))?;
+        let start = (document.referenced.line(), document.referenced.column());
+        take(document.value, &file, start, named, kept)?;
+    }
+    Ok(())
+}
+
+/// Keeps what is kept of a document.
+fn take<K>(
+    document: Document<K>,
+    file: &Arc<str>,
+    (line, column): (u64, u64),
+    named: bool,
+    kept: &mut Vec<(Source, K)>,
+) -> Result<(), InputError> {
+    match document {
+        Document::Objects(objects) => {
+            for Found { line, object, result } in objects {
+                let source = Source { file: Arc::clone(file), line };
+                match result {
+                    Ok(Some(object)) => kept.push((source, object)),
+                    Ok(None) => {}
+                    Err(message) => return Err(InputError::Object { at: source, object, message }),
                 }
             }
-            Document::Other if !named => {}
-            Document::Other => {
-                return Err(InputError::Syntax {
-                    file,
-                    line: start.line(),
-                    column: start.column(),
-                    message: "is no Kubernetes object: apiVersion and kind are missing".to_owned(),
-                });
-            }
+        }
+        Document::Other if !named => {}
+        Document::Other => {
+            let message = "is no Kubernetes object: apiVersion and kind are missing".to_owned();
+            return Err(InputError::Syntax { file: Arc::clone(file), line, column, message });
         }
     }
     Ok(())
@@ -228,9 +258,9 @@ pub(super) fn read_stream<K: Keep>(
 
 fn options() -> serde_yaml::Options {
     serde_yaml::options! {
-        // The length of a list of nodes is bounded by the size of the file alone.
+        // The length of a list of nodes is bounded by the size of the file alone, and that by the stream.
         budget: serde_yaml::budget! {
-            max_reader_input_bytes: Some(BYTES),
+            max_reader_input_bytes: None,
             max_events: usize::MAX,
             max_nodes: usize::MAX,
             max_documents: usize::MAX,
@@ -248,11 +278,25 @@ fn options() -> serde_yaml::Options {
     }
 }
 
-fn syntax(file: &Arc<str>, error: &serde_yaml::Error) -> InputError {
+fn yaml_syntax(file: &Arc<str>, error: &serde_yaml::Error) -> InputError {
     let error = error.without_snippet();
+    if let serde_yaml::Error::IOError { cause } = error {
+        let error = io::Error::new(cause.kind(), cause.to_string());
+        return InputError::Unreadable { path: file.to_string(), error };
+    }
     let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-    let mut message = error.to_string();
-    // The place stands in front already, and what a programmer could do about it is of no help.
+    InputError::Syntax { file: Arc::clone(file), line, column, message: brief(error.to_string()) }
+}
+
+/// `start` is the line on which the document begins.
+fn json_syntax(file: &Arc<str>, start: u64, error: &serde_json::Error) -> InputError {
+    let line = start + (error.line() as u64).saturating_sub(1);
+    let (column, message) = (error.column() as u64, brief(error.to_string()));
+    InputError::Syntax { file: Arc::clone(file), line, column, message }
+}
+
+/// The place stands in front already, and what a programmer could do about it is of no help.
+fn brief(mut message: String) -> String {
     for end in [" at line ", " (line ", ", set DuplicateKeyPolicy"] {
         message.truncate(message.rfind(end).unwrap_or(message.len()));
     }
@@ -260,7 +304,7 @@ fn syntax(file: &Arc<str>, error: &serde_yaml::Error) -> InputError {
         message.truncate(end);
         message.push('…');
     }
-    InputError::Syntax { file: Arc::clone(file), line, column, message }
+    message
 }
 
 #[cfg(test)]

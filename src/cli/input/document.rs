@@ -1,15 +1,50 @@
-//! One YAML document: an object, or a List, whose items are handed over one by one.
+//! One document of YAML or JSON: an object, or a List, whose items are handed over one by one.
 
-use std::{fmt, marker::PhantomData};
+use std::{cell::Cell, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, MapAccess, SeqAccess, Visitor},
+    de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Value};
 use serde_yaml::Spanned;
 
 use super::{Keep, Manifest};
+
+/// How it is known on which line something begins.
+#[derive(Clone, Copy)]
+pub(super) enum Lines<'l> {
+    /// The parser tells.
+    Told,
+    /// Those that were read are counted: the parser reads no byte before it needs it.
+    Counted(&'l Cell<u64>),
+}
+
+/// A value with the line on which it begins.
+struct At<'l, T>(Lines<'l>, PhantomData<T>);
+
+impl<'l, T> At<'l, T> {
+    fn new(lines: Lines<'l>) -> Self {
+        Self(lines, PhantomData)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for At<'_, T> {
+    type Value = (u64, T);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        match self.0 {
+            Lines::Told => {
+                let spanned = Spanned::<T>::deserialize(deserializer)?;
+                Ok((spanned.referenced.line(), spanned.value))
+            }
+            Lines::Counted(line) => {
+                let line = line.get();
+                Ok((line, T::deserialize(deserializer)?))
+            }
+        }
+    }
+}
 
 /// What a document holds.
 pub(super) enum Document<K> {
@@ -41,13 +76,31 @@ impl<K: Keep> Found<K> {
 
 impl<'de, K: Keep> Deserialize<'de> for Document<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(DocumentVisitor(PhantomData))
+        DocumentVisitor::new(Lines::Told).deserialize(deserializer)
     }
 }
 
-struct DocumentVisitor<K>(PhantomData<K>);
+/// Reads a document.
+pub(super) struct DocumentVisitor<'l, K> {
+    lines: Lines<'l>,
+    kept: PhantomData<K>,
+}
 
-impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<K> {
+impl<'l, K> DocumentVisitor<'l, K> {
+    pub(super) fn new(lines: Lines<'l>) -> Self {
+        Self { lines, kept: PhantomData }
+    }
+}
+
+impl<'de, K: Keep> DeserializeSeed<'de> for DocumentVisitor<'_, K> {
+    type Value = Document<K>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Document<K>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
     type Value = Document<K>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,16 +134,19 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<K> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document<K>, A::Error> {
         let (mut fields, mut items) = (Map::new(), None);
-        let mut start = None;
-        while let Some(key) = map.next_key::<Spanned<String>>()? {
-            start.get_or_insert(key.referenced.line());
-            if key.value == "items" {
+        let mut start = match self.lines {
+            Lines::Told => None,
+            Lines::Counted(line) => Some(line.get()),
+        };
+        while let Some((line, key)) = map.next_key_seed(At::<String>::new(self.lines))? {
+            start.get_or_insert(line);
+            if key == "items" {
                 let of_list = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
                 let (api_version, kind) = (of_list("apiVersion"), of_list("kind"));
                 let kind = kind.strip_suffix("List").unwrap_or_default();
-                items = Some(map.next_value_seed(Items::new(api_version, kind))?);
+                items = Some(map.next_value_seed(Items::new(self.lines, api_version, kind))?);
             } else {
-                fields.insert(key.value, map.next_value()?);
+                fields.insert(key, map.next_value()?);
             }
         }
         let text = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -107,19 +163,20 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<K> {
 }
 
 /// The items of a List. Those of a `NodeList` need not say what they are.
-struct Items<K> {
+struct Items<'l, K> {
+    lines: Lines<'l>,
     api_version: String,
     kind: String,
     kept: PhantomData<K>,
 }
 
-impl<K> Items<K> {
-    fn new(api_version: &str, kind: &str) -> Self {
-        Self { api_version: api_version.to_owned(), kind: kind.to_owned(), kept: PhantomData }
+impl<'l, K> Items<'l, K> {
+    fn new(lines: Lines<'l>, api_version: &str, kind: &str) -> Self {
+        Self { lines, api_version: api_version.to_owned(), kind: kind.to_owned(), kept: PhantomData }
     }
 }
 
-impl<'de, K: Keep> de::DeserializeSeed<'de> for Items<K> {
+impl<'de, K: Keep> DeserializeSeed<'de> for Items<'_, K> {
     type Value = Vec<Found<K>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -127,7 +184,7 @@ impl<'de, K: Keep> de::DeserializeSeed<'de> for Items<K> {
     }
 }
 
-impl<'de, K: Keep> Visitor<'de> for Items<K> {
+impl<'de, K: Keep> Visitor<'de> for Items<'_, K> {
     type Value = Vec<Found<K>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,15 +203,14 @@ impl<'de, K: Keep> Visitor<'de> for Items<K> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
         let mut found = Vec::new();
-        while let Some(item) = items.next_element::<Spanned<Value>>()? {
-            let text = |name| item.value.get(name).and_then(Value::as_str);
+        while let Some((line, item)) = items.next_element_seed(At::<Value>::new(self.lines))? {
+            let text = |name| item.get(name).and_then(Value::as_str);
             let manifest = Manifest {
                 api_version: text("apiVersion").unwrap_or(&self.api_version).to_owned(),
                 kind: text("kind").unwrap_or(&self.kind).to_owned(),
                 value: Value::Null,
             };
-            let line = item.referenced.line();
-            let found_here = Found::new(line, Manifest { value: item.value, ..manifest });
+            let found_here = Found::new(line, Manifest { value: item, ..manifest });
             // What is of no use needs no memory.
             if !matches!(found_here.result, Ok(None)) {
                 found.push(found_here);

@@ -39,10 +39,112 @@ fn documents_lists_and_json_are_read_with_the_line_of_each_object() {
     assert_eq!(names(list), ["Node a nodes.yaml:3", "RuntimeClass c nodes.yaml:7"]);
     let json = "{\n  \"apiVersion\": \"v1\",\n  \"items\": [\n    {\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"a\"}}\n  ],\n  \"kind\": \"List\"\n}";
     assert_eq!(names(json), ["Node a nodes.yaml:4"]);
+    let pretty = json.replace(", \"kind\"", ",\n\"kind\"").replace("    {\"api", "    {\n  \"api");
+    assert_eq!(names(&pretty), ["Node a nodes.yaml:4"]);
     let typed = r#"{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"a"}}]}"#;
     assert_eq!(names(typed), ["Node a nodes.yaml:1"]);
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop}";
     assert_eq!(names(pod), ["Pod shop/p nodes.yaml:1"]);
+}
+
+fn node(name: &str) -> String {
+    format!("{{\"apiVersion\": \"v1\", \"kind\": \"Node\",\n\"metadata\": {{\"name\": \"{name}\"}}}}")
+}
+
+#[test]
+fn json_documents_follow_each_other_and_yaml_may_follow_them() {
+    let [a, b, c] = ["a", "b", "c"].map(node);
+    let all = ["Node a nodes.yaml:1", "Node b nodes.yaml:3", "Node c nodes.yaml:5"];
+    assert_eq!(names(&format!("{a}\n{b}\n{c}\n")), all);
+    assert_eq!(names(&format!("{a}\n{b}\napiVersion: v1\nkind: Node\nmetadata: {{name: c}}\n")), all);
+    let separated = ["Node a nodes.yaml:2", "Node b nodes.yaml:6", "Node c nodes.yaml:9"];
+    assert_eq!(names(&format!("---\n{a}\n---\n\n{b}\n---\n{c}\n---\n")), separated);
+    assert_eq!(
+        names(&format!("---\n{a}\n---\n\n{b}\n---\napiVersion: v1\nkind: Node\nmetadata: {{name: c}}")),
+        separated
+    );
+}
+
+#[test]
+fn yaml_that_begins_like_json_is_read_as_yaml() {
+    for text in [
+        "{apiVersion: v1, kind: Node, metadata: {name: a}}",
+        "{\"apiVersion\": \"v1\", \"kind\": Node, metadata: {name: a}}",
+        "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"a\",},}",
+        "{\"apiVersion\": \"v1\", # why\n \"kind\": \"Node\", \"metadata\": {\"name\": \"a\"}}",
+        "{'apiVersion': 'v1', 'kind': 'Node', 'metadata': {'name': 'a'}}",
+    ] {
+        assert_eq!(names(text), ["Node a nodes.yaml:1"], "{text}");
+    }
+}
+
+#[test]
+fn what_is_too_long_is_refused() {
+    let endless = |start: &'static str| start.as_bytes().chain(io::repeat(b' '));
+    for start in ["{\"apiVersion\":", "apiVersion: v1\nkind:"] {
+        let line = Cell::new(1);
+        let mut stream = Stream::new(endless(start), 100_000, &line);
+        let error = stream.json_is_next().and_then(|_| io::copy(&mut stream, &mut io::sink())).unwrap_err();
+        assert_eq!(error.to_string(), "it is longer than 100000 bytes");
+    }
+}
+
+thread_local! {
+    static HANDED_OVER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts objects and keeps none.
+struct Counted;
+
+impl Keep for Counted {
+    fn keep(_: Manifest) -> Result<Option<Self>, serde_json::Error> {
+        HANDED_OVER.set(HANDED_OVER.get() + 1);
+        Ok(None)
+    }
+}
+
+/// A long List, which is written while it is read.
+struct LongList {
+    next: Box<dyn Iterator<Item = String>>,
+    written: Vec<u8>,
+    items: usize,
+    /// Most items that were written and not yet handed over.
+    ahead: usize,
+}
+
+impl Read for LongList {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.written.is_empty()
+            && let Some(text) = self.next.next()
+        {
+            self.written = text.into_bytes();
+            self.items += 1;
+            self.ahead = self.ahead.max(self.items - HANDED_OVER.get());
+        }
+        let count = self.written.as_slice().read(into)?;
+        self.written.drain(..count);
+        Ok(count)
+    }
+}
+
+#[test]
+fn a_long_list_is_read_object_by_object() {
+    const ITEMS: usize = 3000;
+    let filler = "x".repeat(1000);
+    let json = format!(r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{filler}"}}}}"#);
+    let yaml = format!("- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: {filler}\n");
+    for (start, item, end) in [
+        ("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": [", format!("{json},\n"), format!("{json}]}}")),
+        ("kind: List\napiVersion: v1\nitems:\n", yaml.clone(), yaml),
+    ] {
+        HANDED_OVER.set(0);
+        let items = std::iter::repeat_n(item, ITEMS - 1);
+        let next = std::iter::once(start.to_owned()).chain(items).chain([end]);
+        let mut list = LongList { next: Box::new(next), written: Vec::new(), items: 0, ahead: 0 };
+        read_stream::<Counted>("long", &mut list, true, &mut Vec::new()).unwrap();
+        assert_eq!(HANDED_OVER.get(), ITEMS);
+        assert!(list.ahead < 200, "{} objects were read before they were handed over", list.ahead);
+    }
 }
 
 #[test]
@@ -74,7 +176,10 @@ fn errors_say_where() {
     insta::assert_snapshot!(error("apiVersion: v1\nkind: List\nitems: 7\n"), @"nodes.yaml:3:1: invalid type: integer `7`, expected a list of objects");
     insta::assert_snapshot!(error("apiVersion: v1\nkind: List\nitems:\n- metadata: {name: a}\n"), @"nodes.yaml:4: an item of a List: apiVersion and kind are missing");
     insta::assert_snapshot!(error("# x\napiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"), @"nodes.yaml:2: Node a: invalid type: integer `7`, expected a sequence");
-    insta::assert_snapshot!(error("{\"apiVersion\": \"v1\", \"kind\": \"No"), @"nodes.yaml:1:30: unclosed quote");
+    insta::assert_snapshot!(error("{\"apiVersion\": \"v1\", \"kind\": \"No"), @"nodes.yaml:1:32: EOF while parsing a string");
+    insta::assert_snapshot!(error("\n{\"apiVersion\": \"v1\",\n  \"kind\": \"List\", \"items\": 7}"), @"nodes.yaml:3:29: invalid type: integer `7`, expected a list of objects");
+    insta::assert_snapshot!(error("{\n\"kind\": \"Node\"}"), @"nodes.yaml:1:1: is no Kubernetes object: apiVersion and kind are missing");
+    insta::assert_snapshot!(error("{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [\n{\"metadata\": {}}]}"), @"nodes.yaml:2: an item of a List: apiVersion and kind are missing");
     insta::assert_snapshot!(error("apiVersion: v1\nkind: Node\nmetadata: *nothing\n"), @"nodes.yaml:3:11: alias references unknown anchor");
     insta::assert_snapshot!(error("{{- if .Values.enabled }}\napiVersion: v1\n{{- end }}\n"), @r#"nodes.yaml:1:3: "-" is only valid inside a block"#);
 }
@@ -127,16 +232,20 @@ fn folders_are_read_in_order_with_those_in_them() {
 
 const LIST: &str = "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: &m {name: a, labels: {x: \"y\"}}\n  spec: {taints: [{key: os, effect: NoSchedule}]}\n- apiVersion: v1\n  kind: Node\n  metadata: *m\nkind: List\n";
 
+const JSON_LIST: &str = "{\n  \"apiVersion\": \"v1\",\n  \"items\": [\n    {\n      \"apiVersion\": \"v1\",\n      \"kind\": \"Node\",\n      \"metadata\": {\"name\": \"a\", \"labels\": {\"x\": \"\\u00e4\"}},\n      \"spec\": {\"taints\": [{\"key\": \"os\", \"effect\": \"NoSchedule\"}]}\n    }\n  ],\n  \"kind\": \"List\"\n}\n";
+
 proptest! {
     #[test]
     fn no_input_panics(bytes: Vec<u8>, text in "[ \\na-d:{}\\[\\],&*!|>'\"#-]{0,80}") {
         let _ = read_stream::<Whole>("x", bytes.as_slice(), true, &mut Vec::new());
         let _ = read_stream::<Whole>("x", text.as_bytes(), true, &mut Vec::new());
+        let _ = read_stream::<Whole>("x", format!("{{{text}").as_bytes(), true, &mut Vec::new());
     }
 
     #[test]
-    fn no_damaged_list_panics(at in 0..LIST.len(), with: u8, cut: bool) {
-        let mut bytes = LIST.as_bytes().to_vec();
+    fn no_damaged_list_panics(json: bool, at in 0..LIST.len(), with: u8, cut: bool) {
+        let mut bytes = if json { JSON_LIST } else { LIST }.as_bytes().to_vec();
+        let at = at.min(bytes.len() - 1);
         if cut { bytes.truncate(at) } else { bytes[at] = with }
         let _ = read_stream::<Whole>("x", bytes.as_slice(), true, &mut Vec::new());
     }
