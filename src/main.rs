@@ -100,7 +100,7 @@ async fn main() -> ExitCode {
     match execute(command).await {
         Ok(outcome) => outcome.into(),
         Err(error) => {
-            eprintln!("winpool: {}", output::escape_lines(&error.to_string()));
+            eprintln!("winpool: {}", output::escape_lines(&output::with_causes(&*error)));
             ExitCode::FAILURE
         }
     }

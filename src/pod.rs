@@ -64,14 +64,18 @@ struct ListedOs {
     name: String,
 }
 
+/// Selects pods that have not finished.
+pub(crate) fn unfinished() -> ListParams {
+    ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed")
+}
+
 /// All pods of the cluster that have not finished, in pages.
 ///
 /// # Errors
 /// When they cannot be listed.
 pub async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<plan::Pod>, WriteError> {
-    let unfinished = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
     let mut found = Vec::new();
-    pages::each(pods, unfinished, |pod| found.push(plan::Pod::from(pod))).await?;
+    pages::each(pods, unfinished(), |pod| found.push(plan::Pod::from(pod))).await?;
     Ok(found)
 }
 

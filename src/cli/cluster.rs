@@ -11,16 +11,14 @@ use winpool_core::{
 };
 
 use crate::{
-    apply::WriteError,
     controllers::GuardedPool,
     node::{self, CachedNode},
-    pages,
     pod::{self, ListedPod},
 };
 
 use super::{
-    connect::ReadError,
     input::{self, InputError, Keep, Manifest},
+    live::{self, ReadError},
 };
 
 /// What winpool looks at in a cluster.
@@ -56,21 +54,19 @@ impl Cluster {
     pub async fn live(client: &Client) -> Result<Self, ReadError> {
         let mut cluster = Self::default();
         let all = ListParams::default;
-        pages::each(&Api::all(client.clone()), all(), |pool| cluster.pools.push(pool))
-            .await
-            .map_err(|error| ReadError::of("windowspools", error))?;
+        live::list("windowspools", &Api::all(client.clone()), all(), |pool| cluster.pools.push(pool)).await?;
         for selector in [node::windows(), node::reimaged()] {
-            pages::each(&Api::all(client.clone()), all().labels(&selector), |node| cluster.nodes.push(node))
-                .await
-                .map_err(|error| ReadError::of("nodes", error))?;
+            let nodes = Api::all(client.clone());
+            live::list("nodes", &nodes, all().labels(&selector), |node| cluster.nodes.push(node)).await?;
         }
-        pages::each(&Api::all(client.clone()), all(), |class: RuntimeClass| cluster.classes.push(class.into()))
-            .await
-            .map_err(|error| ReadError::of("runtimeclasses", error))?;
-        cluster.pods = match pod::list_unfinished(&Api::all(client.clone())).await {
-            Ok(pods) => Pods::Listed(pods),
-            Err(WriteError::Denied(words)) => Pods::Unreadable(words),
-            Err(error) => return Err(ReadError::of("pods", error)),
+        let keep = |class: RuntimeClass| cluster.classes.push(class.into());
+        live::list("runtimeclasses", &Api::all(client.clone()), all(), keep).await?;
+        let mut pods = Vec::new();
+        let keep = |pod: ListedPod| pods.push(pod.into());
+        cluster.pods = match live::list("pods", &Api::all(client.clone()), pod::unfinished(), keep).await {
+            Ok(()) => Pods::Listed(pods),
+            Err(ReadError::Forbidden { words, .. }) => Pods::Unreadable(words),
+            Err(error) => return Err(error),
         };
         cluster.sort();
         Ok(cluster)

@@ -8,7 +8,7 @@ use kube::{
 };
 use thiserror::Error;
 
-use crate::{apply::WriteError, operator};
+use crate::operator;
 
 /// Which cluster, as kubectl is told.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -78,52 +78,5 @@ impl Connection {
     /// When there is no cluster, or its configuration is not usable.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         Ok(operator::client(self.config().await?)?)
-    }
-}
-
-/// The cluster does not show what a command needs.
-#[derive(Debug, Error)]
-pub enum ReadError {
-    /// Winpool is not installed.
-    #[error(
-        "the cluster does not know WindowsPools: install their definition (winpool crd | kubectl apply -f -), or look at \
-         manifests with -f"
-    )]
-    NoDefinition,
-    /// A right is missing.
-    #[error("not allowed to list {what}: {words}; it takes the verb list on {what}")]
-    Forbidden {
-        /// The resource.
-        what: &'static str,
-        /// The API server's words.
-        words: String,
-    },
-    /// The API server does not know who asks.
-    #[error("the cluster does not accept these credentials: {0}")]
-    Unauthorized(String),
-    /// No answer, or none that can be used.
-    #[error("cannot read {what}: {error}")]
-    Failed {
-        /// The resource.
-        what: &'static str,
-        /// Why.
-        #[source]
-        error: WriteError,
-    },
-}
-
-impl ReadError {
-    /// What it means that `what` could not be listed.
-    #[must_use]
-    pub fn of(what: &'static str, error: WriteError) -> Self {
-        match error {
-            WriteError::Denied(words) => Self::Forbidden { what, words },
-            WriteError::Gone if what == "windowspools" => Self::NoDefinition,
-            WriteError::Failed(error) => match *error {
-                kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(status.message),
-                error => Self::Failed { what, error: WriteError::Failed(Box::new(error)) },
-            },
-            error => Self::Failed { what, error },
-        }
     }
 }

@@ -3,11 +3,7 @@
 use thiserror::Error;
 use winpool_core::plan::InvalidPool;
 
-use super::{
-    connect::{ConnectError, ReadError},
-    input::InputError,
-    output::OutputError,
-};
+use super::{connect::ConnectError, input::InputError, live::ReadError, output::OutputError};
 
 const EMPTY_POOL: &str = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}}";
 

@@ -9,6 +9,7 @@ pub mod connect;
 mod error;
 pub mod generate;
 pub mod input;
+pub mod live;
 pub mod output;
 pub mod plan;
 pub mod reference;

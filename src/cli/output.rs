@@ -4,6 +4,7 @@
 
 use std::{
     borrow::Cow,
+    error::Error,
     fmt::{self, Write as _},
     io::{self, Write},
 };
@@ -70,6 +71,22 @@ pub fn emit(text: &str) -> Result<(), OutputError> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }
+}
+
+/// The error with those behind it, as far as it does not repeat them itself: why a server cannot be reached is known to
+/// the innermost only.
+#[must_use]
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// Whether a terminal may obey the character, or show the text around it in another order.

@@ -11,14 +11,9 @@ use winpool_core::{
     windows::product::{self, Product},
 };
 
-use crate::{controllers::GuardedPool, pages};
+use crate::controllers::GuardedPool;
 
-use super::{
-    Error, Outcome,
-    cluster::Cluster,
-    connect::{Connection, ReadError},
-    output,
-};
+use super::{Error, Outcome, cluster::Cluster, connect::Connection, live, output};
 
 /// Print a pool's labels and taints in the language of what makes its nodes, so that they are born right.
 ///
@@ -65,8 +60,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let pools = if arguments.files.is_empty() {
         let mut pools = Vec::new();
         let api = kube::Api::all(arguments.connection.client().await?);
-        let listed = pages::each(&api, kube::api::ListParams::default(), |pool| pools.push(pool)).await;
-        listed.map_err(|error| ReadError::of("windowspools", error))?;
+        live::list("windowspools", &api, kube::api::ListParams::default(), |pool| pools.push(pool)).await?;
         pools
     } else {
         Cluster::from_manifests(&arguments.files)?.pools

@@ -19,17 +19,13 @@ use winpool_core::{
     },
 };
 
-use crate::{
-    apply::WriteError,
-    node::{self, CachedNode},
-    pages,
-};
+use crate::node::{self, CachedNode};
 
 use super::{
     Common, Error, Outcome,
     cluster::Cluster,
-    connect::ReadError,
     input::{self, Keep, Manifest},
+    live,
     output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
     plan::snapshot,
 };
@@ -102,8 +98,7 @@ async fn why_node(name: &str, common: &Common) -> Result<NodeStory, Error> {
     let (mut cluster, found) = if common.files.is_empty() {
         let client = common.connection.client().await?;
         let nodes: Api<CachedNode> = Api::all(client.clone());
-        let found = crate::apply::in_time(nodes.get_opt(name)).await;
-        let found = found.map_err(|error| ReadError::of("nodes", error))?;
+        let found = live::get("nodes", &nodes, name).await?;
         (Cluster::live(&client).await?, found)
     } else {
         let cluster = Cluster::from_manifests(&common.files)?;
@@ -158,19 +153,17 @@ fn no_pod(namespace: &str, name: &str) -> Error {
 
 async fn pod(client: &Client, namespace: &str, name: &str) -> Result<Pod, Error> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let found = crate::apply::in_time(pods.get_opt(name)).await.map_err(|error| ReadError::of("pods", error))?;
-    found.ok_or_else(|| no_pod(namespace, name))
+    live::get("pods", &pods, name).await?.ok_or_else(|| no_pod(namespace, name))
 }
 
 /// The Windows nodes and the RuntimeClasses.
 async fn surroundings(client: &Client) -> Result<(Vec<Machine>, Vec<RuntimeClass>), Error> {
-    let failed = |what| move |error: WriteError| ReadError::of(what, error);
     let (mut machines, mut classes) = (Vec::new(), Vec::new());
     let windows = ListParams::default().labels(&node::windows());
     let nodes: Api<Node> = Api::all(client.clone());
-    pages::each(&nodes, windows, |node| machines.push(Machine::from(&node))).await.map_err(failed("nodes"))?;
+    live::list("nodes", &nodes, windows, |node| machines.push(Machine::from(&node))).await?;
     let all: Api<RuntimeClass> = Api::all(client.clone());
-    pages::each(&all, ListParams::default(), |class| classes.push(class)).await.map_err(failed("runtimeclasses"))?;
+    live::list("runtimeclasses", &all, ListParams::default(), |class| classes.push(class)).await?;
     Ok((machines, classes))
 }
 

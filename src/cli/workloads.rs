@@ -11,7 +11,7 @@ use kube::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use winpool_core::{
-    api::names,
+    api::{WindowsPool, names},
     check::{Facts, Workload, workload::KINDS},
     windows::KubernetesVersion,
 };
@@ -20,12 +20,11 @@ use crate::{
     apply::in_time,
     controllers::GuardedPool,
     node::{self, CachedNode},
-    pages,
 };
 
 use super::{
-    connect::ReadError,
     input::{self, InputError, Keep, Manifest, Source},
+    live::{self, ReadError},
     output,
 };
 
@@ -62,6 +61,8 @@ pub struct Workloads {
     pub facts: Facts,
     /// What could not be looked at, in words.
     pub notes: Vec<String>,
+    /// The pools that decode.
+    pub pools: Vec<(Option<Source>, WindowsPool)>,
     /// Each as compact JSON, which takes a tenth of the memory of what it stands for.
     found: Vec<(Option<Source>, Box<str>)>,
     /// Those that may control others.
@@ -78,13 +79,12 @@ impl Workloads {
         for (source, part) in input::read(paths)? {
             match part {
                 Part::Node(node) => this.facts.add_node(&node.seen),
-                Part::Pool(pool) => this.add_pool(&pool),
+                Part::Pool(pool) => this.add_pool(Some(source), *pool),
                 Part::Class(class) => this.facts.add_class(class),
-                Part::Workload(object) => this.found.push((Some(source), object)),
+                Part::Workload(object) => this.add_workload(Some(source), object),
             }
         }
         this.facts = this.facts.complete();
-        this.find_owners();
         Ok(this)
     }
 
@@ -111,17 +111,15 @@ impl Workloads {
                 Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
                 None => Api::all_with(client.clone(), &resource),
             };
-            let found = &mut this.found;
             let keep = |object: DynamicObject| {
                 let mut value = object.data;
                 value["apiVersion"] = json!(api_version);
                 value["kind"] = json!(kind);
                 value["metadata"] = json!(object.metadata);
-                found.push((None, reduced(value)));
+                this.add_workload(None, Reduced::from(value));
             };
-            pages::each(&api, ListParams::default(), keep).await.map_err(|error| ReadError::of(kind, error))?;
+            live::list(&resource.plural, &api, ListParams::default(), keep).await?;
         }
-        this.find_owners();
         Ok(this)
     }
 
@@ -129,23 +127,21 @@ impl Workloads {
     async fn read_facts(&mut self, client: &Client) -> Result<(), ReadError> {
         let windows = ListParams::default().labels(&node::windows());
         let facts = &mut self.facts;
-        let nodes =
-            pages::each(&Api::all(client.clone()), windows, |node: CachedNode| facts.add_node(&node.seen)).await;
-        let mut unseen = Vec::new();
-        unseen.extend(nodes.err().map(|error| ReadError::of("nodes", error)));
+        let keep = |node: CachedNode| facts.add_node(&node.seen);
+        let nodes = live::list("nodes", &Api::all(client.clone()), windows, keep).await;
         let all = ListParams::default();
         let keep = |class: RuntimeClass| facts.add_class(class);
-        match pages::each(&Api::all(client.clone()), all.clone(), keep).await {
-            Ok(()) => self.facts.classes_are_complete(),
-            Err(error) => unseen.push(ReadError::of("runtimeclasses", error)),
+        let classes = live::list("runtimeclasses", &Api::all(client.clone()), all.clone(), keep).await;
+        if classes.is_ok() {
+            self.facts.classes_are_complete();
         }
         let mut pools = Vec::new();
-        let listed = pages::each(&Api::all(client.clone()), all, |pool: GuardedPool| pools.push(pool)).await;
-        unseen.extend(listed.err().map(|error| ReadError::of("windowspools", error)));
-        for pool in &pools {
-            self.add_pool(pool);
+        let keep = |pool: GuardedPool| pools.push(pool);
+        let listed = live::list("windowspools", &Api::all(client.clone()), all, keep).await;
+        for pool in pools {
+            self.add_pool(None, pool);
         }
-        for error in unseen {
+        for error in [nodes, classes, listed].into_iter().filter_map(Result::err) {
             match error {
                 // Without winpool there are no pools.
                 ReadError::NoDefinition => {}
@@ -159,11 +155,12 @@ impl Workloads {
         Ok(())
     }
 
-    fn add_pool(&mut self, pool: &GuardedPool) {
+    fn add_pool(&mut self, source: Option<Source>, pool: GuardedPool) {
         match pool.read() {
             Ok(pool) => self.facts.add_pool(pool),
             Err(error) => self.notes.push(error.to_string()),
         }
+        self.pools.extend(pool.pool.ok().map(|pool| (source, pool)));
     }
 
     /// Says on standard error what could not be looked at.
@@ -173,31 +170,19 @@ impl Workloads {
         }
     }
 
-    fn find_owners(&mut self) {
-        let mut owners = HashSet::new();
-        self.parsed(|_, workload| {
-            if workload.kind != "Pod" {
-                owners.insert(identity(workload.kind, workload, workload.name));
-            }
-        });
-        self.owners = owners;
+    fn add_workload(&mut self, source: Option<Source>, Reduced { text, owner }: Reduced) {
+        self.found.push((source, text));
+        self.owners.extend(owner);
     }
 
     /// Hands over each workload. One that another one here controls is left out: it says the same again.
     pub fn each(&self, mut look: impl FnMut(Option<&Source>, &Workload<'_>)) {
-        self.parsed(|source, workload| {
-            let is_owned = |(kind, name)| self.owners.contains(&identity(kind, workload, name));
-            if !workload.controller.is_some_and(is_owned) {
-                look(source, workload);
-            }
-        });
-    }
-
-    fn parsed(&self, mut look: impl FnMut(Option<&Source>, &Workload<'_>)) {
         for (source, text) in &self.found {
-            // It was written by `reduced`.
+            // It was written as JSON here.
             let object: Value = serde_json::from_str(text).unwrap_or_default();
-            if let Some(workload) = Workload::read(&object) {
+            let Some(workload) = Workload::read(&object) else { continue };
+            let is_owned = |(kind, name)| self.owners.contains(&identity(kind, &workload, name));
+            if !workload.controller.is_some_and(is_owned) {
                 look(source.as_ref(), &workload);
             }
         }
@@ -214,15 +199,27 @@ async fn reported_version(client: &Client) -> Option<KubernetesVersion> {
     KubernetesVersion::parse(&answer.major, &answer.minor).ok()
 }
 
-/// The object without what no rule reads: its status, and most of its metadata.
-fn reduced(object: Value) -> Box<str> {
-    let Value::Object(mut object) = object else { return Box::default() };
-    object.remove("status");
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        let kept = ["name", "generateName", "namespace", "ownerReferences"];
-        *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
+/// A workload without what no rule reads: its status, and most of its metadata.
+#[derive(Debug)]
+struct Reduced {
+    text: Box<str>,
+    /// Itself, if it may control others.
+    owner: Option<Identity>,
+}
+
+impl From<Value> for Reduced {
+    fn from(mut object: Value) -> Self {
+        if let Value::Object(object) = &mut object {
+            object.remove("status");
+            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                let kept = ["name", "generateName", "namespace", "ownerReferences"];
+                *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
+            }
+        }
+        let workload = Workload::read(&object).filter(|workload| workload.kind != "Pod");
+        let owner = workload.map(|workload| identity(workload.kind, &workload, workload.name));
+        Self { text: object.to_string().into(), owner }
     }
-    Value::Object(object).to_string().into()
 }
 
 /// An object of the manifests.
@@ -231,7 +228,7 @@ enum Part {
     Node(CachedNode),
     Pool(Box<GuardedPool>),
     Class(RuntimeClass),
-    Workload(Box<str>),
+    Workload(Reduced),
 }
 
 impl Keep for Part {
@@ -241,7 +238,7 @@ impl Keep for Part {
             // In a typed List the items do not say what they are.
             object.insert("apiVersion".to_owned(), manifest.api_version.into());
             object.insert("kind".to_owned(), manifest.kind.into());
-            return Ok(Some(Self::Workload(reduced(Value::Object(object)))));
+            return Ok(Some(Self::Workload(Value::Object(object).into())));
         }
         Ok(if manifest.is("", "Node") {
             Some(Self::Node(CachedNode::deserialize(manifest.value)?))

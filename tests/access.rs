@@ -1,0 +1,217 @@
+//! What the commands that look say when a cluster does not let them.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use k8s_openapi::{
+    api::rbac::v1::{ClusterRole, ClusterRoleBinding},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, Resource, api::PostParams};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use winpool_core::api::crd;
+use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, free_port, lend, wait_for};
+
+const PLAN: &[&str] = &["plan"];
+const CHECK: &[&str] = &["check", "-A"];
+const BLOCKERS: &[&str] = &["blockers", "--retire", "2019"];
+const WHY_NODE: &[&str] = &["why", "node", "win"];
+const WHY_POD: &[&str] = &["why", "pod", "app"];
+const RENDER: &[&str] = &["render", "kubelet"];
+const CLEANUP: &[&str] = &["cleanup", "--dry-run"];
+
+/// Exit code, output, errors.
+fn winpool(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    let output = command.args(arguments).env("KUBECONFIG", kubeconfig).output().expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// The administrator's kubeconfig, changed.
+fn kubeconfig(server: &ApiServer, name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
+    let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(server.kubeconfig()).unwrap()).unwrap();
+    change(&mut kubeconfig);
+    let file = server.folder().join(format!("kubeconfig-{name}"));
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    file
+}
+
+/// A user in this group alone.
+fn as_member(server: &ApiServer, group: &str) -> PathBuf {
+    kubeconfig(server, group, |kubeconfig| {
+        let user = kubeconfig["users"][0]["user"].as_object_mut().unwrap();
+        user.extend([("as".to_owned(), json!("somebody")), ("as-groups".to_owned(), json!([group]))]);
+    })
+}
+
+async fn create<K>(server: &ApiServer, object: Value)
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned + Serialize + Resource<DynamicType = ()>,
+{
+    let api: Api<K> = Api::all(server.connect().unwrap());
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+/// Lets a group list these resources and nothing else.
+async fn may_list(server: &ApiServer, group: &str, resources: &[&str]) {
+    let rules = json!([{"apiGroups": ["*"], "resources": resources, "verbs": ["list"]}]);
+    create::<ClusterRole>(server, json!({"metadata": {"name": group}, "rules": rules})).await;
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": group});
+    let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group});
+    create::<ClusterRoleBinding>(server, json!({"metadata": {"name": group}, "roleRef": role, "subjects": [subject]}))
+        .await;
+}
+
+async fn install_definition(server: &ApiServer) {
+    create::<CustomResourceDefinition>(server, serde_json::to_value(crd()).unwrap()).await;
+    let served = async || Ok((winpool(server.kubeconfig(), RENDER).2.contains("there are 0")).then_some(()));
+    wait_for("pools are served", LIMIT, served).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_right_that_is_missing_is_named() {
+    let server = lend().await.unwrap();
+    install_definition(&server).await;
+    SimulatedNode::windows("10.0.20348.2655").name("win").join(&server.client()).await.unwrap();
+    let steps: [(&[&str], &str, &str); 4] = [
+        (&[], "windowspools", "windowspools.winpool.dev is forbidden"),
+        (&["windowspools"], "nodes", "nodes is forbidden"),
+        (&["windowspools", "nodes"], "runtimeclasses", "runtimeclasses.node.k8s.io is forbidden"),
+        (&["windowspools", "nodes", "runtimeclasses"], "", ""),
+    ];
+    for (number, (resources, missing, words)) in steps.into_iter().enumerate() {
+        let group = format!("group-{number}");
+        if !resources.is_empty() {
+            may_list(&server, &group, resources).await;
+        }
+        let file = as_member(&server, &group);
+        let mut last = (None, String::new(), String::new());
+        let what = format!("{missing} are missed");
+        let expected = wait_for(&what, LIMIT, async || {
+            last = winpool(&file, PLAN);
+            let (code, out, error) = &last;
+            let right = format!("winpool: not allowed to list {missing}: {words}");
+            let remedy = format!("; it takes the verb list on {missing}\n");
+            Ok(if missing.is_empty() {
+                // Who may not see pods gets what can be said without them.
+                (*code == Some(0) && out.contains("Note: Pods cannot be listed, by you at least: pods is forbidden"))
+                    .then_some(())
+            } else {
+                (*code == Some(1) && error.starts_with(&right) && error.ends_with(&remedy) && out.is_empty())
+                    .then_some(())
+            })
+        });
+        assert!(expected.await.is_ok(), "{last:?}");
+    }
+    let nobody = as_member(&server, "group-0");
+    for (arguments, right) in [
+        (CHECK, "it takes the verb list on pods"),
+        (BLOCKERS, "it takes the verb list on pods"),
+        (WHY_NODE, "it takes the verb get on nodes"),
+        (WHY_POD, "it takes the verb list on nodes"),
+        (RENDER, "it takes the verb list on windowspools"),
+        (CLEANUP, r#"cannot list resource "windowspools" in API group "winpool.dev""#),
+    ] {
+        let (code, _, error) = winpool(&nobody, arguments);
+        assert!(code == Some(1) && error.contains(right), "{arguments:?}: {code:?} {error}");
+    }
+    may_list(
+        &server,
+        "workloads",
+        &[
+            "pods",
+            "replicationcontrollers",
+            "podtemplates",
+            "deployments",
+            "statefulsets",
+            "daemonsets",
+            "replicasets",
+            "jobs",
+            "cronjobs",
+        ],
+    )
+    .await;
+    let workloads_only = as_member(&server, "workloads");
+    let mut last = (None, String::new(), String::new());
+    let checked = wait_for("workloads are checked without what may not be seen", LIMIT, async || {
+        last = winpool(&workloads_only, CHECK);
+        Ok((last.0 == Some(0)).then_some(()))
+    });
+    assert!(checked.await.is_ok(), "{last:?}");
+    for what in ["nodes", "runtimeclasses", "windowspools"] {
+        let note = format!("winpool: not allowed to list {what}: ");
+        let line = last.2.lines().find(|line| line.starts_with(&note)).unwrap_or_else(|| panic!("{what}: {last:?}"));
+        assert!(line.ends_with("; what depends on it is not checked"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_that_the_cluster_does_not_know_are_told_from_missing_rights() {
+    let server = lend().await.unwrap();
+    install_definition(&server).await;
+    let file = kubeconfig(&server, "token", |kubeconfig| {
+        kubeconfig["users"][0]["user"] = json!({"token": "not-a-token"});
+    });
+    for arguments in [PLAN, CHECK, BLOCKERS, WHY_NODE, WHY_POD, RENDER] {
+        let (code, out, error) = winpool(&file, arguments);
+        let expected = "winpool: the cluster does not accept these credentials: Unauthorized\n";
+        assert_eq!((code, out.as_str(), error.as_str()), (Some(1), "", expected), "{arguments:?}");
+    }
+    let (code, _, error) = winpool(&file, CLEANUP);
+    assert!(code == Some(1) && error.contains("Unauthorized"), "{error}");
+}
+
+#[tokio::test]
+async fn without_the_definition_plan_says_how_to_install_it_and_check_needs_none() {
+    let server = lend().await.unwrap();
+    SimulatedNode::windows("10.0.20348.2655").name("win").join(&server.client()).await.unwrap();
+    for arguments in [PLAN, WHY_NODE, RENDER] {
+        let (code, out, error) = winpool(server.kubeconfig(), arguments);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}: {error}");
+        assert!(error.contains("winpool crd | kubectl apply -f -") && error.contains("-f"), "{error}");
+    }
+    for arguments in [CHECK, BLOCKERS] {
+        let (code, _, error) = winpool(server.kubeconfig(), arguments);
+        assert_eq!((code, error.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_there_is_named_with_the_reason() {
+    let server = lend().await.unwrap();
+    let url = format!("https://127.0.0.1:{}", free_port().unwrap());
+    let file = kubeconfig(&server, "nobody-listens", |kubeconfig| {
+        kubeconfig["clusters"][0]["cluster"]["server"] = json!(url);
+    });
+    let stranger = kubeconfig(&server, "stranger", |kubeconfig| {
+        let cluster = kubeconfig["clusters"][0]["cluster"].as_object_mut().unwrap();
+        cluster.remove("certificate-authority");
+    });
+    for arguments in [PLAN, CHECK, BLOCKERS, WHY_NODE, WHY_POD, RENDER, CLEANUP] {
+        let (code, out, error) = winpool(&file, arguments);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}");
+        assert!(error.contains("Connection refused"), "{arguments:?}: {error}");
+        let (code, _, error) = winpool(&stranger, arguments);
+        assert!(code == Some(1) && error.contains("certificate"), "{arguments:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_context_that_does_not_exist_is_named() {
+    let server = lend().await.unwrap();
+    for arguments in [PLAN, CHECK, BLOCKERS, WHY_NODE, WHY_POD, RENDER, CLEANUP] {
+        let elsewhere = [arguments, &["--context", "elsewhere"]].concat();
+        let (code, _, error) = winpool(server.kubeconfig(), &elsewhere);
+        assert_eq!(code, Some(1), "{arguments:?}");
+        assert!(error.starts_with("winpool: cannot use context elsewhere of the kubeconfig: "), "{error}");
+        let there = server.kubeconfig().to_str().unwrap();
+        let (code, _, error) = winpool(Path::new("/nonexistent"), &[&elsewhere[..], &["--kubeconfig", there]].concat());
+        assert_eq!(code, Some(1), "{arguments:?}");
+        assert!(error.contains(there) && error.contains("elsewhere"), "{error}");
+    }
+}
