@@ -109,7 +109,7 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
         (&["check", "-f", "absent.yaml"], "", 1, "cannot read absent.yaml"),
         (&["check"], "", 1, "kubeconfig"),
         (&["check", "-f", "web.yaml", "--ignore", "no-rule"], "", 1, "there is no rule of this name"),
-        (&["blockers", "--retire", "2019", "-f", "-"], linux, 0, "No workload is pinned to it."),
+        (&["blockers", "--retire", "2019", "-f", "-"], linux, 0, "Nothing is pinned to it."),
         (&["blockers", "--retire", "2018", "-f", "-"], "", 1, "write one of 2016, 1709"),
     ] {
         let output = winpool(arguments, folder.path(), input);
@@ -148,6 +148,16 @@ fn blockers_say_what_to_write_instead() {
     assert_eq!((&report["endOfSupport"], &report["nodes"]), (&json!("2029-01-09"), &json!(0)));
     assert_eq!(report["blockers"].as_array().unwrap().len(), 2);
     assert_eq!(report["blockers"][1]["pins"][0]["by"], "Class");
+}
+
+#[test]
+fn pools_that_keep_a_version_in_service_are_blockers_too() {
+    let folder = folder();
+    let pool = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: iis}\nspec:\n  \
+                runtimeClasses: [{name: iis-2019, version: \"2019\"}]\n  podDefaults: {runtimeClassName: iis-2019}\n";
+    let output = winpool(&["blockers", "--retire", "2019", "--move-to", "2022", "-f", "-"], folder.path(), pool);
+    assert_eq!(code(&output), 2);
+    insta::assert_snapshot!(out(&output));
 }
 
 #[test]

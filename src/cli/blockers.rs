@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use winpool_core::{
-    check::{Blocker, Pin, Retirement, blockers},
+    api::WindowsPool,
+    check::{Blocker, Pin, Retirement, blockers, pool_blockers},
     windows::{
         Build, KubernetesSupport, KubernetesVersion,
         product::{self, PRODUCTS, Product},
@@ -18,9 +19,10 @@ use super::{
     workloads::{Located, Workloads},
 };
 
-/// List the workloads that stand in the way of taking a Windows version out of service.
+/// List the workloads and WindowsPools that stand in the way of taking a Windows version out of service.
 ///
-/// A workload is pinned to a version by nodeSelector, required node affinity, runtimeClassName or the tag of an image.
+/// A workload is pinned to a version by nodeSelector, required node affinity, runtimeClassName or the tag of an image; a
+/// WindowsPool by the RuntimeClasses that it declares or gives to pods, and by a name for the build.
 /// Exit code 0: nothing is pinned to it; 2: something is; 1: it could not be looked at.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
@@ -77,9 +79,13 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
 }
 
 fn report(workloads: &Workloads, retire: &Product, move_to: Option<&Product>) -> Report {
-    let mut found = Vec::new();
+    let (retired, target) = (retire.build, move_to.map(|product| product.build));
+    let of_pool = |pool: &WindowsPool| pool_blockers(pool, &workloads.facts, retired, target);
+    let pools = workloads.pools.iter();
+    let mut found: Vec<_> =
+        pools.filter_map(|(source, pool)| Some(Located::new(of_pool(pool)?, source.as_ref()))).collect();
     workloads.each(|source, workload| {
-        let blocker = blockers(workload, &workloads.facts, retire.build, move_to.map(|product| product.build));
+        let blocker = blockers(workload, &workloads.facts, retired, target);
         found.extend(blocker.map(|blocker| Located::new(blocker, source)));
     });
     Report { retirement: Retirement::of(retire, &workloads.facts), blockers: found }
@@ -101,7 +107,7 @@ fn text(report: &Report) -> Text {
     }
     text.gap();
     if report.blockers.is_empty() {
-        text.styled("", DIM, "No workload is pinned to it.");
+        text.styled("", DIM, "Nothing is pinned to it.");
         return text;
     }
     let mut table = Table::new(&["OBJECT", "PINNED BY", "WRITTEN", "CHANGE"]);

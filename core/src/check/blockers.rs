@@ -1,10 +1,11 @@
-//! What pins workloads to a Windows version, and what each has to change.
+//! What pins workloads and pools to a Windows version, and what each has to change.
 
 use k8s_openapi::jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    api::names,
+    api::{WindowsPool, names},
+    plan::{Hosts, Pool},
     windows::{Build, KubernetesSupport, compatibility::runs_by_process_isolation, image, product::Product},
 };
 
@@ -13,7 +14,7 @@ use super::{
     facts::{Facts, Lookup},
 };
 
-/// How a workload is pinned.
+/// How a workload or a pool is pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum By {
     /// `nodeSelector`.
@@ -24,9 +25,15 @@ pub enum By {
     Class,
     /// The tag of an image.
     Image,
+    /// A RuntimeClass that a pool declares.
+    Declared,
+    /// The RuntimeClass that a pool gives to pods without one.
+    PodDefault,
+    /// A pool's name for a build.
+    NamedBuild,
 }
 
-/// One field that pins a workload.
+/// One field that pins an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
     /// How.
@@ -39,10 +46,10 @@ pub struct Pin {
     pub change: String,
 }
 
-/// A workload that is pinned.
+/// An object that is pinned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
-    /// `Deployment shop/web`.
+    /// `Deployment shop/web`, `WindowsPool default`.
     pub object: String,
     /// What pins it.
     pub pins: Vec<Pin>,
@@ -124,6 +131,62 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
         pin(By::Image, &field, name, image_change(name, retired, target));
     }
     (!pins.is_empty()).then(|| Blocker { object: workload.object(), pins })
+}
+
+/// What of this pool is for `retired`, if anything is; with `target`, what would move it there.
+///
+/// A pool that is not valid makes no classes and has no blockers.
+#[must_use]
+pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
+    let (read, spec) = (Pool::read(pool).ok()?, &pool.spec);
+    let declared =
+        |name: &str| read.declared.iter().find(|(_, class)| class.name == name).map(|(hosts, _)| hosts.build());
+    let mut pins = Vec::new();
+    for (index, class) in spec.runtime_classes.iter().enumerate() {
+        if declared(&class.name).flatten() != Some(retired) {
+            continue;
+        }
+        let (key, value) = match (&class.build, &class.version) {
+            (Some(build), _) => ("build", build.as_str()),
+            (None, version) => ("version", version.as_deref().unwrap_or_default()),
+        };
+        let then = format!("remove the class {} once no pod uses it", class.name);
+        let change = target.map_or_else(|| then.clone(), |to| format!("declare a class of {to}, and {then}"));
+        let field = format!("spec.runtimeClasses[{index}].{key}");
+        pins.push(Pin { by: By::Declared, field, value: value.to_owned(), change });
+    }
+    let default = spec.pod_defaults.as_ref().and_then(|defaults| defaults.runtime_class_name.as_deref());
+    let of_class = |name: &str| match (declared(name), facts.class(name)) {
+        (Some(build), _) => build,
+        (None, Lookup::Found(class)) => class.build(),
+        (None, _) => (read.discover && read.class_name(retired) == name).then_some(retired),
+    };
+    if let Some(name) = default.filter(|name| of_class(name) == Some(retired)) {
+        let change = match target {
+            Some(to) => match class_of(&read, to) {
+                Some(other) => format!("runtimeClassName: {other}"),
+                None => format!("declare a class of {to}, and name it here"),
+            },
+            None => "name a RuntimeClass of another build".to_owned(),
+        };
+        let field = "spec.podDefaults.runtimeClassName".to_owned();
+        pins.push(Pin { by: By::PodDefault, field, value: name.to_owned(), change });
+    }
+    let label = retired.to_string();
+    for (index, named) in spec.builds.iter().enumerate().filter(|(_, named)| named.build == label) {
+        let field = format!("spec.builds[{index}]");
+        let change = "remove it with the last node of this build".to_owned();
+        pins.push(Pin { by: By::NamedBuild, field, value: format!("{label}: {}", named.version), change });
+    }
+    let object = format!("WindowsPool {}", read.name);
+    (!pins.is_empty()).then_some(Blocker { object, pins })
+}
+
+/// The pool's class for this build: one that it declares, or the one that it makes once it sees a node.
+fn class_of(pool: &Pool, build: Build) -> Option<String> {
+    let declared = pool.declared.iter().find(|(hosts, _)| *hosts == Hosts::Of(build));
+    let discovered = || pool.discover.then(|| pool.class_name(build));
+    declared.map(|(_, class)| class.name.clone()).or_else(discovered)
 }
 
 fn image_change(name: &str, retired: Build, target: Option<Build>) -> String {

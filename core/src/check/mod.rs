@@ -8,7 +8,7 @@
 //!   is below it: whether the pod finds a node on which its image starts.
 //! - `workload`, `pod`: how manifests are read; `facts`: what is known of the cluster.
 //! - `advise`: the admission policy; `reference`: the table as a document.
-//! - `blockers`: what pins workloads to a Windows version.
+//! - `blockers`: what pins workloads and pools to a Windows version.
 
 pub mod advise;
 pub mod blockers;
@@ -23,7 +23,7 @@ pub mod rule;
 pub mod rules;
 pub mod workload;
 
-pub use blockers::{Blocker, Pin, Retirement, blockers};
+pub use blockers::{Blocker, Pin, Retirement, blockers, pool_blockers};
 pub use facts::Facts;
 pub use rule::{Consequence, Finding, Rule, Severity};
 pub use rules::{check, rule, rules};

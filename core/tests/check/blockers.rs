@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use winpool_core::{
-    check::{Facts, Retirement, Workload, blockers},
+    api::WindowsPool,
+    check::{Blocker, Facts, Retirement, Workload, blockers, pool_blockers},
     windows::{Build, product::by_version},
 };
 
@@ -11,8 +12,19 @@ use super::{cluster, workload};
 fn pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
     let object = workload("Deployment", spec);
     let found = blockers(&Workload::read(&object).unwrap(), facts, Build::new(17763), target.map(Build::new));
+    lines(found)
+}
+
+fn lines(found: Option<Blocker>) -> Vec<String> {
     let pins = found.into_iter().flat_map(|blocker| blocker.pins);
     pins.map(|pin| format!("{:?} {}: {} -> {}", pin.by, pin.field, pin.value, pin.change)).collect()
+}
+
+fn pool_pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
+    let object =
+        json!({"apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "p"}, "spec": spec});
+    let pool: WindowsPool = serde_json::from_value(object).unwrap();
+    lines(pool_blockers(&pool, facts, Build::new(17763), target.map(Build::new)))
 }
 
 fn affinity(values: &[&str]) -> Value {
@@ -52,6 +64,52 @@ fn what_may_run_elsewhere_is_not_pinned() {
         json!({"containers": [{"image": "app:ltsc2022"}]}),
     ] {
         assert_eq!(pins(&spec, &facts, None), [""; 0], "{spec}");
+    }
+}
+
+#[test]
+fn a_pool_is_pinned_by_the_classes_that_it_declares_gives_out_and_names() {
+    let spec = json!({
+        "runtimeClasses": [
+            {"name": "new", "version": "2022"}, {"name": "old", "version": "2019"},
+            {"name": "isolated", "build": "10.0.17763", "isolation": "HyperV"},
+        ],
+        "podDefaults": {"runtimeClassName": "old"},
+        "builds": [{"build": "10.0.29000", "version": "2028"}, {"build": "10.0.17763", "version": "legacy"}],
+    });
+    insta::assert_snapshot!(pool_pins(&spec, &Facts::none(), Some(20348)).join("\n"), @"
+    Declared spec.runtimeClasses[1].version: 2019 -> declare a class of 10.0.20348, and remove the class old once no pod uses it
+    Declared spec.runtimeClasses[2].build: 10.0.17763 -> declare a class of 10.0.20348, and remove the class isolated once no pod uses it
+    PodDefault spec.podDefaults.runtimeClassName: old -> runtimeClassName: new
+    NamedBuild spec.builds[1]: 10.0.17763: legacy -> remove it with the last node of this build
+    ");
+    insta::assert_snapshot!(pool_pins(&spec, &Facts::none(), None).join("\n"), @"
+    Declared spec.runtimeClasses[1].version: 2019 -> remove the class old once no pod uses it
+    Declared spec.runtimeClasses[2].build: 10.0.17763 -> remove the class isolated once no pod uses it
+    PodDefault spec.podDefaults.runtimeClassName: old -> name a RuntimeClass of another build
+    NamedBuild spec.builds[1]: 10.0.17763: legacy -> remove it with the last node of this build
+    ");
+}
+
+#[test]
+fn a_pool_that_gives_out_a_discovered_class_is_pinned_by_it_whether_it_is_there_or_not() {
+    let spec = json!({"podDefaults": {"runtimeClassName": "windows-2019"}});
+    let there = cluster(&[("10.0.17763", &[])], &[json!({})], &[]);
+    for facts in [Facts::none(), there] {
+        assert_eq!(
+            pool_pins(&spec, &facts, Some(26100)),
+            ["PodDefault spec.podDefaults.runtimeClassName: windows-2019 -> runtimeClassName: windows-2025"]
+        );
+    }
+    let alone = json!({"podDefaults": {"runtimeClassName": "windows-2019"}, "discoverRuntimeClasses": false});
+    assert_eq!(pool_pins(&alone, &Facts::none(), Some(26100)), [""; 0]);
+    for spec in [
+        json!({}),
+        json!({"podDefaults": {"runtimeClassName": "windows-2022"}}),
+        json!({"runtimeClasses": [{"name": "any", "version": "Any"}], "podDefaults": {"runtimeClassName": "any"}}),
+        json!({"runtimeClasses": [{"name": "windows-2019", "version": "2022"}], "podDefaults": {"runtimeClassName": "windows-2019"}}),
+    ] {
+        assert_eq!(pool_pins(&spec, &Facts::none(), None), [""; 0], "{spec}");
     }
 }
 
