@@ -66,8 +66,7 @@ async fn with_all_policies_winpool_does_its_work_and_is_uninstalled_without_a_tr
     let installed = async || {
         let status = pools.get("default").await?.status.unwrap_or_default();
         let all = status.admission_policies.iter().filter(|policy| policy.state == AdmissionPolicyState::Installed);
-        // It does not look for advise.
-        Ok((all.count() == policies.len() - 1).then_some(()))
+        Ok((all.count() == policies.len()).then_some(()))
     };
     scene.cluster.wait_for("winpool knows that all policies are installed", installed).await.unwrap();
     // The pool's classes are known to the policies some time later.

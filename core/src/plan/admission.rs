@@ -9,7 +9,7 @@ use crate::{
 
 use super::Pool;
 
-/// One of the components in `config/components/` that bear on what winpool does. (`advise` does not.)
+/// One of the components in `config/components/` that are admission policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component {
     /// Its name.
@@ -24,11 +24,16 @@ const fn mutating(name: &'static str, policy: &'static str) -> Component {
     Component { name, policy, mutating: true }
 }
 
+const fn validating(name: &'static str, policy: &'static str) -> Component {
+    Component { name, policy, mutating: false }
+}
+
 /// All components, by name.
-pub const COMPONENTS: [Component; 5] = [
+pub const COMPONENTS: [Component; 6] = [
+    validating("advise", "winpool-advise-pods"),
     mutating("assign-class", "winpool-assign-class"),
     mutating("born-tainted", "winpool-born-tainted"),
-    Component { name: "guard", policy: "winpool-guard-nodes", mutating: false },
+    validating("guard", "winpool-guard-nodes"),
     mutating("linux-by-default", "winpool-linux-by-default-pods"),
     mutating("tolerate-windows", "winpool-tolerate-windows-pods"),
 ];
@@ -115,9 +120,9 @@ mod tests {
             report.into_iter().map(|entry| format!("{} {:?}", entry.name, entry.state)).collect::<Vec<_>>()
         };
         assert_eq!(states(36), ["born-tainted NotInstalled", "guard Installed"]);
-        let old = ["assign-class", "born-tainted", "guard", "linux-by-default", "tolerate-windows"];
-        let old =
-            old.map(|name| if name == "guard" { "guard Installed".into() } else { format!("{name} Unsupported") });
+        let mutating = ["assign-class", "born-tainted", "linux-by-default", "tolerate-windows"];
+        let mut old = mutating.map(|name| format!("{name} Unsupported")).to_vec();
+        old.insert(2, "guard Installed".to_owned());
         assert_eq!(states(35), old);
     }
 

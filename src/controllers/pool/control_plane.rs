@@ -95,8 +95,10 @@ impl ControlPlane {
         }
         let Some(policy) = self.validating.get_opt(component.policy).await? else { return Ok(false) };
         let variables = policy.spec.and_then(|spec| spec.variables).unwrap_or_default();
-        let keys = variables.iter().find(|variable| variable.name == "taintKeys");
-        admission.taint_keys = keys.and_then(|keys| texts_of(&keys.expression));
+        // The guard alone has them.
+        if let Some(keys) = variables.iter().find(|variable| variable.name == "taintKeys") {
+            admission.taint_keys = texts_of(&keys.expression);
+        }
         Ok(true)
     }
 }

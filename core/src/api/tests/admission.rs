@@ -16,7 +16,8 @@ use crate::{
     },
 };
 
-const COMPONENTS: [&str; 5] = ["assign-class", "born-tainted", "guard", "linux-by-default", "tolerate-windows"];
+const COMPONENTS: [&str; 6] =
+    ["advise", "assign-class", "born-tainted", "guard", "linux-by-default", "tolerate-windows"];
 
 fn policies_of(component: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/components").join(component).join("policy.yaml");

@@ -304,8 +304,8 @@ async fn a_taint_whose_key_the_guard_does_not_list_is_refused_and_reported_and_t
     assert!(problem.message.contains("keys: dedicated;"), "{problem:?}");
     let installed = json!(status.admission_policies);
     let state = |name: &str, state: &str| json!({"name": name, "state": state});
-    assert_eq!(installed[2], state("guard", "Installed"), "{installed}");
-    assert_eq!(installed[1], state("born-tainted", "NotInstalled"), "{installed}");
+    assert_eq!(installed[3], state("guard", "Installed"), "{installed}");
+    assert_eq!(installed[2], state("born-tainted", "NotInstalled"), "{installed}");
     harness.class_until("windows-2022", "is there", |_| true).await;
     operator.stop().await;
 }
