@@ -1,0 +1,155 @@
+//! What `winpool why node` says to people, for nodes of every fate.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+/// The taint of the pool `enforced` was let through; that of `held` would strand a pod.
+const CLUSTER: &str = r#"
+apiVersion: winpool.dev/v1alpha1
+kind: WindowsPool
+metadata: {name: enforced, creationTimestamp: 2026-01-01T00:00:00Z}
+spec: {nodeSelector: {team: a}}
+status: {taints: ["os=windows:NoSchedule"], enforcedTaints: ["os=windows:NoSchedule"]}
+---
+apiVersion: winpool.dev/v1alpha1
+kind: WindowsPool
+metadata: {name: held, creationTimestamp: 2026-01-02T00:00:00Z}
+spec: {nodeSelector: {team: b}, classNameFormat: "b-{version}"}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: converged
+  labels:
+    kubernetes.io/os: windows
+    kubernetes.io/arch: amd64
+    node.kubernetes.io/windows-build: 10.0.20348
+    team: a
+    winpool.dev/pool: enforced
+  annotations: {winpool.dev/applied: '{"pool":"enforced","taints":["os=windows:NoSchedule"]}'}
+spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2655}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: held
+  labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.17763, team: b}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6659}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: blocked
+  labels: {kubernetes.io/os: windows, team: a, winpool.dev/pool: enforced}
+  annotations: {winpool.dev/applied: '{"pool":"enforced","taints":["os=windows:NoSchedule"]}'}
+spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: unknown}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: ignored
+  labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.14393, team: a}
+  annotations: {winpool.dev/ignore: "true"}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2655}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: guarded-by-others
+  labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.20348, team: a}
+spec:
+  taints:
+  - {key: os, value: Windows, effect: NoSchedule}
+  - {key: team, value: a, effect: NoSchedule}
+  - {key: node.kubernetes.io/unschedulable, effect: NoSchedule}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2655}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: nobodys
+  labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.29000, team: c}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.29000.1}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: reimaged
+  labels: {kubernetes.io/os: linux, node.kubernetes.io/windows-build: 10.0.20348, team: a, winpool.dev/pool: enforced}
+status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0}}
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata:
+  name: windows-2022
+  labels: {app.kubernetes.io/managed-by: winpool, winpool.dev/pool: enforced}
+handler: runhcs-wcow-process
+scheduling:
+  nodeSelector: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.20348}
+  tolerations:
+  - {key: os, operator: Equal, value: Windows, effect: NoSchedule}
+  - {key: os, operator: Equal, value: windows, effect: NoSchedule}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: old-x
+  namespace: shop
+  ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: old, uid: "1", controller: true}]
+spec: {nodeName: held, os: {name: windows}, containers: [{name: old, image: "example.com/old:ltsc2019"}]}
+status: {phase: Running}
+"#;
+
+fn why(node: &str) -> String {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_winpool"))
+        .args(["why", "node", node, "-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    process.stdin.take().unwrap().write_all(CLUSTER.as_bytes()).unwrap();
+    let output = process.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_node_that_is_right_has_its_marks_explained() {
+    insta::assert_snapshot!(why("converged"));
+}
+
+#[test]
+fn a_held_taint_comes_with_who_does_not_tolerate_it() {
+    insta::assert_snapshot!(why("held"));
+}
+
+#[test]
+fn a_node_whose_build_nobody_knows_is_blocked() {
+    insta::assert_snapshot!(why("blocked"));
+}
+
+#[test]
+fn a_node_that_is_to_be_left_alone_is() {
+    insta::assert_snapshot!(why("ignored"));
+}
+
+#[test]
+fn taints_of_others_are_told_apart() {
+    insta::assert_snapshot!(why("guarded-by-others"));
+}
+
+#[test]
+fn a_node_that_no_pool_selects_is_told_why() {
+    insta::assert_snapshot!(why("nobodys"));
+}
+
+#[test]
+fn a_node_that_came_back_as_linux_loses_its_marks() {
+    insta::assert_snapshot!(why("reimaged"));
+}
