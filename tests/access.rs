@@ -69,8 +69,8 @@ async fn may_list(server: &ApiServer, group: &str, resources: &[&str]) {
 
 async fn install_definition(server: &ApiServer) {
     create::<CustomResourceDefinition>(server, serde_json::to_value(crd()).unwrap()).await;
-    let served = async || Ok((winpool(server.kubeconfig(), RENDER).2.contains("there are 0")).then_some(()));
-    wait_for("pools are served", LIMIT, served).await.unwrap();
+    let known = async || Ok((winpool(server.kubeconfig(), RENDER).2.contains("there are 0")).then_some(()));
+    wait_for("pools are known", LIMIT, known).await.unwrap();
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use winpool::{
     cli::{
         Outcome,
         cleanup::{Arguments, clean_up},
+        connect::Connection,
     },
 };
 use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
@@ -92,7 +93,7 @@ async fn an_end_without_removal_leaves_everything() {
     let arguments = Arguments {
         yes: true,
         dry_run: false,
-        context: None,
+        connection: Connection::default(),
         lease_namespace: Some(NAMESPACE.to_owned()),
         installation: NAME.to_owned(),
     };
