@@ -17,8 +17,7 @@ use winpool_core::{
 };
 
 use crate::{
-    apply::in_time,
-    controllers::GuardedPool,
+    controllers::{GuardedPool, pool::kubernetes_version},
     node::{self, CachedNode},
 };
 
@@ -100,7 +99,7 @@ impl Workloads {
         let mut this = Self::default();
         let version = match version {
             Some(version) => Some(version),
-            None => reported_version(client).await,
+            None => kubernetes_version(client).await,
         };
         this.facts = Facts::of_version(version);
         this.read_facts(client).await?;
@@ -191,12 +190,6 @@ impl Workloads {
 
 fn identity(kind: &str, workload: &Workload<'_>, name: &str) -> Identity {
     (kind.to_owned(), workload.namespace.to_owned(), name.to_owned())
-}
-
-/// What the API server says of itself; a version that cannot be read is not known.
-async fn reported_version(client: &Client) -> Option<KubernetesVersion> {
-    let answer = in_time(client.apiserver_version()).await.ok()?;
-    KubernetesVersion::parse(&answer.major, &answer.minor).ok()
 }
 
 /// A workload without what no rule reads: its status, and most of its metadata.

@@ -39,6 +39,7 @@ mod workloads;
 
 pub use control_plane::ControlPlane;
 use control_plane::Told;
+pub(crate) use control_plane::kubernetes_version;
 use pools::Pools;
 use report::observe;
 use workloads::{Early, Look};

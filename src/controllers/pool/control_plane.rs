@@ -75,7 +75,7 @@ impl ControlPlane {
     }
 
     async fn ask(&self, known: Option<KubernetesVersion>) -> Told {
-        let kubernetes = version(&self.client).await.or(known);
+        let kubernetes = kubernetes_version(&self.client).await.or(known);
         let mut admission = Admission::default();
         for component in COMPONENTS.iter().filter(|component| component.is_supported(kubernetes)) {
             match self.look_up(component, &mut admission).await {
@@ -104,7 +104,7 @@ impl ControlPlane {
 }
 
 /// What the API server says of itself; `None` when it does not answer, or with a version that cannot be read.
-async fn version(client: &Client) -> Option<KubernetesVersion> {
+pub(crate) async fn kubernetes_version(client: &Client) -> Option<KubernetesVersion> {
     let answer = in_time(client.apiserver_version()).await;
     let unreadable = |error: &dyn Display| tracing::debug!(%error, "the version of Kubernetes cannot be read");
     let answer = answer.inspect_err(|error| unreadable(error)).ok()?;
