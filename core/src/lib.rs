@@ -8,3 +8,4 @@ pub mod api;
 pub mod check;
 pub mod plan;
 pub mod windows;
+pub mod words;

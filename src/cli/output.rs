@@ -13,6 +13,7 @@ use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
+use winpool_core::words::is_command;
 
 /// How a command prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -87,12 +88,6 @@ pub fn with_causes(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// Whether a terminal may obey the character, or show the text around it in another order.
-fn is_command(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
 /// The text with what a terminal would obey written out: `\u{1b}`. Line ends are written out too.

@@ -15,6 +15,7 @@ use crate::{
         names::{condition, reason},
     },
     windows::{Build, KubernetesSupport, KubernetesVersion, product},
+    words::plain,
 };
 
 use super::{Admission, InvalidPool, Pool};
@@ -245,15 +246,8 @@ pub fn number(count: usize) -> i64 {
 }
 
 fn problems(problems: &[Problem]) -> Vec<Problem> {
-    let bounded = |problem: &Problem| Problem { message: bounded(&problem.message), ..problem.clone() };
-    problems.iter().take(PROBLEMS).map(bounded).collect()
-}
-
-fn bounded(message: &str) -> String {
-    match message.char_indices().nth(MESSAGE) {
-        None => message.to_owned(),
-        Some((end, _)) => format!("{}…", message.get(..end).unwrap_or_default()),
-    }
+    let shown = |problem: &Problem| Problem { message: plain(&problem.message, MESSAGE), ..problem.clone() };
+    problems.iter().take(PROBLEMS).map(shown).collect()
 }
 
 struct Conditions<'a> {
@@ -271,7 +265,7 @@ impl Conditions<'_> {
             type_: name.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message: bounded(&message),
+            message: plain(&message, MESSAGE),
             observed_generation: self.generation,
             last_transition_time: same.map_or(Time(self.now), |c| c.last_transition_time.clone()),
         });
