@@ -16,14 +16,16 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::{PartialObjectMeta, Status},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
+use serde_json::Value;
 use thiserror::Error;
 use winpool_core::{
     api::{WindowsPool, WindowsPoolStatus, names},
     plan::{Retirement, finalizer_patch, runtime_class_patch, status_patch},
+    words::plain,
 };
 
 use crate::{
@@ -37,6 +39,9 @@ use crate::{
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same for the Lease, half of `RENEW_DEADLINE`: a renewal that gets lost can be sent once more in time.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes of an Event's note, a little less than the API server takes.
+const NOTE: usize = 1000;
 
 /// Half of what the API server accepts in a patch. Applying them takes it some tenths of a second.
 const TESTS_TO_GAIN_TIME: usize = 5000;
@@ -250,19 +255,34 @@ impl Applier {
         self.send(objects.patch_metadata(name, &patch_parameters(), &patch)).await.map(|_| ())
     }
 
-    /// Writes a pool's status, whole: winpool is its only writer.
+    /// The metadata of a pool as the API server has it now, not the cache; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read_pool(&self, name: &str) -> Result<Option<ObjectMeta>, WriteError> {
+        // Pools are listed anyway: no other right is needed.
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        Ok(in_time(self.pools.list(&named)).await?.items.pop().map(|pool| pool.metadata))
+    }
+
+    /// Writes a pool's status, whole, if it still records the taints of the one that was `seen`.
     ///
     /// # Errors
     /// When it is not accepted.
-    pub async fn write_status(&self, pool: &ObjectMeta, status: &WindowsPoolStatus) -> Result<(), WriteError> {
+    pub async fn write_status(
+        &self,
+        pool: &ObjectMeta,
+        seen: Option<&Value>,
+        status: &WindowsPoolStatus,
+    ) -> Result<(), WriteError> {
         let (name, uid) = (pool.name.as_deref().unwrap_or_default(), pool.uid.as_deref().unwrap_or_default());
-        let patch: Patch<()> = Patch::Json(status_patch(uid, status));
+        let patch: Patch<()> = Patch::Json(status_patch(uid, seen, status));
         self.send(self.pools.patch_status(name, &patch_parameters(), &patch)).await.map(|_| ())
     }
 
     /// Tells people about something at an object. An Event that cannot be written is dropped: it is news, not state.
     pub async fn event(&self, object: &ObjectReference, type_: EventType, reason: &str, action: &str, note: String) {
-        let note = Some(note.chars().take(1000).collect());
+        let note = Some(plain(&note, NOTE));
         let event = Event { type_, reason: reason.to_owned(), action: action.to_owned(), note, secondary: None };
         if let Err(error) = self.send(self.recorder.publish(&event, object)).await {
             tracing::debug!(reason, error = words(&error), "Event not written");

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use tokio::sync::watch;
@@ -22,6 +22,8 @@ struct Published {
     /// The term of leadership in which all this was published.
     term: Option<u64>,
     pools: BTreeMap<String, Arc<Pool>>,
+    /// Former policies by which nodes may still be written.
+    former: Vec<Weak<Policy>>,
 }
 
 impl Publisher {
@@ -61,6 +63,12 @@ impl Publisher {
         self.policy.borrow().clone()
     }
 
+    /// Whether nothing is done any more by a policy other than the current one.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.lock().former.iter().all(|policy| policy.strong_count() == 0)
+    }
+
     /// The form of this pool that nodes are judged by now.
     #[must_use]
     pub fn published(&self, name: &str) -> Option<Arc<Pool>> {
@@ -74,12 +82,12 @@ impl Publisher {
         if published.term.is_none() {
             return;
         }
-        let published = &mut published.pools;
-        published.retain(|name, _| valid.iter().any(|pool| pool.name == *name));
+        let Published { pools, former, .. } = &mut *published;
+        pools.retain(|name, _| valid.iter().any(|pool| pool.name == *name));
         if let Some(pool) = ready {
-            published.insert(pool.name.clone(), pool);
+            pools.insert(pool.name.clone(), pool);
         }
-        let entries = valid.iter().map(|pool| match published.get(&pool.name) {
+        let entries = valid.iter().map(|pool| match pools.get(&pool.name) {
             Some(published) => Entry { pool: Arc::clone(published), ready: true },
             None => Entry { pool: Arc::clone(pool), ready: false },
         });
@@ -87,7 +95,8 @@ impl Publisher {
         self.policy.send_if_modified(|current| {
             let changed = current.as_deref() != Some(&policy);
             if changed {
-                *current = Some(Arc::new(policy));
+                former.retain(|policy| policy.strong_count() > 0);
+                former.extend(current.replace(Arc::new(policy)).as_ref().map(Arc::downgrade));
             }
             changed
         });
@@ -101,5 +110,40 @@ impl Publisher {
 impl Default for Publisher {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pool(name: &str) -> Arc<Pool> {
+        let object = json!({
+            "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": name}, "spec": {},
+        });
+        Arc::new(Pool::read(&serde_json::from_value(object).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn work_by_a_former_policy_is_known_until_it_ends() {
+        let publisher = Publisher::new();
+        publisher.open(1);
+        let suspended = BTreeSet::new();
+        publisher.publish(None, &[pool("a")], &suspended);
+        let by_the_first = publisher.current();
+        assert!(publisher.is_settled(), "it is the current one");
+        publisher.publish(None, &[pool("a")], &suspended);
+        assert!(publisher.is_settled(), "nothing changed");
+
+        publisher.publish(None, &[pool("b")], &suspended);
+        let by_the_second = publisher.current();
+        assert!(!publisher.is_settled());
+        publisher.publish(None, &[pool("c")], &suspended);
+        drop(by_the_first);
+        assert!(!publisher.is_settled());
+        drop(by_the_second);
+        assert!(publisher.is_settled());
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use common::{apply, pool, pool_object};
 use k8s_openapi::jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use winpool_core::{
     api::{
         ClassState, Isolation, NodeCounts, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
@@ -15,6 +15,7 @@ use winpool_core::{
     },
     plan::{Held, Observation, Overlap, Pool, ever_applied, invalid_status, number, status, status_patch},
     windows::{Build, KubernetesSupport, KubernetesVersion},
+    words::is_command,
 };
 
 const DRY_RUN: &str = "spec: {mode: DryRun}";
@@ -366,10 +367,27 @@ fn a_taint_that_a_node_brought_is_remembered_and_not_let_through_by_that() {
 fn a_status_is_replaced_as_a_whole_and_only_on_the_pool_it_was_made_for() {
     let new = report(&pool("{}"), &done());
     let pool = json!({"metadata": {"uid": "pool-uid"}, "status": {"problems": [], "nodes": {"selected": 9}}});
-    let after = apply(&pool, &status_patch("pool-uid", &new)).unwrap();
+    let after = apply(&pool, &status_patch("pool-uid", Some(&pool["status"]), &new)).unwrap();
     assert_eq!(after["status"], json!(new));
-    assert!(apply(&json!({"metadata": {"uid": "pool-uid"}}), &status_patch("pool-uid", &new)).is_ok());
-    assert!(apply(&pool, &status_patch("another", &new)).is_err());
+    let bare = json!({"metadata": {"uid": "pool-uid"}});
+    assert!(apply(&bare, &status_patch("pool-uid", None, &new)).is_ok());
+    assert!(apply(&pool, &status_patch("another", Some(&pool["status"]), &new)).is_err());
+}
+
+#[test]
+fn a_status_that_records_other_taints_meanwhile_is_not_replaced() {
+    let new = report(&pool("{}"), &done());
+    let recording = |taints: Value| json!({"metadata": {"uid": "pool-uid"}, "status": {"taints": taints}});
+    let (one, two) = (recording(json!(["a:NoSchedule"])), recording(json!(["a:NoSchedule", "b:NoSchedule"])));
+    let bare = json!({"metadata": {"uid": "pool-uid"}});
+    let empty = json!({"metadata": {"uid": "pool-uid"}, "status": {"nodes": {}}});
+    let all = [&bare, &empty, &one, &two];
+    for (i, seen) in all.iter().enumerate() {
+        for (j, found) in all.iter().enumerate() {
+            let accepted = apply(found, &status_patch("pool-uid", seen.get("status"), &new)).is_ok();
+            assert_eq!(accepted, i == j, "computed from {seen}, found {found}");
+        }
+    }
 }
 
 #[test]
@@ -383,4 +401,20 @@ fn a_pool_is_published_with_the_taints_that_its_status_records() {
 #[test]
 fn counts_fit_the_api() {
     assert_eq!((number(0), number(12), number(usize::MAX)), (0, 12, i64::MAX));
+}
+
+#[test]
+fn what_others_wrote_becomes_plain_short_lines() {
+    let evil = format!("no\r\nforged\u{1b}[2J\u{9b}31m\u{202e}{}", "x".repeat(100_000));
+    let problem =
+        Problem { reason: reason::ADMISSION_DENIED.to_owned(), object: "Node/a".to_owned(), message: evil.clone() };
+    let observation =
+        Observation { problems: vec![problem; 50], held: Some(Held::PodsUnreadable(evil)), ..Observation::default() };
+    let held = Pool { held: [Taint::os_windows()].into(), ..pool("{}") };
+    let status = report(&held, &observation);
+    let problems = status.problems.iter().map(|problem| &problem.message);
+    for text in problems.chain(status.conditions.iter().map(|condition| &condition.message)) {
+        assert!(text.len() <= 1027 && !text.contains(is_command), "{text}");
+    }
+    assert!(json!(status).to_string().len() < 20_000);
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use winpool_core::{
     api::{WindowsPool, WindowsPoolStatus, validation::Violation},
     plan::{InvalidPool, Pool},
@@ -21,6 +21,8 @@ pub struct GuardedPool {
     pub pool: Result<WindowsPool, String>,
     /// `status`, if that decodes.
     pub status: Option<WindowsPoolStatus>,
+    /// Of `status` as the server sent it, what the next one is guarded by.
+    pub recorded: Option<Value>,
 }
 
 impl TryFrom<Value> for GuardedPool {
@@ -28,9 +30,11 @@ impl TryFrom<Value> for GuardedPool {
 
     fn try_from(object: Value) -> Result<Self, Self::Error> {
         let part = |name| object.get(name).unwrap_or(&Value::Null);
+        let status = object.get("status").filter(|status| status.is_object());
         Ok(Self {
             metadata: ObjectMeta::deserialize(part("metadata"))?,
             status: Option::deserialize(part("status")).unwrap_or_default(),
+            recorded: status.map(|status| json!({"taints": status.get("taints")})),
             pool: WindowsPool::deserialize(&object).map_err(|error| error.to_string()),
         })
     }

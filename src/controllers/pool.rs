@@ -41,7 +41,7 @@ pub use control_plane::ControlPlane;
 use control_plane::Told;
 pub(crate) use control_plane::kubernetes_version;
 use pools::Pools;
-use report::observe;
+use report::{Report, observe};
 use workloads::{Early, Look};
 
 const CONTROLLER: &str = "pool";
@@ -52,6 +52,8 @@ const CLASSES_SEEN: Duration = Duration::from_secs(5);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a class may change between reading and writing before the pool has to queue again.
 const ATTEMPTS: usize = 4;
+/// How soon it is looked again whether the cache shows a pool as it is.
+const CACHE_BEHIND: Duration = Duration::from_secs(1);
 /// How long a look at pods is good for.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
@@ -76,6 +78,8 @@ struct Progress {
     uid: Option<String>,
     /// The term of leadership in which it was learnt.
     term: u64,
+    /// Whether the cache was seen to show the pool as it is, in this term.
+    fresh: bool,
     /// Until when nodes wait for the API server to see changed tolerations.
     classes_seen_at: Option<Instant>,
     /// When the next status may be written.
@@ -221,6 +225,9 @@ async fn bring_up_to_date(guarded: &GuardedPool, term: u64, state: &State) -> Re
         return Ok(None);
     }
     state.begin(guarded, term);
+    if !state.is_fresh(guarded).await? {
+        return Ok(Some(CACHE_BEHIND));
+    }
     let name = guarded.name_any();
     let pools = Pools::read(context, |pool| state.held_taints(pool));
     let as_written = pools.as_written();
@@ -272,7 +279,12 @@ async fn bring_up_to_date(guarded: &GuardedPool, term: u64, state: &State) -> Re
         ..observe(pool, guarded.meta(), &totals, held, outcome.classes, outcome.problems)
     };
     context.metrics.classes(&name, &observation.classes);
-    let later = state.report(guarded, |previous, now| status(pool, &observation, previous, now)).await?;
+    let later = match state.report(guarded, |previous, now| status(pool, &observation, previous, now)).await? {
+        Report::Done => None,
+        Report::Later(wait) => Some(wait),
+        // No node gets a taint that is not recorded.
+        Report::Outdated => return Ok(None),
+    };
 
     let wait = state.classes_unseen_for(&name);
     let ready = (wait.is_none() && !outcome.holds_nodes).then(|| Arc::new(observation.publishable(pool)));
@@ -295,6 +307,20 @@ impl State {
                 *progress = Progress { uid, term, classes_seen_at: progress.classes_seen_at, ..Progress::default() };
             }
         });
+    }
+
+    /// Whether the cache is not behind, as far as this pool goes. A former leader may have ended it, or recorded taints,
+    /// a moment ago. In the further course of a term nobody else does.
+    async fn is_fresh(&self, guarded: &GuardedPool) -> Result<bool, Error> {
+        let (name, meta) = (guarded.name_any(), guarded.meta());
+        if self.progress(&name, |progress| progress.fresh) {
+            return Ok(true);
+        }
+        let read = self.shared.applier.read_pool(&name).await;
+        let now = read.map_err(|source| Error { pool: name.clone(), object: "WindowsPool".to_owned(), source })?;
+        let fresh = now.is_some_and(|now| now.uid == meta.uid && now.resource_version == meta.resource_version);
+        self.progress(&name, |progress| progress.fresh = fresh);
+        Ok(fresh)
     }
 
     /// How long nodes still have to wait for the API server to see changed tolerations.

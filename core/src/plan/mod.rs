@@ -4,6 +4,7 @@ mod admission;
 mod classes;
 mod cleanup;
 mod contest;
+mod deletion;
 pub mod forecast;
 mod labels;
 pub mod landing;
@@ -25,6 +26,7 @@ pub use admission::{Admission, COMPONENTS, Component, texts_of};
 pub use classes::{ClassesPlan, Seen, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
 pub use contest::Contest;
+pub use deletion::Remains;
 pub use labels::{LabelPair, Labels};
 pub use node::{
     AnnotationChange, Gist, LabelChange, Node, NodePlan, Standing, State, assess, assess_as, is_to_be_taken_over,

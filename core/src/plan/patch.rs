@@ -83,11 +83,16 @@ pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldCh
     Patch(patch.0)
 }
 
-/// The request that replaces the status of the pool with this uid: winpool is the only writer of it.
+/// The request that replaces the status of the pool with this uid. `seen` is the status that it was computed from, as the
+/// server sent it: one that records other taints is not replaced, because they may stand on nodes already.
 #[must_use]
-pub fn status_patch(uid: &str, status: &WindowsPoolStatus) -> Patch {
+pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus) -> Patch {
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(uid));
+    match seen {
+        Some(seen) => patch.test(&["status", "taints"], json!(seen.get("taints"))),
+        None => patch.test(&["status"], Value::Null),
+    }
     patch.add(&["status"], json!(status));
     Patch(patch.0)
 }

@@ -12,6 +12,7 @@ mod denials;
 mod dry_run;
 mod empty_pool;
 mod guarded;
+mod hasty;
 mod hostile;
 mod invalid_pools;
 mod leadership;

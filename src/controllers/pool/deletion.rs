@@ -7,19 +7,19 @@ use std::{
 };
 
 use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
-use kube::{Resource, ResourceExt, runtime::events::EventType};
+use kube::{Resource, ResourceExt, api::ListParams, runtime::events::EventType};
 use winpool_core::{
     api::{
         Problem,
         names::{self, reason},
     },
     plan::{
-        Policy, Pool, Retirement, is_to_be_taken_over, owner, plan_classes, retire_class, suspended_status,
-        users_of_class, who_uses_it,
+        Policy, Pool, Remains, Retirement, Standing, assess, is_to_be_taken_over, owner, plan_classes, retire_class,
+        suspended_status, users_of_class, who_uses_it,
     },
 };
 
-use crate::{apply::WriteError, controllers::GuardedPool, telemetry::words};
+use crate::{apply::WriteError, controllers::GuardedPool, node::CachedNode, pages, telemetry::words};
 
 use super::{Error, State};
 
@@ -69,15 +69,12 @@ impl State {
             return Ok(None);
         }
         if pool.needs_cleanup() {
-            let nodes = self.shared.index.totals(&pool.name).counts();
             let overdue = since_deletion(guarded) >= self.shared.patience;
-            let handing_over = || {
-                let nodes = self.shared.nodes.state();
-                nodes.iter().any(|node| is_to_be_taken_over(&node.seen, &pool.name, policy))
-            };
-            if nodes.pending > 0 || (!overdue && (nodes.blocked > 0 || handing_over())) {
+            let remains = self.remains(pool, policy).await?;
+            if remains.keep(overdue) {
                 return Ok(Some(LOOK_AGAIN));
             }
+            let nodes = remains.nodes;
             if nodes.selected > 0 {
                 let note = format!(
                     "{} node(s) refuse to be changed and {} are ignored; they keep their marks, see label {}={}",
@@ -95,6 +92,38 @@ impl State {
         self.set_finalizer(guarded, false).await?;
         tracing::info!(pool = pool.name, "pool cleaned up");
         Ok(None)
+    }
+
+    /// What the pool may still have on nodes. What is under way is looked at first, then what the API server knows of it,
+    /// and then what the cache shows.
+    async fn remains(&self, pool: &Pool, policy: &Policy) -> Result<Remains, Error> {
+        let writing = !self.shared.policy.is_settled();
+        let mut marked = BTreeSet::new();
+        if !writing {
+            let labels = format!("{}={},{}={}", names::OS, names::WINDOWS, names::POOL, pool.name);
+            let nodes = pages::each(&self.shared.metadata, ListParams::default().labels(&labels), |node| {
+                marked.insert(node.name_any());
+            });
+            nodes.await.map_err(|source| Error { pool: pool.name.clone(), object: "nodes".to_owned(), source })?;
+        }
+        let cached = self.shared.nodes.state();
+        let handing_over = cached.iter().any(|node| is_to_be_taken_over(&node.seen, &pool.name, policy));
+        let mut nodes = self.shared.index.totals(&pool.name).counts();
+        for node in cached.iter().filter(|node| node.seen.labels.get(names::POOL) == Some(&pool.name)) {
+            marked.remove(node.name());
+            // The index follows the cache a moment later.
+            if nodes.pending == 0 && self.is_to_be_cleaned(node, pool, policy) {
+                nodes.pending = 1;
+            }
+        }
+        Ok(Remains { nodes, handing_over, writing, unseen: !marked.is_empty() })
+    }
+
+    fn is_to_be_cleaned(&self, node: &CachedNode, pool: &Pool, policy: &Policy) -> bool {
+        let Standing { releasing, plan, .. } = assess(&node.seen, policy);
+        let (index, name) = (&self.shared.index, node.name());
+        let waits = || index.refusal(name, &plan).is_some() || index.contested(name, &plan).is_some();
+        releasing.as_ref() == Some(&pool.name) && !plan.is_empty() && !waits()
     }
 
     /// Lets a pool go that cannot even be decoded: nobody can tell any more what it put where.

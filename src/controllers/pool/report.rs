@@ -53,14 +53,25 @@ fn nodes_of(class: &RuntimeClassStatus, builds: &BTreeMap<Build, usize>) -> i64 
     number(build.and_then(|build| builds.get(&build)).copied().unwrap_or_default())
 }
 
+/// What became of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// It stands.
+    Done,
+    /// It is written later, and records no taint that the present one does not.
+    Later(Duration),
+    /// The pool is not what it was computed from, or gone. Its own event follows.
+    Outdated,
+}
+
 impl State {
     /// Writes the status that `compute` makes of the previous one, if it differs: at once when it records a taint that
-    /// nodes will get, otherwise at most once in [`STATUS_INTERVAL`]. Returns when it is to be written, if not yet.
+    /// nodes will get, otherwise at most once in [`STATUS_INTERVAL`].
     pub(super) async fn report(
         &self,
         pool: &GuardedPool,
         compute: impl Fn(Option<&WindowsPoolStatus>, Timestamp) -> WindowsPoolStatus,
-    ) -> Result<Option<Duration>, Error> {
+    ) -> Result<Report, Error> {
         let name = pool.name_any();
         let Progress { next_status, written, .. } = self.progress(&name, |progress| progress.clone());
         let recent = next_status.is_some_and(|next| Instant::now() < next + STATUS_INTERVAL);
@@ -69,17 +80,16 @@ impl State {
         let status = compute(previous.as_ref(), whole_seconds(Timestamp::now()));
         self.shared.metrics.conditions(&name, &status.conditions);
         if previous.as_ref() == Some(&status) {
-            return Ok(None);
+            return Ok(Report::Done);
         }
         let recorded = |taint| previous.as_ref().is_some_and(|previous| previous.taints.contains(taint));
         let wait = next_status.map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()));
         if !wait.is_zero() && status.taints.iter().all(recorded) {
-            return Ok(Some(wait));
+            return Ok(Report::Later(wait));
         }
-        match self.shared.applier.write_status(pool.meta(), &status).await {
+        match self.shared.applier.write_status(pool.meta(), pool.recorded.as_ref(), &status).await {
             Ok(()) => {}
-            // Gone, or another object of that name: its own event follows.
-            Err(WriteError::Gone | WriteError::Stale) => return Ok(None),
+            Err(WriteError::Gone | WriteError::Stale) => return Ok(Report::Outdated),
             Err(error) => return Err(Error { pool: name, object: "status".to_owned(), source: error }),
         }
         self.announce(pool, previous.as_ref(), &status).await;
@@ -87,7 +97,7 @@ impl State {
             progress.next_status = Some(Instant::now() + STATUS_INTERVAL);
             progress.written = Some(status);
         });
-        Ok(None)
+        Ok(Report::Done)
     }
 
     /// Reports that a pool is not valid. The API server may refuse that, because it judges the whole object by rules that
@@ -123,7 +133,9 @@ impl State {
                 self.shared.applier.event(&object, EventType::Warning, reason::INVALID_SPEC, "Validate", note).await;
                 Ok(Some(patience))
             }
-            result => result,
+            Ok(Report::Later(wait)) => Ok(Some(wait)),
+            Ok(Report::Done | Report::Outdated) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -1,0 +1,56 @@
+//! Pools that are deleted while their nodes are being written.
+
+use futures::{TryStreamExt, pin_mut};
+use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
+use serde_json::{Value, json};
+use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
+
+use crate::support::{Harness, face};
+
+const ROUNDS: usize = 20;
+
+/// Returns when the operator has recorded the taints of the pool: the next that it does is to write the nodes.
+async fn recorded(harness: &Harness, version: &str) {
+    let named = WatchParams::default().fields("metadata.name=default");
+    let pools = harness.pools();
+    let events = pools.watch(&named, version).await.unwrap();
+    pin_mut!(events);
+    let recorded = async {
+        while let Some(event) = events.try_next().await.unwrap() {
+            if let WatchEvent::Added(pool) | WatchEvent::Modified(pool) = event
+                && pool.status.is_some_and(|status| !status.taints.is_empty())
+            {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, recorded).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pool_that_is_deleted_while_its_nodes_are_written_leaves_no_mark() {
+    let harness = Harness::new().await;
+    for number in 0..3 {
+        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}"));
+        node.join(&harness.client).await.unwrap();
+    }
+    let faces = async || -> Vec<Value> {
+        let nodes = harness.nodes().list(&ListParams::default()).await.unwrap();
+        nodes.items.iter().map(face).collect()
+    };
+    let before = faces().await;
+    let pools = harness.pools();
+    for round in 0..ROUNDS {
+        let operator = harness.operator().await;
+        let version = pools.list_metadata(&ListParams::default()).await.unwrap();
+        let version = version.metadata.resource_version.unwrap();
+        harness.apply_pool(json!({"taintPolicy": "Always", "discoverRuntimeClasses": false})).await;
+        recorded(&harness, &version).await;
+        pools.delete("default", &DeleteParams::default()).await.unwrap();
+        let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
+        wait_for("the pool is gone", LIMIT, gone).await.unwrap();
+        // With it ends what was under way.
+        operator.stop().await;
+        assert_eq!(faces().await, before, "after round {round}");
+    }
+}
