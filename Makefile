@@ -10,6 +10,7 @@ tool = $(TOOLS)/$(1)-$(2)/bin/$(1)
 CARGO_AUDITABLE := $(call tool,cargo-auditable,0.7.7)
 CARGO_CYCLONEDX := $(call tool,cargo-cyclonedx,0.5.9)
 CARGO_DENY := $(call tool,cargo-deny,0.20.2)
+CARGO_FUZZ := $(call tool,cargo-fuzz,0.13.2)
 ACTIONLINT_VERSION := v1.7.12
 CRD := crds/winpool.dev_windowspools.yaml
 
@@ -93,9 +94,9 @@ advisories: $(CARGO_DENY) ## Check all dependencies against the RustSec advisori
 	$(call timed,$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph advisories)
 
 # The version stands in the path: <tools>/<name>-<version>/bin/<name>.
-$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY): root = $(patsubst %/bin/$(@F),%,$@)
-$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY): version = $(patsubst $(@F)-%,%,$(notdir $(root)))
-$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY):
+$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY) $(CARGO_FUZZ): root = $(patsubst %/bin/$(@F),%,$@)
+$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY) $(CARGO_FUZZ): version = $(patsubst $(@F)-%,%,$(notdir $(root)))
+$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY) $(CARGO_FUZZ):
 	@echo "==> $(@F) $(version) is built from crates.io, once, into $(TOOLS) (up to 3 minutes)"
 	@cargo install --locked --version $(version) --root $(root) $(@F)
 
@@ -117,6 +118,20 @@ version-test: ## The control-plane tests with each older Kubernetes that is supp
 guard-test: ## The operator's control-plane tests once more, under the admission policy guard
 	$(call step,operator tests under guard)
 	$(call timed,WINPOOL_E2E_GUARD=1 cargo test --locked -p winpool-e2e --test operator)
+
+FUZZ_TARGETS := versions annotation node patch class manifests
+# Seconds for each of them.
+FUZZ_SECONDS ?= 60
+
+# Without a sanitizer: no crate of winpool's has unsafe code.
+.PHONY: fuzz
+fuzz: $(CARGO_FUZZ) ## Make up input for what reads and plans, FUZZ_SECONDS for each target (needs nightly Rust and a C++ compiler)
+	$(call step,fuzzing)
+	$(call timed,cd fuzz && for target in $(FUZZ_TARGETS); do \
+		echo "==> $$target" && mkdir -p corpus/$$target \
+		&& PATH="$(dir $(CARGO_FUZZ)):$$PATH" cargo +nightly fuzz run --fuzz-dir . --sanitizer none $$target \
+			corpus/$$target seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -dict=json.dict -max_len=16384 \
+			-timeout=10 -rss_limit_mb=2048 -print_final_stats=1 || exit 1; done)
 
 # What is measured, and how much of it: BENCH=--help lists it. Nothing said is everything, the core included.
 BENCH ?=

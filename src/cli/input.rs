@@ -199,7 +199,7 @@ fn read_file<K: Keep>(path: &Path, named: bool, kept: &mut Vec<(Source, K)>) -> 
 
 /// Reads one stream. A document that is no Kubernetes object is an error in one that was `named`, and skipped in a file
 /// that a folder happens to contain.
-pub(super) fn read_stream<K: Keep>(
+pub fn read_stream<K: Keep>(
     name: &str,
     source: impl Read,
     named: bool,

@@ -1,0 +1,354 @@
+//! What has to hold for any input. The fuzz targets call these functions on what they make up, and `tests/fuzz.rs` on the
+//! seeds, with stable Rust.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use json_patch::{Patch, PatchOperation, TestOperation};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use serde_json::{Map, Value, json};
+use winpool::{
+    cli::input::{Keep, Manifest, read_stream},
+    node::CachedNode,
+};
+use winpool_core::{
+    api::{Taint, names},
+    plan::{
+        AnnotationChange, Applied, ClassAction, Entry, NodePlan, PlannedClass, Policy, Pool, Seen, assess, node_patch,
+        plan_classes, runtime_class_patch,
+    },
+    windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, image},
+};
+
+/// What nodes report of themselves, taints, and names of images.
+pub fn versions(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match text.parse::<KernelVersion>() {
+        Ok(KernelVersion { build, revision }) => {
+            let written = revision.map_or_else(|| build.to_string(), |revision| format!("{build}.{revision}"));
+            assert_eq!(written.parse(), Ok(KernelVersion { build, revision }));
+            assert_eq!(build.to_string().parse(), Ok(build));
+            assert!((1..=999_999).contains(&build.number()), "{build}");
+        }
+        Err(error) => assert_harmless(&error.to_string()),
+    }
+    match text.parse::<Build>() {
+        Ok(build) => assert_eq!(build.to_string(), text),
+        Err(error) => assert_harmless(&error.to_string()),
+    }
+    if let Ok(runtime) = text.parse::<ContainerRuntime>()
+        && runtime.is_containerd_at_least(1, 7, 19)
+    {
+        assert!(text.starts_with("containerd://") && runtime.is_containerd_at_least(1, 7, 18), "{text}");
+    }
+    if let Some((major, minor)) = text.split_once('.')
+        && let Ok(version) = KubernetesVersion::parse(major, minor)
+    {
+        assert_eq!(KubernetesVersion::parse(&version.major.to_string(), &version.minor.to_string()), Ok(version));
+    }
+    if let Ok(taint) = text.parse::<Taint>() {
+        assert_eq!(taint.to_string().parse(), Ok(taint));
+    }
+    if let Some(build) = image::build_of(&text) {
+        assert!(image::is_for_windows(&text));
+        if let Some(moved) = image::for_build(&text, Build::new(26100)) {
+            assert_eq!(image::build_of(&moved), Some(Build::new(26100)), "{build} {moved}");
+        }
+    }
+}
+
+/// The annotation in which a node says what winpool put on it: a kubelet can write anything there.
+pub fn annotation(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Some(applied) = Applied::parse(&text) {
+        assert_eq!(Applied::parse(&applied.to_annotation()).as_ref(), Some(&applied));
+    }
+    let mut object = json!({
+        "metadata": {
+            "name": "liar", "uid": "u",
+            "labels": {names::OS: names::WINDOWS, names::POOL: "default"},
+            "annotations": {names::APPLIED: text},
+        },
+        "spec": {"taints": TAINTS.map(|text| text.parse::<Taint>().unwrap())},
+        "status": {"nodeInfo": {"kernelVersion": "10.0.20348.2655"}},
+    });
+    judge(&object);
+    object["spec"] = json!({});
+    judge(&object);
+}
+
+/// A node with all taints that winpool has to do with, and some that are never its to remove.
+const TAINTS: [&str; 7] = [
+    "node.kubernetes.io/not-ready:NoExecute",
+    "karpenter.sh/disrupted:NoSchedule",
+    "dedicated=batch:NoSchedule",
+    "os=windows:NoSchedule",
+    "example.com/mine:NoSchedule",
+    "os=Win1809:NoExecute",
+    "ToBeDeletedByClusterAutoscaler=1:NoSchedule",
+];
+
+/// A Node as JSON, judged by several policies: what is planned, and the patch that carries it.
+pub fn node(data: &[u8]) {
+    if let Ok(object) = serde_json::from_slice::<Value>(data) {
+        judge(&object);
+    }
+}
+
+/// Two versions of a node: what was planned for the first is accepted on the second if, and only if, nothing that it was
+/// computed from has changed.
+pub fn patch(data: &[u8]) {
+    let Ok(Value::Array(versions)) = serde_json::from_slice::<Value>(data) else { return };
+    let [before, now] = versions.as_slice() else { return };
+    let (Some(seen), Some(_)) = (decode(before), decode(now)) else { return };
+    for policy in policies() {
+        let plan = assess(&seen.seen, &policy).plan;
+        if plan.is_empty() {
+            continue;
+        }
+        let patch = node_patch(seen.uid(), &seen.seen, &plan, &policy);
+        let same = facts(before, &policy, &plan) == facts(now, &policy, &plan);
+        match apply(now, &patch) {
+            Ok(after) => {
+                assert!(same, "accepted though it is another node by now\n{before}\n{now}\n{patch}");
+                assert_eq!(after, planned(now, &plan));
+            }
+            Err(error) => assert!(!same, "{error}\n{before}\n{now}\n{patch}"),
+        }
+    }
+}
+
+/// A RuntimeClass as JSON.
+pub fn class(data: &[u8]) {
+    let Ok(mut class) = serde_json::from_slice::<RuntimeClass>(data) else { return };
+    class.metadata.uid = Some("u".to_owned());
+    class.metadata.resource_version = Some("7".to_owned());
+    let seen = Seen {
+        builds: [(Build::new(20348), 2), (Build::new(29000), 1)].into(),
+        tolerate: [Taint::new("os", "Win1809", "NoSchedule")].into_iter().collect(),
+    };
+    for policy in policies() {
+        for Entry { pool, .. } in policy.entries() {
+            let before = vec![Arc::new(class.clone())];
+            let plan = plan_classes(pool, &policy, &seen, &before);
+            let after = settle(&before, &plan.classes);
+            for planned in plan_classes(pool, &policy, &seen, &after).classes {
+                let quiet = matches!(planned.action, ClassAction::Nothing | ClassAction::Conflict(_));
+                assert!(quiet, "written twice: {planned:#?}\n{before:#?}");
+            }
+            assert_eq!(plan, plan_classes(pool, &policy, &seen, &before), "the same input, the same plan");
+        }
+    }
+}
+
+/// Manifests, as the commands read them.
+pub fn manifests(data: &[u8]) {
+    let mut kept: Vec<(_, Any)> = Vec::new();
+    let result = read_stream("file", data, true, &mut kept);
+    let lines = u64::try_from(data.len()).unwrap_or(u64::MAX) + 2;
+    for (source, Any(manifest)) in &kept {
+        assert!(source.line <= lines, "{source}");
+        assert!(!manifest.kind.is_empty() && !manifest.api_version.is_empty());
+        assert!(manifest.value.is_object());
+    }
+    if let Err(error) = result {
+        assert!(error.to_string().chars().count() < 4000, "{error}");
+    }
+}
+
+struct Any(Manifest);
+
+impl Keep for Any {
+    fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
+        Ok(Some(Self(manifest)))
+    }
+}
+
+/// A message of winpool's about what others wrote: short, and nothing that a terminal would obey.
+fn assert_harmless(message: &str) {
+    assert!(message.len() < 4000 && !message.chars().any(char::is_control), "{message:?}");
+}
+
+/// Nodes that are whole: the API server never sends others.
+fn decode(object: &Value) -> Option<CachedNode> {
+    let is = |path, what: fn(&Value) -> bool| object.pointer(path).is_some_and(what);
+    let is_or_absent = |path, what: fn(&Value) -> bool| object.pointer(path).is_none_or(what);
+    let whole = is("/metadata/labels", Value::is_object)
+        && is("/metadata/uid", Value::is_string)
+        && is("/spec", Value::is_object)
+        && is_or_absent("/spec/taints", Value::is_array)
+        && is_or_absent("/metadata/annotations", Value::is_object)
+        && is_or_absent("/status/nodeInfo/kernelVersion", Value::is_string);
+    let node = serde_json::from_value(object.clone()).ok()?;
+    whole.then_some(node)
+}
+
+fn judge(object: &Value) {
+    let Some(cached) = decode(object) else { return };
+    for policy in policies() {
+        let standing = assess(&cached.seen, &policy);
+        let plan = &standing.plan;
+        if plan.is_empty() {
+            continue;
+        }
+        assert_modest(object, &cached, plan, &policy);
+        let after = apply(object, &node_patch(cached.uid(), &cached.seen, plan, &policy)).unwrap();
+        assert_eq!(after, planned(object, plan), "the patch does what the plan says, and no more");
+        let again = assess(&decode(&after).unwrap().seen, &policy).plan;
+        assert!(again.is_empty(), "written twice: {again:#?}\n{object}");
+    }
+}
+
+/// A plan changes winpool's own labels, and removes no taint without evidence, nor anybody's who owns its key.
+fn assert_modest(object: &Value, cached: &CachedNode, plan: &NodePlan, policy: &Policy) {
+    for change in plan.windows_build.iter().chain(&plan.stamps).chain(&plan.pool) {
+        let own = [names::WINDOWS_BUILD, names::POOL].contains(&change.key.as_str());
+        assert!(own || change.key.starts_with(names::STAMP_PREFIX), "{change:?}");
+        assert!(change.to.as_ref().is_none_or(|value| value.len() <= 63), "{change:?}");
+    }
+    if let Some(AnnotationChange::Write(text)) = &plan.applied {
+        assert!(text.len() < 8192, "{text}");
+    }
+    let Some(change) = &plan.taints else { return };
+    let before = object.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
+    let kept: Vec<_> = before.iter().filter(|taint| change.to.contains(taint)).collect();
+    let still: Vec<_> = change.to.iter().filter(|taint| before.contains(taint)).collect();
+    assert_eq!(kept, still, "the others keep their order and every field");
+    for (raw, taint) in before.iter().zip(cached.seen.taints.taints()) {
+        let retired = policy.entries().iter().any(|entry| entry.pool.retired_taints.contains(taint));
+        let claimed = || cached.seen.applied.as_deref().and_then(Applied::parse).unwrap_or_default().taints;
+        let may_go = retired || (policy.may_remove(taint) && claimed().contains(&taint.to_string()));
+        assert!(change.to.contains(raw) || (may_go && !taint.has_foreign_key()), "{taint} was taken off\n{object}");
+    }
+    assert!(change.to.len() <= before.len() + 16);
+}
+
+/// The node that the plan says.
+fn planned(object: &Value, plan: &NodePlan) -> Value {
+    let mut object = object.clone();
+    for change in plan.windows_build.iter().chain(&plan.stamps).chain(&plan.pool) {
+        let labels = object["metadata"]["labels"].as_object_mut().unwrap();
+        match &change.to {
+            Some(value) => drop(labels.insert(change.key.clone(), json!(value))),
+            None => drop(labels.remove(&change.key)),
+        }
+    }
+    if let Some(change) = &plan.taints {
+        object["spec"]["taints"] = json!(change.to);
+    }
+    match &plan.applied {
+        Some(AnnotationChange::Write(text)) => object["metadata"]["annotations"][names::APPLIED] = json!(text),
+        Some(AnnotationChange::Remove) => {
+            drop(object["metadata"]["annotations"].as_object_mut().unwrap().remove(names::APPLIED));
+        }
+        None => {}
+    }
+    object
+}
+
+/// All that a plan is computed from and a patch tests.
+fn facts(object: &Value, policy: &Policy, plan: &NodePlan) -> Value {
+    let member = |path: &str, key: &str| object.pointer(path).and_then(|map| map.get(key)).cloned();
+    let stamps = plan.stamps.iter().map(|stamp| stamp.key.as_str());
+    let keys: BTreeSet<&str> = [names::OS, names::WINDOWS_BUILD, names::POOL]
+        .into_iter()
+        .chain(policy.selector_keys())
+        .chain(stamps)
+        .collect();
+    let labels: Map<_, _> =
+        keys.iter().map(|key| ((*key).to_owned(), json!(member("/metadata/labels", key)))).collect();
+    json!({
+        "uid": member("/metadata", "uid"),
+        "taints": member("/spec", "taints"),
+        "kernelVersion": member("/status/nodeInfo", "kernelVersion"),
+        "labels": labels,
+        "annotated": member("/metadata", "annotations").is_some(),
+        "applied": member("/metadata/annotations", names::APPLIED),
+        "ignore": member("/metadata/annotations", names::IGNORE),
+    })
+}
+
+/// Applies a patch as the API server does: it passes a test for `null` where the member is absent and its parent is there.
+fn apply(object: &Value, patch: &Patch) -> Result<Value, String> {
+    let mut result = object.clone();
+    for operation in &patch.0 {
+        if !expects_absence(operation, &result) {
+            json_patch::patch(&mut result, std::slice::from_ref(operation))
+                .map_err(|error| format!("{operation}: {error}"))?;
+        }
+    }
+    Ok(result)
+}
+
+fn expects_absence(operation: &PatchOperation, object: &Value) -> bool {
+    let PatchOperation::Test(TestOperation { path, value: Value::Null }) = operation else { return false };
+    let Some((parent, key)) = path.split_back() else { return false };
+    let map = object.pointer(parent.as_str()).and_then(Value::as_object);
+    map.is_some_and(|map| !map.contains_key(key.decoded().as_ref()))
+}
+
+/// The classes after everything was written.
+fn settle(existing: &[Arc<RuntimeClass>], plan: &[PlannedClass]) -> Vec<Arc<RuntimeClass>> {
+    let mut classes = existing.to_vec();
+    let anew = |class: &RuntimeClass| {
+        let mut class = class.clone();
+        class.metadata.uid = Some("new".to_owned());
+        class.metadata.resource_version = Some("8".to_owned());
+        Arc::new(class)
+    };
+    for PlannedClass { desired, action, .. } in plan {
+        let place = classes.iter().position(|class| class.metadata.name.as_ref() == Some(&desired.name));
+        match action {
+            ClassAction::Nothing | ClassAction::Conflict(_) => {}
+            ClassAction::Create(class) => classes.push(anew(class)),
+            ClassAction::Replace(class) => classes[place.unwrap()] = anew(class),
+            ClassAction::Change { changes, .. } => {
+                let class = &mut classes[place.unwrap()];
+                let patch = runtime_class_patch("u", "7", changes);
+                let patched = apply(&json!(**class), &patch).unwrap();
+                *class = Arc::new(serde_json::from_value(patched).unwrap());
+            }
+        }
+    }
+    classes
+}
+
+/// Pools of every kind: the plain one; exact and retired taints; stamps; one that goes and one that takes over; one that
+/// selects nothing; one whose status claims what is not its own; one in dry run.
+fn policies() -> &'static [Policy] {
+    static POLICIES: std::sync::OnceLock<Vec<Policy>> = std::sync::OnceLock::new();
+    POLICIES.get_or_init(|| {
+        let exact = json!([{"key": "example.com/mine", "effect": "NoSchedule"}]);
+        let retired = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
+        let foreign =
+            json!(["karpenter.sh/disrupted:NoSchedule", "os=windows:NoSchedule", "dedicated=batch:NoSchedule"]);
+        let classes = json!([
+            {"name": "compatible", "version": "2022", "hostMatch": "Compatible"},
+            {"name": "isolated", "version": "2019", "isolation": "HyperV"},
+            {"name": "windows-any", "version": "Any", "tolerations": [{"key": "os", "operator": "Exists"}]},
+        ]);
+        let pool = |name: &str, spec: Value, status: Value, going: bool| {
+            let mut object = json!({
+                "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool",
+                "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": spec, "status": status,
+            });
+            if going {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+            }
+            Pool::read(&serde_json::from_value(object).unwrap()).unwrap()
+        };
+        let plain = |name: &str| pool(name, json!({}), json!({}), false);
+        let policies = [
+            vec![plain("default")],
+            vec![pool("default", json!({"taints": exact, "retiredTaints": retired}), json!({}), false)],
+            vec![pool("default", json!({"runtimeClasses": classes, "adoptionPolicy": "Always"}), json!({}), false)],
+            vec![pool("going", json!({"taints": exact}), json!({}), true), plain("default")],
+            vec![pool("default", json!({"nodeSelector": {"team": "nobody"}}), json!({"taints": foreign}), false)],
+            vec![pool("default", json!({"nodeSelector": {"team": "a"}, "mode": "DryRun"}), json!({}), false)],
+        ];
+        let policy = |pools: Vec<Pool>| {
+            Policy::new(pools.into_iter().map(|pool| Entry { pool: Arc::new(pool), ready: true }), BTreeSet::new())
+        };
+        policies.into_iter().map(policy).collect()
+    })
+}

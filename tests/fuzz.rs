@@ -1,0 +1,49 @@
+//! The seeds of the fuzz targets, past findings among them, on stable Rust: `make fuzz` goes on from them.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{fs, path::Path};
+
+#[path = "../fuzz/properties.rs"]
+mod properties;
+
+fn replay(target: &str, property: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let mut seeds: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    seeds.sort();
+    assert!(seeds.len() >= 5, "{} has {} seeds", folder.display(), seeds.len());
+    for seed in seeds {
+        let data = fs::read(&seed).unwrap();
+        let held = std::panic::catch_unwind(|| property(&data));
+        assert!(held.is_ok(), "{}", seed.display());
+    }
+}
+
+#[test]
+fn versions_are_read_back_as_written() {
+    replay("versions", properties::versions);
+}
+
+#[test]
+fn no_annotation_takes_off_what_winpool_never_put_on() {
+    replay("annotation", properties::annotation);
+}
+
+#[test]
+fn a_patch_makes_any_node_what_its_plan_says_and_no_more() {
+    replay("node", properties::node);
+}
+
+#[test]
+fn a_patch_is_accepted_only_on_the_node_that_it_was_computed_from() {
+    replay("patch", properties::patch);
+}
+
+#[test]
+fn any_class_is_right_after_one_write() {
+    replay("class", properties::class);
+}
+
+#[test]
+fn any_manifests_are_read_or_refused_in_few_words() {
+    replay("manifests", properties::manifests);
+}
