@@ -61,6 +61,11 @@ impl Program {
         text.lines().map(parse).collect()
     }
 
+    /// What it has logged, whatever the format.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
     /// The process.
     pub fn id(&self) -> u32 {
         self.process.id()

@@ -26,6 +26,7 @@ mod refusals;
 mod repair;
 mod rights;
 mod spellings;
+mod stolen;
 mod stranded;
 mod support;
 mod taint_change;

@@ -1,0 +1,181 @@
+//! What somebody can do who has stolen the token of the operator's account: with `config/rbac/` alone, and under `guard`.
+
+use http::{Method, Request, header::CONTENT_TYPE};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use winpool_e2e::{LIMIT, SimulatedNode, manifests, wait_for};
+
+use crate::support::{APPLIED, BUILD, Harness, POOL};
+
+struct Attempt {
+    method: Method,
+    path: &'static str,
+    body: Value,
+}
+
+fn attempt(method: Method, path: &'static str, body: Value) -> Attempt {
+    Attempt { method, path, body }
+}
+
+/// The code of the answer. Nothing is changed.
+async fn code(client: &Client, attempt: &Attempt) -> u16 {
+    let Attempt { method, path, body } = attempt;
+    let dry_run = if *method == Method::GET { "" } else { "?dryRun=All" };
+    let kind = if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let request = Request::builder().method(method).uri(format!("{path}{dry_run}")).header(CONTENT_TYPE, kind);
+    let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    match client.request_text(request.body(bytes).unwrap()).await {
+        Ok(_) => 200,
+        Err(kube::Error::Api(status)) => status.code,
+        Err(error) => panic!("{method} {path}: {error}"),
+    }
+}
+
+const NODE: &str = "/api/v1/nodes/linux";
+const CLASSES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
+
+/// What RBAC cannot tell from winpool's own work, because it knows objects, not fields: `guard` refuses it.
+fn only_guard_refuses() -> Vec<Attempt> {
+    let evicts = json!([{"key": "example.com/all-out", "effect": "NoExecute"}]);
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "none", "uid": "none"}]);
+    let class = json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "new"}, "handler": "runc",
+    });
+    vec![
+        attempt(Method::PATCH, NODE, json!({"spec": {"unschedulable": true}})),
+        attempt(Method::PATCH, NODE, json!({"spec": {"taints": evicts}})),
+        attempt(Method::PATCH, NODE, json!({"spec": {"taints": null}})),
+        attempt(
+            Method::PATCH,
+            NODE,
+            json!({"metadata": {"labels": {"node-restriction.kubernetes.io/trusted": "true"}}}),
+        ),
+        attempt(Method::PATCH, NODE, json!({"metadata": {"ownerReferences": owner}})),
+        attempt(Method::PATCH, NODE, json!({"metadata": {"finalizers": ["example.com/stay"]}})),
+        attempt(Method::POST, CLASSES, class),
+        attempt(
+            Method::PATCH,
+            "/apis/node.k8s.io/v1/runtimeclasses/foreign",
+            json!({"overhead": {"podFixed": {"cpu": "9"}}}),
+        ),
+        attempt(Method::DELETE, "/apis/node.k8s.io/v1/runtimeclasses/foreign", Value::Null),
+        attempt(
+            Method::PATCH,
+            "/apis/winpool.dev/v1alpha1/windowspools/default",
+            json!({"spec": {"taintPolicy": "Never"}}),
+        ),
+    ]
+}
+
+/// What it takes for the operator's work, and can be misused.
+fn nobody_refuses() -> Vec<Attempt> {
+    let claims = json!({"pool": "default", "taints": ["os=windows:NoSchedule"]}).to_string();
+    let mut attempts = vec![
+        attempt(Method::GET, "/api/v1/pods", Value::Null),
+        attempt(
+            Method::PATCH,
+            "/api/v1/nodes/win",
+            json!({"metadata": {"labels": {BUILD: "10.0.1", POOL: "default"}}}),
+        ),
+        attempt(Method::PATCH, "/api/v1/nodes/win", json!({"metadata": {"annotations": {APPLIED: claims}}})),
+        attempt(
+            Method::PATCH,
+            "/apis/winpool.dev/v1alpha1/windowspools/default/status",
+            json!({"status": {"taints": ["os=windows:NoSchedule"]}}),
+        ),
+        attempt(Method::GET, "/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases", Value::Null),
+    ];
+    // Its own rights it can share with others.
+    let subject = |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "winpool-system"});
+    let subjects = json!({"subjects": [subject("winpool"), subject("accomplice")]});
+    attempts.push(attempt(Method::PATCH, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool", subjects));
+    attempts
+}
+
+/// What RBAC refuses.
+fn rbac_refuses() -> Vec<Attempt> {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "more"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "winpool", "namespace": "winpool-system"}],
+    });
+    let mut attempts = vec![
+        attempt(Method::POST, "/api/v1/namespaces/default/pods", pod),
+        attempt(Method::GET, "/api/v1/namespaces/default/pods/p/log", Value::Null),
+        attempt(Method::POST, "/api/v1/namespaces/default/pods/p/exec", Value::Null),
+        attempt(Method::DELETE, "/api/v1/namespaces/default/pods/p", Value::Null),
+        attempt(Method::PUT, NODE, json!({"metadata": {"name": "linux"}})),
+        attempt(Method::DELETE, NODE, Value::Null),
+        attempt(Method::POST, "/api/v1/nodes", json!({"metadata": {"name": "new"}})),
+        attempt(Method::PATCH, "/api/v1/nodes/linux/status", json!({"status": {"phase": "x"}})),
+        attempt(Method::GET, "/api/v1/nodes/linux/proxy/pods", Value::Null),
+        attempt(Method::POST, "/api/v1/namespaces/winpool-system/serviceaccounts/winpool/token", json!({"spec": {}})),
+        attempt(Method::POST, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
+        attempt(Method::PATCH, "/apis/rbac.authorization.k8s.io/v1/clusterroles/winpool", json!({"rules": everything})),
+        attempt(Method::DELETE, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool", Value::Null),
+        attempt(
+            Method::PATCH,
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/winpool-guard-nodes",
+            json!({"spec": {"failurePolicy": "Ignore"}}),
+        ),
+        attempt(
+            Method::DELETE,
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/winpool-guard-nodes",
+            Value::Null,
+        ),
+    ];
+    let hidden = [
+        "/api/v1/secrets",
+        "/api/v1/configmaps",
+        "/api/v1/namespaces",
+        "/apis/apps/v1/deployments",
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin",
+    ];
+    attempts.extend(hidden.map(|path| attempt(Method::GET, path, Value::Null)));
+    attempts
+}
+
+async fn assert_all(client: &Client, attempts: Vec<Attempt>, refused: bool) {
+    for attempt in attempts {
+        let code = code(client, &attempt).await;
+        let Attempt { method, path, body } = attempt;
+        assert_eq!(code == 403, refused, "{method} {path} {body}: {code}");
+        assert!(refused || code == 200, "{method} {path} {body}: {code}");
+    }
+}
+
+#[tokio::test]
+async fn a_stolen_token_reaches_no_further_than_rbac_and_guard_say() {
+    let harness = Harness::unguarded().await;
+    SimulatedNode::linux().name("linux").join(&harness.client).await.unwrap();
+    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    let foreign = json!({"metadata": {"name": "foreign"}, "handler": "runhcs-wcow-process"});
+    let foreign: RuntimeClass = harness.create(foreign).await;
+    assert_eq!(foreign.name_any(), "foreign");
+    harness.apply_pool(json!({})).await;
+    let thief = Client::try_from(harness.account.config.clone()).unwrap();
+
+    assert_all(&thief, only_guard_refuses(), false).await;
+    assert_all(&thief, nobody_refuses(), false).await;
+    assert_all(&thief, rbac_refuses(), true).await;
+
+    manifests::apply(&harness.client, &manifests::component("guard").unwrap()).await.unwrap();
+    // Each policy comes into force by itself.
+    let in_force = async || {
+        for attempt in only_guard_refuses() {
+            if code(&thief, &attempt).await != 403 {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    };
+    wait_for("guard refuses", LIMIT, in_force).await.unwrap();
+    assert_all(&thief, nobody_refuses(), false).await;
+    assert_all(&thief, rbac_refuses(), true).await;
+}

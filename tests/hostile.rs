@@ -1,0 +1,220 @@
+//! Nodes whose kubelets lie in everything that the API server takes from them: what becomes of it in logs, metrics, status,
+//! Events and on terminals, and on other nodes and pools.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod program;
+
+use std::process::Command;
+
+use k8s_openapi::{
+    api::{core::v1::Node, events::v1::Event},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_core::{
+    api::{WindowsPool, crd, names},
+    words::is_command,
+};
+use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, wait_for};
+
+use program::{Program, command};
+
+/// Clears the screen, sets the window's title, forges a line, turns the text around.
+const EVIL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\r\nforged line\u{9b}31m\u{202e}\u{2028}";
+const MINE: &str = "os=windows:NoSchedule";
+
+/// Who the API server takes for the kubelet of this node: `NodeRestriction` and the Node authorizer judge it.
+fn kubelet(server: &ApiServer, node: &str) -> Client {
+    let mut config = server.config().unwrap();
+    config.auth_info.impersonate = Some(format!("system:node:{node}"));
+    config.auth_info.impersonate_groups = Some(vec!["system:nodes".to_owned(), "system:authenticated".to_owned()]);
+    Client::try_from(config).unwrap()
+}
+
+/// All that a kubelet can say about its node, made up. `kernel` is what it says about Windows.
+fn liar(name: &str, kernel: &str) -> SimulatedNode {
+    let claims = [MINE, "node.kubernetes.io/not-ready:NoSchedule", "dedicated=batch:NoSchedule", EVIL];
+    let mut node = SimulatedNode::windows(kernel)
+        .name(name)
+        .without_label(names::WINDOWS_BUILD)
+        .label(names::POOL, "other")
+        .label("runtimeclass.winpool.dev/forged", "true")
+        .os_image(&format!("{EVIL}{}", "x".repeat(10_000)))
+        .container_runtime(&format!("containerd://{EVIL}"))
+        .annotation(names::APPLIED, &json!({"pool": "other", "taints": claims, EVIL: EVIL}).to_string())
+        .annotation(names::IGNORE, &format!("true{EVIL}"))
+        .annotation("example.com/note", &EVIL.repeat(5_000))
+        .taint("dedicated", "batch", "NoSchedule")
+        .taint("os", &"X".repeat(63), "PreferNoSchedule");
+    for number in 0..100 {
+        node = node.label(&format!("example.com/{number}-{}", "k".repeat(55)), &"v".repeat(63));
+    }
+    node
+}
+
+async fn install(server: &ApiServer, client: &Client) {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &crd()).await.unwrap();
+    let pools: Api<WindowsPool> = Api::all(client.clone());
+    for (name, spec) in [("default", json!({})), ("other", json!({"nodeSelector": {"none": "such"}}))] {
+        let pool = json!({
+            "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": name}, "spec": spec,
+        });
+        let pool: WindowsPool = serde_json::from_value(pool).unwrap();
+        let created = async || Ok(pools.create(&PostParams::default(), &pool).await.ok());
+        wait_for("a pool can be created", LIMIT, created).await.unwrap();
+    }
+    SimulatedNode::windows("10.0.20348.2655").name("honest").join(client).await.unwrap();
+    liar("liar", EVIL).join(&kubelet(server, "liar")).await.unwrap();
+    liar("crook", "10.0.29999.1").join(&kubelet(server, "crook")).await.unwrap();
+}
+
+/// The kubelet undoes what winpool writes until winpool stands back and says who it is.
+async fn fight(server: &ApiServer, client: &Client) {
+    let nodes: Api<Node> = Api::all(kubelet(server, "crook"));
+    // The API server takes printable characters only.
+    let manager = format!("level=error \"all is lost\" {}", "m".repeat(90));
+    let undo = json!({"metadata": {"labels": {names::WINDOWS_BUILD: "10.0.1"}}});
+    let parameters = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
+    let pools: Api<WindowsPool> = Api::all(client.clone());
+    wait_for("winpool stands back", LIMIT, async || {
+        let label = nodes.get("crook").await?.labels().get(names::WINDOWS_BUILD).cloned();
+        if label.as_deref() == Some("10.0.29999") {
+            nodes.patch("crook", &parameters, &Patch::Merge(&undo)).await?;
+        }
+        let contested = pools.get("default").await?.status.is_some_and(|status| status.nodes.contested == 1);
+        Ok(contested.then_some(()))
+    })
+    .await
+    .unwrap();
+}
+
+fn run(server: &ApiServer, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    let output = command.args(arguments).env("KUBECONFIG", server.kubeconfig()).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    assert!(!text.is_empty() && output.status.code() != Some(1), "{arguments:?}: {}", String::from_utf8_lossy(&text));
+    String::from_utf8(text).unwrap()
+}
+
+fn assert_harmless(what: &str, text: &str) {
+    let found: Vec<char> = text.chars().filter(|c| *c != '\n' && is_command(*c)).collect();
+    assert!(found.is_empty(), "{what} has {found:?}:\n{}", text.escape_debug());
+    assert!(!text.lines().any(|line| line.starts_with("forged line")), "{what}:\n{text}");
+}
+
+fn strings(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) => found.push(text.clone()),
+        Value::Array(values) => values.iter().for_each(|value| strings(value, found)),
+        Value::Object(map) => map.iter().for_each(|(key, value)| {
+            found.push(key.clone());
+            strings(value, found);
+        }),
+        _ => {}
+    }
+}
+
+/// What is not winpool's to change.
+fn of_others(node: &Node) -> Value {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let own = |key: &str| {
+        key.starts_with("winpool.dev/") || key.starts_with(names::STAMP_PREFIX) || key == names::WINDOWS_BUILD
+    };
+    json!({
+        "labels": node.labels().iter().filter(|(key, _)| !own(key)).collect::<Vec<_>>(),
+        "annotations": node.annotations().iter().filter(|(key, _)| *key != names::APPLIED).collect::<Vec<_>>(),
+        "taints": taints.filter(|taint| taint.key != "os" || taint.effect != "NoSchedule").collect::<Vec<_>>(),
+        "unschedulable": node.spec.as_ref().and_then(|spec| spec.unschedulable),
+    })
+}
+
+#[tokio::test]
+async fn what_a_kubelet_makes_up_leaks_nowhere_and_touches_nobody_else() {
+    let server = winpool_e2e::lend().await.unwrap();
+    let client = server.client();
+    install(&server, &client).await;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let before = [nodes.get("liar").await.unwrap(), nodes.get("crook").await.unwrap()];
+
+    let kubeconfig = server.kubeconfig().to_owned();
+    let mut winpool = Program::spawn(&server, |address| {
+        let mut command = command(&kubeconfig, address);
+        command.args(["--log-format", "text"]);
+        command
+    });
+    winpool.leads(true).await;
+    let pools: Api<WindowsPool> = Api::all(client.clone());
+    let counted = async || {
+        let status = pools.get("default").await?.status.unwrap_or_default();
+        Ok((status.nodes.blocked == 1 && status.nodes.converged == 2).then_some(status))
+    };
+    wait_for("three nodes are judged", LIMIT, counted).await.unwrap();
+    fight(&server, &client).await;
+
+    for node in before {
+        let after = nodes.get(&node.name_any()).await.unwrap();
+        assert_eq!(of_others(&after), of_others(&node), "{}", node.name_any());
+        let applied: Value = serde_json::from_str(&after.annotations()[names::APPLIED]).unwrap();
+        assert_eq!(applied, json!({"pool": "default", "taints": [MINE]}), "the forged claim is corrected");
+        assert_eq!(after.labels()[names::POOL], "default");
+        assert_eq!(after.labels().get("runtimeclass.winpool.dev/forged"), None);
+    }
+    let honest = nodes.get("honest").await.unwrap();
+    let applied: Value = serde_json::from_str(&honest.annotations()[names::APPLIED]).unwrap();
+    assert_eq!(applied, json!({"pool": "default", "taints": [MINE]}));
+
+    let other = pools.get("other").await.unwrap().status.unwrap();
+    assert_eq!(json!(other.nodes), json!(winpool_core::api::NodeCounts::default()), "the pool that they claim");
+    assert_eq!((other.problems, other.builds), (vec![], vec![]));
+    assert_eq!(other.taints, [MINE], "its own");
+    let status = pools.get("default").await.unwrap().status.unwrap();
+    assert!(json!(status).to_string().len() < 8_000, "{status:#?}");
+    let mut texts = Vec::new();
+    strings(&json!(status), &mut texts);
+    let events: Api<Event> = Api::all(client.clone());
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let events: Vec<_> =
+        events.iter().filter(|event| event.reporting_controller.as_deref() == Some("winpool")).collect();
+    assert!(!events.is_empty() && events.len() < 20, "{events:#?}");
+    texts.extend(
+        events.iter().flat_map(|event| [event.note.clone(), event.reason.clone(), event.action.clone()]).flatten(),
+    );
+    for text in texts {
+        assert!(text.len() <= 1027, "{text}");
+        assert_harmless("status or an Event", &text);
+        assert!(!text.contains('\n'), "{text}");
+    }
+
+    let (_, metrics) = winpool.get("/metrics").unwrap();
+    assert_harmless("/metrics", &metrics);
+    for word in ["liar", "crook", "honest", "29999", "forged", "lost", "XXX"] {
+        assert!(!metrics.contains(word), "{word} is in the metrics:\n{metrics}");
+    }
+    let log = winpool.log();
+    assert_harmless("the log", &log);
+    assert!(log.contains("contested"), "{log}");
+    for line in log.lines() {
+        assert!(line.starts_with("20") && line.len() < 4_096, "{line}");
+    }
+
+    for arguments in [
+        vec!["plan"],
+        vec!["why", "node", "liar"],
+        vec!["why", "node", "crook"],
+        vec!["check"],
+        vec!["blockers", "--retire", "2022"],
+    ] {
+        for format in [&[][..], &["-o", "json"], &["-o", "yaml"]] {
+            let arguments = [arguments.as_slice(), format].concat();
+            let text = run(&server, &arguments);
+            assert_harmless(&arguments.join(" "), &text);
+            assert!(text.len() < 200_000, "{arguments:?} prints {} bytes", text.len());
+        }
+    }
+    assert!(winpool.terminate().success());
+}
