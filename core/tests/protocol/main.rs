@@ -92,7 +92,7 @@ fn two_pools(broken: Break) -> Protocol {
         broken,
         edits: &[Edit::Create("a", TEAM_B), Edit::Create("b", MINE), Edit::Delete("a")],
         strangers: &[Stranger::Labels("b")],
-        successors: 1,
+        successors: 0,
         retired: &[],
     }
 }
