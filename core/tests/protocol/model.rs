@@ -1,8 +1,5 @@
 //! The model: every order in which the operator, its successor, people and other controllers may act.
 
-use std::sync::LazyLock;
-
-use serde_json::Value;
 use stateright::{Model, Property};
 use winpool_core::{api::names, plan::WantedTaints};
 
@@ -185,10 +182,9 @@ impl Model for Protocol {
                     .eq(not_retired(&state.others.taints, model.retired))
             }),
             Property::always(FOREIGN_WORDS, |_: &Protocol, state: &State| {
-                static UNTOUCHED: LazyLock<Value> = LazyLock::new(|| words_of_others(&bare_node()));
-                let mut words = state.node.truth().words.clone();
-                let team = std::mem::replace(&mut words["labels"][TEAM], UNTOUCHED["labels"][TEAM].clone());
-                words == *UNTOUCHED && team == state.others.team
+                let mut expected = words_of_others(&bare_node());
+                expected["labels"][TEAM] = state.others.team.into();
+                state.node.truth().words == expected
             }),
             Property::always(EVIDENCE, |_: &Protocol, state: &State| {
                 let pools = state.pools.truth();
