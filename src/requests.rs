@@ -4,12 +4,16 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
-use axum::http::{Method, Request, Response, StatusCode, Uri};
+use axum::http::{Method, Request, Response, StatusCode, Uri, header::RETRY_AFTER};
 use tower::{Layer, Service, layer::layer_fn};
 
 use crate::metrics::Metrics;
+
+/// The longest pause that is kept to: API servers ask for seconds.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What is asked for.
 pub const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "other"];
@@ -19,7 +23,7 @@ pub const RESOURCES: [&str; 9] =
     ["nodes", "pods", "runtimeclasses", "windowspools", "windowspools/status", "events", "leases", "version", "other"];
 
 /// What a request asks, as metrics name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asked {
     /// One of [`VERBS`].
     pub verb: &'static str,
@@ -29,7 +33,8 @@ pub struct Asked {
 
 impl Asked {
     /// Read from the path: `/api/v1/nodes/a`, `/apis/<group>/<version>/namespaces/<namespace>/<resource>/<name>`.
-    fn of(method: &Method, uri: &Uri) -> Self {
+    #[must_use]
+    pub fn of(method: &Method, uri: &Uri) -> Self {
         let path: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
         let rest = match path.as_slice() {
             ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
@@ -58,7 +63,7 @@ impl Asked {
     }
 }
 
-/// Counts every request that passes.
+/// Counts every request that passes, and keeps to the pauses that the API server asks for.
 #[must_use]
 pub fn counted<S>(metrics: Arc<Metrics>) -> impl Layer<S, Service = Counted<S>> {
     layer_fn(move |inner| Counted { inner, metrics: Arc::clone(&metrics) })
@@ -74,6 +79,8 @@ impl<S, B, A> Service<Request<B>> for Counted<S>
 where
     S: Service<Request<B>, Response = Response<A>>,
     S::Future: Send + 'static,
+    S::Error: Send,
+    A: Send,
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -91,9 +98,20 @@ where
             let answer = answer.await;
             let code = answer.as_ref().ok().map(Response::status);
             count.answered(code.as_ref().map_or("error", StatusCode::as_str));
+            if let Some(pause) = answer.as_ref().ok().and_then(pause) {
+                tokio::time::sleep(pause).await;
+            }
             answer
         })
     }
+}
+
+/// How long a server with too much to do wants to be left alone. Whoever asked hears of it after that time only, and then
+/// makes a pause of its own, so that all who ask keep to it.
+fn pause<A>(answer: &Response<A>) -> Option<Duration> {
+    let too_many = answer.status() == StatusCode::TOO_MANY_REQUESTS;
+    let seconds = answer.headers().get(RETRY_AFTER).filter(|_| too_many)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST_PAUSE))
 }
 
 /// Counts when it is dropped, as the request may be before it was answered.
@@ -150,6 +168,20 @@ mod tests {
         ] {
             assert_eq!(asked(&method, uri), expected, "{method} {uri}");
         }
+    }
+
+    #[test]
+    fn a_pause_is_kept_to_where_the_server_asks_for_one_because_it_has_too_much_to_do() {
+        let answer = |code: u16, after: Option<&str>| {
+            let answer =
+                after.into_iter().fold(Response::builder().status(code), |a, after| a.header(RETRY_AFTER, after));
+            pause(&answer.body(()).unwrap())
+        };
+        assert_eq!(answer(429, Some("2")), Some(Duration::from_secs(2)));
+        assert_eq!(answer(429, Some("86400")), Some(LONGEST_PAUSE));
+        assert_eq!(answer(429, None), None);
+        assert_eq!(answer(429, Some("Wed, 21 Oct 2026 07:28:00 GMT")), None);
+        assert_eq!(answer(200, Some("2")), None);
     }
 
     #[tokio::test]
