@@ -82,6 +82,8 @@ struct Progress {
     fresh: bool,
     /// Until when nodes wait for the API server to see changed tolerations.
     classes_seen_at: Option<Instant>,
+    /// Since when it is being cleaned up.
+    going_since: Option<Instant>,
     /// When the next status may be written.
     next_status: Option<Instant>,
     /// The status last written, which the cache may not show yet.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Resource, ResourceExt, api::ListParams, runtime::events::EventType};
 use winpool_core::{
     api::{
@@ -69,7 +69,7 @@ impl State {
             return Ok(None);
         }
         if pool.needs_cleanup() {
-            let overdue = since_deletion(guarded) >= self.shared.patience;
+            let overdue = self.going_for(&pool.name) >= self.shared.patience;
             let remains = self.remains(pool, policy).await?;
             if remains.keep(overdue) {
                 return Ok(Some(LOOK_AGAIN));
@@ -94,10 +94,21 @@ impl State {
         Ok(None)
     }
 
+    /// How long this process has been cleaning up. The time since the deletion would count outages of the operator, and
+    /// clocks that differ: nodes would be given up that nobody has tried.
+    fn going_for(&self, pool: &str) -> Duration {
+        self.progress(pool, |progress| progress.going_since.get_or_insert_with(Instant::now).elapsed())
+    }
+
     /// What the pool may still have on nodes. What is under way is looked at first, then what the API server knows of it,
     /// and then what the cache shows.
     async fn remains(&self, pool: &Pool, policy: &Policy) -> Result<Remains, Error> {
         let writing = !self.shared.policy.is_settled();
+        let nodes = self.shared.index.totals(&pool.name).counts();
+        if nodes.pending > 0 {
+            // It stays anyway, so the API server need not be asked.
+            return Ok(Remains { nodes, writing, ..Remains::default() });
+        }
         let mut marked = BTreeSet::new();
         if !writing {
             let labels = format!("{}={},{}={}", names::OS, names::WINDOWS, names::POOL, pool.name);
@@ -244,11 +255,6 @@ impl State {
 /// Whether a pool that is being deleted waits for winpool.
 fn has_finalizer(guarded: &GuardedPool) -> bool {
     guarded.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)
-}
-
-fn since_deletion(guarded: &GuardedPool) -> Duration {
-    let Some(deleted) = &guarded.meta().deletion_timestamp else { return Duration::ZERO };
-    Duration::try_from(Timestamp::now().duration_since(deleted.0)).unwrap_or_default()
 }
 
 fn gone_is_fine(result: Result<(), WriteError>) -> Result<(), WriteError> {
