@@ -8,6 +8,7 @@ use crate::etcd::{ENDPOINT, Etcd};
 use crate::guard::{Folder, Guard};
 use crate::kubeconfig::{Endpoint, answers};
 use crate::process::{Launch, Process, start_on_free_port};
+use crate::proxy::Proxy;
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,32 @@ use std::sync::Arc;
 /// Without a controller manager no namespace ever gets its default service account, and every pod would be
 /// refused for that.
 pub(crate) const PODS_WITHOUT_SERVICE_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
+
+/// Another API server of the same cluster: it has the same state, but learns of it by itself.
+pub struct Neighbour {
+    _process: Process,
+    port: u16,
+    etcd: Proxy,
+    _folder: Folder,
+}
+
+impl Neighbour {
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From now on it hears nothing of etcd: what it has in its caches gets old.
+    pub fn cut_from_etcd(&self) {
+        self.etcd.cut();
+    }
+
+    /// Lets it hear of etcd again.
+    pub fn mend(&self) {
+        self.etcd.mend();
+    }
+}
 
 /// A running API server: RBAC and Node authorization, `NodeRestriction`, the admission policies of its release.
 pub struct ApiServer {
@@ -27,6 +54,8 @@ pub struct ApiServer {
     serving: Identity,
     folder: Folder,
     etcd: Arc<Etcd>,
+    /// Those that a neighbour has too.
+    arguments: Vec<String>,
 }
 
 impl ApiServer {
@@ -54,7 +83,6 @@ impl ApiServer {
         let (service_account_key, service_account_public_key) = authority.service_account_keys()?;
 
         let mut arguments = vec![
-            format!("--etcd-servers={ENDPOINT}"),
             format!("--etcd-prefix=/{prefix}"),
             format!("--tls-cert-file={}", text(&serving.certificate)?),
             format!("--tls-private-key-file={}", text(&serving.key)?),
@@ -64,6 +92,8 @@ impl ApiServer {
             format!("--cert-dir={}", text(folder.path())?),
         ];
         arguments.extend(CONSTANT_FLAGS.iter().chain(flags).map(ToString::to_string));
+        let of_all = arguments.clone();
+        arguments.push(format!("--etcd-servers={ENDPOINT}"));
 
         let endpoint = |port| Endpoint {
             url: format!("https://127.0.0.1:{port}"),
@@ -99,7 +129,49 @@ impl ApiServer {
             serving,
             folder,
             etcd: Arc::clone(etcd),
+            arguments: of_all,
         })
+    }
+
+    /// Starts another API server of the same cluster, which reaches etcd by a network of its own.
+    ///
+    /// # Errors
+    /// When it does not start, or ends instead of becoming ready.
+    pub async fn neighbour(&self) -> Result<Neighbour> {
+        let program = Component::KubeApiserver.path().await?;
+        let folder = Guard::get()?.folder("neighbour")?;
+        let etcd = Proxy::to_etcd(&self.etcd).await?;
+        let launch = |port| {
+            let own = [format!("--etcd-servers=http://127.0.0.1:{}", etcd.port()), format!("--secure-port={port}")];
+            Process::start(Launch {
+                name: "kube-apiserver",
+                program: &program,
+                arguments: self.arguments.iter().cloned().chain(own).collect(),
+                folder: folder.path(),
+                logs: folder.path(),
+            })
+        };
+        let ready = async |port| match self.connect_to_neighbour(port) {
+            Ok(client) => answers(&client, "/readyz").await,
+            Err(_) => false,
+        };
+        let (process, port) = start_on_free_port(launch, ready).await?;
+        Ok(Neighbour { _process: process, port, etcd, _folder: folder })
+    }
+
+    /// Ends it with SIGKILL, starts it again on its port, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start, or ends instead of becoming ready.
+    pub async fn restart(&self) -> Result<()> {
+        self.process.start_again()?;
+        // A connection of the old process would tell nothing about the new one.
+        self.process
+            .until(async || match self.connect() {
+                Ok(client) => answers(&client, "/readyz").await,
+                Err(_) => false,
+            })
+            .await
     }
 
     /// A new client that may do everything. It lives as long as the async runtime that it was made in.

@@ -55,6 +55,21 @@ impl Etcd {
         Ok(Self { process, folder })
     }
 
+    /// Ends etcd with SIGKILL, starts it again on its data, and waits until it is healthy.
+    ///
+    /// # Errors
+    /// When it does not start, or ends instead of answering.
+    pub async fn restart(&self) -> Result<()> {
+        self.process.start_again()?;
+        let socket = self.socket();
+        self.process.until(async || is_healthy(&socket).unwrap_or(false)).await
+    }
+
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join(SOCKET)
+    }
+
     /// The process, to look at.
     #[must_use]
     pub fn process(&self) -> &Process {

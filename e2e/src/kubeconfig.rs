@@ -55,6 +55,27 @@ impl Endpoint {
     }
 }
 
+/// Writes a kubeconfig of a user with this token, who works in this namespace.
+pub(crate) fn token_kubeconfig(
+    server: &str,
+    authority: &Path,
+    token: &str,
+    namespace: &str,
+    file: &Path,
+) -> Result<()> {
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "winpool-e2e",
+        "contexts": [{"name": "winpool-e2e", "context": {
+            "cluster": "winpool-e2e", "user": "winpool-e2e", "namespace": namespace,
+        }}],
+        "clusters": [{"name": "winpool-e2e", "cluster": {"server": server, "certificate-authority": text(authority)?}}],
+        "users": [{"name": "winpool-e2e", "user": {"token": token}}],
+    });
+    std::fs::write(file, format!("{kubeconfig:#}\n")).when("write", file)
+}
+
 /// Whether `path` of the server answers 200.
 pub(crate) async fn answers(client: &kube::Client, path: &str) -> bool {
     let Ok(request) = http::Request::get(path).body(Vec::new()) else {

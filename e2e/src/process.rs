@@ -24,6 +24,10 @@ const PORTS_TO_TRY: usize = 5;
 #[derive(Debug)]
 pub struct Process {
     name: &'static str,
+    program: PathBuf,
+    arguments: Vec<String>,
+    folder: PathBuf,
+    environment: Vec<(&'static str, String)>,
     child: Mutex<Child>,
     log: PathBuf,
 }
@@ -42,22 +46,64 @@ pub(crate) struct Launch<'a> {
 impl Process {
     /// Starts the program; whether it works is for the caller to find out.
     pub(crate) fn start(launch: Launch<'_>) -> Result<Self> {
+        Self::start_in(launch, Vec::new())
+    }
+
+    /// The same, with these environment variables.
+    pub(crate) fn start_in(launch: Launch<'_>, environment: Vec<(&'static str, String)>) -> Result<Self> {
         let log = launch.logs.join(format!("{}.log", launch.name));
         let output = File::create(&log).when("write", &log)?;
-        let errors = output.try_clone().when("write", &log)?;
-        let child = Command::new(launch.program)
-            .args(launch.arguments)
-            .current_dir(launch.folder)
-            // Proxies, feature gates and home folders of the user are none of the control plane's business.
-            .env_clear()
-            .env("HOME", launch.folder)
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors)
-            .process_group(Guard::get()?.process_group())
-            .spawn()
-            .map_err(|source| Error::NotStarted { program: launch.program.display().to_string(), source })?;
-        Ok(Self { name: launch.name, child: Mutex::new(child), log })
+        let child = spawn(launch.program, &launch.arguments, launch.folder, &environment, output)?;
+        Ok(Self {
+            name: launch.name,
+            program: launch.program.to_owned(),
+            arguments: launch.arguments,
+            folder: launch.folder.to_owned(),
+            environment,
+            child: Mutex::new(child),
+            log,
+        })
+    }
+
+    /// Ends the process with SIGKILL and starts the program once more, with the same arguments. Its log goes on.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_again(&self) -> Result<()> {
+        self.kill();
+        let output = File::options().append(true).open(&self.log).when("write", &self.log)?;
+        *self.child() = spawn(&self.program, &self.arguments, &self.folder, &self.environment, output)?;
+        Ok(())
+    }
+
+    /// SIGKILL, and the end that follows.
+    pub fn kill(&self) {
+        let mut child = self.child();
+        // An error means that it has ended already.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// Stops it where it is (SIGSTOP): its connections stay open, and nobody answers.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn pause(&self) -> Result<()> {
+        self.signal("STOP")
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn go_on(&self) -> Result<()> {
+        self.signal("CONT")
+    }
+
+    fn signal(&self, signal: &str) -> Result<()> {
+        let status = Command::new("kill").args(["-s", signal, &self.pid().to_string()]).status();
+        let status = status.map_err(|source| Error::NotStarted { program: "kill".to_owned(), source })?;
+        if status.success() { Ok(()) } else { self.check() }
     }
 
     /// The process id.
@@ -104,11 +150,31 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let mut child = self.child();
-        // An error means that it has ended already.
-        let _ = child.kill();
-        let _ = child.wait();
+        self.kill();
     }
+}
+
+fn spawn(
+    program: &Path,
+    arguments: &[String],
+    folder: &Path,
+    environment: &[(&'static str, String)],
+    output: File,
+) -> Result<Child> {
+    let errors = output.try_clone().when("write the log of", program)?;
+    Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        // Proxies, feature gates and home folders of the user are none of the control plane's business.
+        .env_clear()
+        .env("HOME", folder)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        .process_group(Guard::get()?.process_group())
+        .spawn()
+        .map_err(|source| Error::NotStarted { program: program.display().to_string(), source })
 }
 
 /// Starts a server on a free port of 127.0.0.1 and waits until it is ready.

@@ -1,9 +1,10 @@
 //! A network that can be cut: bytes go through a proxy in this process.
 
-use crate::{Error, Result};
+use crate::{Error, Etcd, Result};
 use std::net::SocketAddr;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -21,13 +22,25 @@ impl Proxy {
     /// # Errors
     /// When there is no free port.
     pub async fn start(target: u16) -> Result<Self> {
+        Self::start_to(Target::Port(target)).await
+    }
+
+    /// Listens on a free port and connects to this etcd.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub async fn to_etcd(etcd: &Etcd) -> Result<Self> {
+        Self::start_to(Target::Socket(etcd.socket())).await
+    }
+
+    async fn start_to(target: Target) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Port)?;
         let port = listener.local_addr().map_err(Error::Port)?.port();
         let (cut, stop) = (watch::Sender::new(false), CancellationToken::new());
         let connections = cut.clone();
         tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(pass_on(client, target, connections.subscribe()));
+                tokio::spawn(pass_on(client, target.clone(), connections.subscribe()));
             }
         }));
         Ok(Self { port, cut, _stop: stop.drop_guard() })
@@ -50,10 +63,20 @@ impl Proxy {
     }
 }
 
-async fn pass_on(mut client: TcpStream, target: u16, mut cut: watch::Receiver<bool>) {
+#[derive(Clone)]
+enum Target {
+    Port(u16),
+    Socket(PathBuf),
+}
+
+async fn pass_on(mut client: TcpStream, target: Target, mut cut: watch::Receiver<bool>) {
     let passing = async {
-        let mut server = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], target))).await?;
-        copy_bidirectional(&mut client, &mut server).await
+        match target {
+            Target::Port(port) => {
+                join(&mut client, TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).await?).await
+            }
+            Target::Socket(path) => join(&mut client, UnixStream::connect(path).await?).await,
+        }
     };
     let was_cut = tokio::select! {
         biased;
@@ -64,4 +87,9 @@ async fn pass_on(mut client: TcpStream, target: u16, mut cut: watch::Receiver<bo
         // An error says that the proxy is gone.
         let _ = cut.wait_for(|cut| !*cut).await;
     }
+}
+
+async fn join(client: &mut TcpStream, mut server: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
+    copy_bidirectional(client, &mut server).await?;
+    Ok(())
 }

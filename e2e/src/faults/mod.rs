@@ -1,0 +1,298 @@
+//! A proxy before an API server that makes go wrong what can go wrong between a client and it.
+//!
+//! TLS on both sides, so that a client is none the wiser; who it is passes through in its token. Clients with certificates
+//! cannot be passed on.
+
+mod answer;
+mod schedule;
+mod traffic;
+
+pub use schedule::{Fault, Refusal, Schedule};
+pub use traffic::{Passed, Passing};
+
+use crate::error::FileContext;
+use crate::kubeconfig::token_kubeconfig;
+use crate::{ApiServer, Error, Result, wait_for};
+use answer::Answer;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::{Request, Response, Uri};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use kube::{Client, Config};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use traffic::Traffic;
+use winpool::requests::Asked;
+
+/// Passes requests on to an API server, but for what it was told. At first it passes everything on.
+pub struct FaultProxy {
+    port: u16,
+    authority: PathBuf,
+    folder: PathBuf,
+    shared: Arc<Shared>,
+    _stop: DropGuard,
+}
+
+struct Shared {
+    server: Client,
+    neighbour: Option<Client>,
+    traffic: Traffic,
+    /// What all connections hang on; cancelled as long as nothing gets through.
+    network: Mutex<CancellationToken>,
+}
+
+/// The connection ends here.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection is closed on purpose")]
+struct Severed;
+
+impl FaultProxy {
+    /// Listens on a free port.
+    ///
+    /// # Errors
+    /// When there is no free port, or the certificates of the server cannot be read.
+    pub async fn start(server: &ApiServer) -> Result<Self> {
+        Self::start_before(server, None).await
+    }
+
+    /// The same, and requests may be sent to another server of the same cluster: see [`Fault::Neighbour`].
+    ///
+    /// # Errors
+    /// As [`FaultProxy::start`].
+    pub async fn with_neighbour(server: &ApiServer, neighbour: &crate::Neighbour) -> Result<Self> {
+        let mut config = bare(server)?;
+        config.cluster_url = url(neighbour.port())?;
+        Self::start_before(server, Some(Client::try_from(config)?)).await
+    }
+
+    async fn start_before(server: &ApiServer, neighbour: Option<Client>) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Port)?;
+        let port = listener.local_addr().map_err(Error::Port)?.port();
+        let identity = server.serving();
+        let tls = TlsAcceptor::from(Arc::new(tls(&identity.certificate, &identity.key)?));
+        let shared = Arc::new(Shared {
+            server: Client::try_from(bare(server)?)?,
+            neighbour,
+            traffic: Traffic::default(),
+            network: Mutex::default(),
+        });
+        let stop = CancellationToken::new();
+        let connections = Arc::clone(&shared);
+        let stopped = stop.clone();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let network = connections.network().clone();
+                let serving = Arc::clone(&connections).serve(stream, tls.clone());
+                let serving = network.run_until_cancelled_owned(serving);
+                tokio::spawn(stopped.clone().run_until_cancelled_owned(serving));
+            }
+        }));
+        let (authority, folder) = (server.authority_file(), server.folder().to_owned());
+        Ok(Self { port, authority, folder, shared, _stop: stop.drop_guard() })
+    }
+
+    /// `config`, but with this proxy as the server.
+    ///
+    /// # Errors
+    /// Never in practice.
+    pub fn config(&self, config: &Config) -> Result<Config> {
+        let mut config = config.clone();
+        config.cluster_url = url(self.port)?;
+        Ok(config)
+    }
+
+    /// A kubeconfig of a user with this token, who works in this namespace.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn kubeconfig(&self, token: &str, namespace: &str) -> Result<PathBuf> {
+        let file = self.folder.join(format!("kubeconfig-proxy-{}", self.port));
+        token_kubeconfig(&format!("https://127.0.0.1:{}", self.port), &self.authority, token, namespace, &file)?;
+        Ok(file)
+    }
+
+    /// From now on `rule` says what each request meets. Counts of requests start at zero.
+    pub fn inject(&self, rule: impl Fn(&Passing) -> Option<Fault> + Send + Sync + 'static) {
+        self.shared.traffic.inject(Box::new(rule));
+    }
+
+    /// No more faults: all that is held back is let go.
+    pub fn calm(&self) {
+        self.inject(|_| None);
+    }
+
+    /// Nothing gets through any more: connections are closed, and new ones too.
+    pub fn cut(&self) {
+        self.shared.network().cancel();
+    }
+
+    /// Lets everything through again.
+    pub fn mend(&self) {
+        *self.shared.network() = CancellationToken::new();
+    }
+
+    /// All requests so far, in the order in which their fate was clear, with what became of them.
+    #[must_use]
+    pub fn passed(&self) -> Vec<Passed> {
+        self.shared.traffic.passed()
+    }
+
+    /// Waits until so many requests have met a fault since the last [`FaultProxy::inject`].
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn faulted(&self, count: usize, limit: Duration) -> Result<()> {
+        let faulted = async || Ok((self.shared.traffic.faulted() >= count).then_some(()));
+        wait_for(&format!("{count} requests have met a fault"), limit, faulted).await
+    }
+}
+
+impl Shared {
+    fn network(&self) -> MutexGuard<'_, CancellationToken> {
+        self.network.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn serve(self: Arc<Self>, stream: TcpStream, tls: TlsAcceptor) {
+        let Ok(stream) = tls.accept(stream).await else { return };
+        let service = service_fn(|request| Arc::clone(&self).pass(request));
+        // An error says that one of both has closed the connection.
+        let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    }
+
+    async fn pass(self: Arc<Self>, request: Request<Incoming>) -> std::result::Result<Response<Answer>, Severed> {
+        let asked = Asked::of(request.method(), request.uri());
+        let (passing, fault) = self.traffic.next(asked, request.uri());
+        let released = self.traffic.released();
+        match fault {
+            Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
+            Some(Fault::Drop) => {
+                self.traffic.note(passing, fault, None);
+                return Err(Severed);
+            }
+            Some(Fault::Swallow) => {
+                self.traffic.note(passing, fault, None);
+                released.await;
+                return Err(Severed);
+            }
+            Some(Fault::Expire) if asked.verb == "watch" => {
+                self.traffic.note(passing, fault, Some(200));
+                return Ok(answer::expired());
+            }
+            Some(Fault::Refuse(refusal)) => {
+                let answer = refusal.answer();
+                self.traffic.note(passing, fault, Some(answer.status().as_u16()));
+                return Ok(answer);
+            }
+            _ => {}
+        }
+        let request = self.prepared(request, &passing, fault).await?;
+        let neighbour =
+            self.neighbour.as_ref().filter(|_| matches!(fault, Some(Fault::Neighbour | Fault::NeighboursCache)));
+        let response = neighbour.unwrap_or(&self.server).send(request).await;
+        let code = response.as_ref().ok().map(|response| response.status().as_u16());
+        self.traffic.note(passing, fault, code);
+        let mut response = response.map_err(|_| Severed)?;
+        for header in [CONNECTION, TRANSFER_ENCODING] {
+            response.headers_mut().remove(header);
+        }
+        let watches = asked.verb == "watch" && response.status().is_success();
+        match fault {
+            Some(Fault::Mute) => {
+                released.await;
+                Err(Severed)
+            }
+            Some(Fault::Lose) => {
+                // All of it: the server is done.
+                if !watches {
+                    let _ = response.into_body().collect().await;
+                }
+                Err(Severed)
+            }
+            Some(Fault::Halve) if !watches => answer::halved(response).await,
+            Some(Fault::Halve) => Ok(answer::events(response, Fault::Cut { after: 0 }, released)),
+            Some(fault) if watches => Ok(answer::events(response, fault, released)),
+            _ => Ok(response.map(|body| body.map_err(Into::into).boxed_unsync())),
+        }
+    }
+
+    /// The request as the server gets it.
+    async fn prepared(
+        &self,
+        request: Request<Incoming>,
+        passing: &Passing,
+        fault: Option<Fault>,
+    ) -> std::result::Result<Request<Body>, Severed> {
+        let (mut parts, body) = request.into_parts();
+        for header in [HOST, CONNECTION, TRANSFER_ENCODING, CONTENT_LENGTH] {
+            parts.headers.remove(header);
+        }
+        let version = match fault {
+            Some(Fault::Rewind { .. }) => self.traffic.oldest_version(passing),
+            Some(Fault::NeighboursCache) if passing.asked.verb == "list" => Some("0".to_owned()),
+            _ => None,
+        };
+        if let Some(version) = version {
+            parts.uri = with_parameter(&parts.uri, "resourceVersion", &version);
+        }
+        if fault == Some(Fault::NoBookmarks) {
+            parts.uri = with_parameter(&parts.uri, "allowWatchBookmarks", "false");
+        }
+        let body = body.collect().await.map_err(|_| Severed)?.to_bytes();
+        Ok(Request::from_parts(parts, Body::from(body)))
+    }
+}
+
+/// `uri` with another value of a parameter of its query.
+fn with_parameter(uri: &Uri, name: &str, value: &str) -> Uri {
+    let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+    let others = query.filter(|(key, _)| key != name);
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(others).append_pair(name, value).finish();
+    // What was a URI still is one.
+    format!("{}?{query}", uri.path()).parse().unwrap_or_else(|_| uri.clone())
+}
+
+/// The server's configuration for nobody: a request says itself who sends it.
+fn bare(server: &ApiServer) -> Result<Config> {
+    let mut config = server.config()?;
+    config.auth_info = kube::config::AuthInfo::default();
+    Ok(config)
+}
+
+fn url(port: u16) -> Result<Uri> {
+    let url = format!("https://127.0.0.1:{port}").parse();
+    url.map_err(|error: http::uri::InvalidUri| Error::from(kube::Error::HttpError(error.into())))
+}
+
+fn tls(certificate: &Path, key: &Path) -> Result<ServerConfig> {
+    let unreadable = |error: tokio_rustls::rustls::pki_types::pem::Error| std::io::Error::other(error);
+    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect).map_err(unreadable);
+    let private = PrivateKeyDer::from_pem_file(key).map_err(unreadable);
+    let config = ServerConfig::builder().with_no_client_auth();
+    let config = config.with_single_cert(chain.when("read", certificate)?, private.when("read", key)?);
+    config.map_err(std::io::Error::other).when("serve with", certificate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_replaced_and_the_others_stay() {
+        let uri =
+            Uri::from_static("/api/v1/nodes?&watch=true&resourceVersion=7&labelSelector=kubernetes.io%2Fos%3Dwindows");
+        let expected = "/api/v1/nodes?watch=true&labelSelector=kubernetes.io%2Fos%3Dwindows&resourceVersion=1";
+        assert_eq!(with_parameter(&uri, "resourceVersion", "1").to_string(), expected);
+        assert_eq!(with_parameter(&Uri::from_static("/a"), "b", "c").to_string(), "/a?b=c");
+    }
+}

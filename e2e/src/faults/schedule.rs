@@ -1,0 +1,223 @@
+//! Which request meets which fault. Pure: a seed is enough to see the same again.
+
+use fastrand::Rng;
+use std::fmt;
+use std::time::Duration;
+use winpool::requests::Asked;
+
+/// What happens to one request, or to the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The server gets it later.
+    Delay(Duration),
+    /// The connection is closed, and the server never hears of it.
+    Drop,
+    /// The server acts, and the connection is closed without its answer.
+    Lose,
+    /// The server acts, and the connection is closed after half of its answer.
+    Halve,
+    /// The server never hears of it, and nothing is ever answered.
+    Swallow,
+    /// The server acts, and nothing is ever answered.
+    Mute,
+    /// The server never hears of it, and this is the answer.
+    Refuse(Refusal),
+    /// A watch ends, as watches do, after so many events.
+    End {
+        /// So many.
+        after: usize,
+    },
+    /// A watch breaks in the middle of the event after so many.
+    Cut {
+        /// So many.
+        after: usize,
+    },
+    /// A watch shows nothing more after so many events, for so long; then its connection is closed.
+    Stall {
+        /// So many.
+        after: usize,
+        /// So long.
+        lasts: Duration,
+    },
+    /// A watch shows every event twice.
+    Repeat,
+    /// A watch starts at the oldest resourceVersion that any watch of this kind started from, shows so many of the events
+    /// since, and then nothing more.
+    Rewind {
+        /// So many.
+        shown: usize,
+    },
+    /// A watch is told that its resourceVersion is too old (410, in an event).
+    Expire,
+    /// A watch has no bookmarks.
+    NoBookmarks,
+    /// The neighbour of the server answers. See [`crate::FaultProxy::with_neighbour`].
+    Neighbour,
+    /// The neighbour answers from its watch cache, however old (`resourceVersion=0`).
+    NeighboursCache,
+}
+
+/// An answer that the server did not give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// 409.
+    Conflict,
+    /// 410: the page or version of a list is not to be had any more.
+    Expired,
+    /// 422 as a failed `test` of a JSON Patch has it, without causes.
+    FailedTest,
+    /// 422 with a cause.
+    Invalid,
+    /// 429 with `Retry-After: 2`, in plain text, as priority and fairness has it.
+    TooMany,
+    /// 500.
+    Internal,
+    /// 503.
+    Unavailable,
+}
+
+impl Fault {
+    /// One word or two, to count by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Delay(_) => "delayed",
+            Self::Drop => "dropped",
+            Self::Lose => "answer lost",
+            Self::Halve => "answer half sent",
+            Self::Swallow => "never passed on",
+            Self::Mute => "never answered",
+            Self::Refuse(Refusal::Conflict) => "409",
+            Self::Refuse(Refusal::Expired) => "410",
+            Self::Refuse(Refusal::FailedTest) => "422 failed test",
+            Self::Refuse(Refusal::Invalid) => "422 with a cause",
+            Self::Refuse(Refusal::TooMany) => "429",
+            Self::Refuse(Refusal::Internal) => "500",
+            Self::Refuse(Refusal::Unavailable) => "503",
+            Self::End { .. } => "watch ended",
+            Self::Cut { .. } => "watch cut",
+            Self::Stall { .. } => "watch stalled",
+            Self::Repeat => "events repeated",
+            Self::Rewind { .. } => "watch from an old version",
+            Self::Expire => "watch expired",
+            Self::NoBookmarks => "no bookmarks",
+            Self::Neighbour => "neighbour asked",
+            Self::NeighboursCache => "neighbour's cache asked",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+const SHORT: Duration = Duration::from_millis(300);
+
+const OF_EVERY_REQUEST: [Fault; 7] = [
+    Fault::Delay(SHORT),
+    Fault::Drop,
+    Fault::Lose,
+    Fault::Halve,
+    Fault::Refuse(Refusal::TooMany),
+    Fault::Refuse(Refusal::Internal),
+    Fault::Refuse(Refusal::Unavailable),
+];
+const OF_WRITES: [Fault; 3] =
+    [Fault::Refuse(Refusal::Conflict), Fault::Refuse(Refusal::FailedTest), Fault::Refuse(Refusal::Invalid)];
+const OF_LISTS: [Fault; 1] = [Fault::Refuse(Refusal::Expired)];
+const OF_WATCHES: [Fault; 9] = [
+    Fault::End { after: 0 },
+    Fault::End { after: 2 },
+    Fault::Cut { after: 1 },
+    Fault::Stall { after: 1, lasts: Duration::from_secs(2) },
+    Fault::Stall { after: 0, lasts: Duration::from_secs(1) },
+    Fault::Repeat,
+    Fault::Rewind { shown: usize::MAX },
+    Fault::Expire,
+    Fault::NoBookmarks,
+];
+
+/// The faults of one run.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    seed: u64,
+    percent: u8,
+}
+
+impl Schedule {
+    /// So many of a hundred requests meet a fault.
+    #[must_use]
+    pub fn new(seed: u64, percent: u8) -> Self {
+        Self { seed, percent }
+    }
+
+    /// What the request with this number among its like meets. It depends on nothing else, so that other requests, which
+    /// may come in another order in each run, do not change it.
+    #[must_use]
+    pub fn fault(&self, asked: Asked, number: u64) -> Option<Fault> {
+        let mut random = self.random(asked, number);
+        if random.u8(..100) >= self.percent {
+            return None;
+        }
+        let own: &[Fault] = match asked.verb {
+            "watch" => &OF_WATCHES,
+            "list" => &OF_LISTS,
+            "get" => &[],
+            _ => &OF_WRITES,
+        };
+        // The first answer to a watch is like any other's.
+        let which = random.usize(..OF_EVERY_REQUEST.len() + own.len());
+        OF_EVERY_REQUEST.iter().chain(own).nth(which).copied()
+    }
+
+    fn random(&self, asked: Asked, number: u64) -> Rng {
+        let bytes = asked.verb.bytes().chain([b' ']).chain(asked.resource.bytes()).chain(number.to_le_bytes());
+        let seed = bytes.fold(self.seed, |seed, byte| Rng::with_seed(seed ^ u64::from(byte)).u64(..));
+        Rng::with_seed(seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const PATCH: Asked = Asked { verb: "patch", resource: "nodes" };
+    const WATCH: Asked = Asked { verb: "watch", resource: "nodes" };
+
+    fn of(seed: u64, asked: Asked) -> Vec<Option<Fault>> {
+        (0..2000).map(|number| Schedule::new(seed, 25).fault(asked, number)).collect()
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_faults_again_and_another_seed_and_kind_others() {
+        assert_eq!(of(1, PATCH), of(1, PATCH));
+        assert_ne!(of(1, PATCH), of(2, PATCH));
+        assert_ne!(of(1, PATCH), of(1, Asked { resource: "runtimeclasses", ..PATCH }));
+    }
+
+    #[test]
+    fn a_schedule_that_was_printed_stays_what_it_was() {
+        let first: Vec<_> =
+            of(1, PATCH).into_iter().enumerate().filter_map(|(n, fault)| Some((n, fault?.name()))).collect();
+        assert_eq!(first[..4], [(0, "503"), (4, "422 failed test"), (11, "delayed"), (12, "503")]);
+    }
+
+    #[test]
+    fn as_many_requests_as_wanted_meet_a_fault_and_every_kind_of_it_comes_up() {
+        for (asked, kinds) in [(PATCH, 10), (WATCH, 14), (Asked { verb: "get", resource: "nodes" }, 7)] {
+            let mut counts = BTreeMap::<&str, usize>::new();
+            for fault in of(7, asked).into_iter().flatten() {
+                *counts.entry(fault.name()).or_default() += 1;
+            }
+            let all: usize = counts.values().sum();
+            assert!((400..600).contains(&all), "{all} of 2000");
+            assert_eq!(counts.len(), kinds, "{counts:?}");
+        }
+        assert!((0..100).all(|number| Schedule::new(1, 0).fault(PATCH, number).is_none()));
+    }
+}

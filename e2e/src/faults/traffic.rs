@@ -1,0 +1,137 @@
+//! What came by, what it met, and what is held back.
+
+use super::Fault;
+use http::Uri;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::watch;
+use winpool::requests::Asked;
+
+/// A request, before its fate is decided.
+#[derive(Clone, Debug)]
+pub struct Passing {
+    /// What it asks.
+    pub asked: Asked,
+    /// Its path and query.
+    pub path: String,
+    /// Its number among those that ask the same, from 0.
+    pub number: u64,
+    /// Its number among the writes of state, from 0: Events are news, and a Lease is written at times of its own.
+    pub write: Option<u64>,
+    /// When it came.
+    pub received: Instant,
+}
+
+/// A request, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Passed {
+    /// The request.
+    pub request: Passing,
+    /// What it met.
+    pub fault: Option<Fault>,
+    /// The code of the answer, given to the client or not; `None` when there was none.
+    pub code: Option<u16>,
+}
+
+impl Passed {
+    /// `patch nodes 200`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let Asked { verb, resource } = self.request.asked;
+        let code = self.code.map_or_else(|| "-".to_owned(), |code| code.to_string());
+        format!("{verb} {resource} {code}")
+    }
+}
+
+pub(super) type Rule = Box<dyn Fn(&Passing) -> Option<Fault> + Send + Sync>;
+
+#[derive(Default)]
+struct State {
+    rule: Option<Rule>,
+    counts: BTreeMap<Asked, u64>,
+    writes: u64,
+    faulted: usize,
+    passed: Vec<Passed>,
+    /// By path without query.
+    oldest: BTreeMap<String, String>,
+}
+
+/// The memory of a proxy.
+#[derive(Default)]
+pub(super) struct Traffic {
+    state: Mutex<State>,
+    /// Counts the rules: with another one, what is held back is let go.
+    rules: watch::Sender<u64>,
+}
+
+impl Traffic {
+    pub fn inject(&self, rule: Rule) {
+        let mut state = self.state();
+        state.rule = Some(rule);
+        state.counts.clear();
+        (state.writes, state.faulted) = (0, 0);
+        drop(state);
+        self.rules.send_modify(|rules| *rules += 1);
+    }
+
+    /// Counts a request and decides what it meets.
+    pub fn next(&self, asked: Asked, uri: &Uri) -> (Passing, Option<Fault>) {
+        let mut state = self.state();
+        let count = state.counts.entry(asked).or_default();
+        let number = *count;
+        *count += 1;
+        let write = is_write(asked).then_some(state.writes);
+        state.writes += u64::from(write.is_some());
+        let path = uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+        let passing = Passing { asked, path, number, write, received: Instant::now() };
+        if let Some(version) = version(uri).filter(|_| asked.verb == "watch") {
+            state.oldest.entry(uri.path().to_owned()).or_insert(version);
+        }
+        let fault = state.rule.as_ref().and_then(|rule| rule(&passing));
+        (passing, fault)
+    }
+
+    /// The resourceVersion that the first watch of this kind started from.
+    pub fn oldest_version(&self, passing: &Passing) -> Option<String> {
+        let path = passing.path.split('?').next()?;
+        self.state().oldest.get(path).cloned()
+    }
+
+    pub fn note(&self, request: Passing, fault: Option<Fault>, code: Option<u16>) {
+        let mut state = self.state();
+        state.faulted += usize::from(fault.is_some());
+        state.passed.push(Passed { request, fault, code });
+    }
+
+    pub fn faulted(&self) -> usize {
+        self.state().faulted
+    }
+
+    pub fn passed(&self) -> Vec<Passed> {
+        self.state().passed.clone()
+    }
+
+    /// Returns when another rule holds than now.
+    pub fn released(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut rules = self.rules.subscribe();
+        async move {
+            // An error says that the proxy is gone.
+            let _ = rules.changed().await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_write(asked: Asked) -> bool {
+    matches!(asked.verb, "create" | "update" | "patch" | "delete")
+        && !matches!(asked.resource, "events" | "leases" | "other")
+}
+
+fn version(uri: &Uri) -> Option<String> {
+    let query = form_urlencoded::parse(uri.query()?.as_bytes());
+    query.into_iter().find(|(key, _)| key == "resourceVersion").map(|(_, value)| value.into_owned())
+}
