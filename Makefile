@@ -133,6 +133,14 @@ fuzz: $(CARGO_FUZZ) ## Make up input for what reads and plans, FUZZ_SECONDS for 
 			corpus/$$target seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -dict=json.dict -max_len=16384 \
 			-timeout=10 -rss_limit_mb=2048 -print_final_stats=1 || exit 1; done)
 
+# Replays one run of all faults at once: the number that a failed test printed.
+SEED ?=
+
+.PHONY: chaos
+chaos: ## The operator under faults, crashes and outages, the long ones too; SEED=7 takes these faults (docs/reliability.md)
+	$(call step,chaos)
+	$(call timed,WINPOOL_CHAOS_SEED=$(SEED) cargo test --locked -p winpool-e2e --test chaos -- --include-ignored --nocapture)
+
 # What is measured, and how much of it: BENCH=--help lists it. Nothing said is everything, the core included.
 BENCH ?=
 

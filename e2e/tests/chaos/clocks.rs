@@ -1,0 +1,155 @@
+//! Clocks that are wrong. What winpool decides by time it measures itself, on the monotonic clock; what others wrote down
+//! with the wrong time must not matter.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::Node,
+        node::v1::RuntimeClass,
+    },
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use winpool::{Options, leader::Elector};
+use winpool_core::{api::WindowsPool, plan::lease::LEASE_DURATION};
+use winpool_e2e::{LIMIT, SimulatedNode, lend, wait_for};
+
+use crate::{
+    stage::{Stage, WINDOWS_2022},
+    support::{BUILD, Harness, Operator, POOL, condition, label, taints},
+};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A holder whose clock is so wrong renews the Lease so often; then it is gone. Returns how long after its last renewal a
+/// candidate led, which never happened before.
+async fn outlast(client: Client, namespace: &str, clock: impl Fn() -> Timestamp, renewals: usize) -> Duration {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let held = |version: Option<String>| Lease {
+        metadata: serde_json::from_value(json!({"name": "winpool", "resourceVersion": version})).unwrap(),
+        spec: Some(LeaseSpec {
+            holder_identity: Some("wrong".to_owned()),
+            lease_duration_seconds: Some(15),
+            renew_time: Some(MicroTime(clock())),
+            ..LeaseSpec::default()
+        }),
+    };
+    let mut last = Instant::now();
+    let mut lease = leases.create(&PostParams::default(), &held(None)).await.unwrap();
+    let (elector, resign) = (Elector::new(client, namespace), CancellationToken::new());
+    let leadership = elector.leadership();
+    let candidate = tokio::spawn(elector.run(resign.clone()));
+    for _ in 0..renewals {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(leadership.term(), None, "the Lease is renewed");
+        last = Instant::now();
+        lease =
+            leases.replace("winpool", &PostParams::default(), &held(lease.metadata.resource_version)).await.unwrap();
+    }
+    wait_for("the candidate leads", LIMIT, async || Ok(leadership.term())).await.unwrap();
+    let waited = last.elapsed();
+    resign.cancel();
+    candidate.await.unwrap();
+    waited
+}
+
+#[tokio::test]
+async fn a_lease_runs_out_by_the_candidates_own_clock_whatever_time_its_holder_wrote() {
+    let server = lend().await.unwrap();
+    let (ahead, behind) = tokio::join!(
+        outlast(server.client(), "default", || Timestamp::now() + HOUR, 0),
+        // Long enough that it would have run out by the times written.
+        outlast(server.client(), "kube-public", || Timestamp::now() - HOUR, 9),
+    );
+    println!("holder an hour ahead: taken over after {ahead:.1?}; an hour behind: {behind:.1?} after its last renewal");
+    for waited in [ahead, behind] {
+        assert!(waited >= LEASE_DURATION && waited < LEASE_DURATION + Duration::from_secs(10), "{waited:?}");
+    }
+}
+
+#[tokio::test]
+async fn times_of_others_on_nodes_and_in_status_change_nothing() {
+    let stage = Stage::new().await;
+    let name = "win";
+    SimulatedNode::windows(WINDOWS_2022).name(name).join(&stage.harness.client).await.unwrap();
+    let far = ["1970-01-01T00:00:00Z", "2999-12-31T23:59:59Z"];
+    let theirs: Vec<_> = far
+        .iter()
+        .enumerate()
+        .map(|(number, time)| json!({"key": format!("example.com/{number}"), "effect": "PreferNoSchedule", "timeAdded": time}))
+        .collect();
+    stage.harness.edit_node(name, json!({"spec": {"taints": theirs}})).await;
+    let operator = stage.operator();
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.ready("default").await;
+    let node = stage.harness.node_until(name, "is marked", |node| label(node, POOL).is_some()).await;
+    assert!(taints(&node).contains(&"os=windows:NoSchedule".to_owned()));
+    let kept = json!(node.spec.unwrap().taints);
+    for taint in &theirs {
+        assert!(kept.as_array().unwrap().contains(taint), "{taint} in {kept}");
+    }
+    operator.stop().await;
+
+    // An operator whose clock was wrong has written the status.
+    for time in far {
+        let pool = stage.harness.pools().get("default").await.unwrap();
+        let mut status = json!(pool.status);
+        for condition in status["conditions"].as_array_mut().unwrap() {
+            condition["lastTransitionTime"] = json!(time);
+        }
+        let patch = Patch::Merge(json!({"status": {"conditions": status["conditions"]}}));
+        stage.harness.pools().patch_status("default", &PatchParams::default(), &patch).await.unwrap();
+        let operator = stage.operator();
+        stage.join(&format!("after-{}", &time[..4]), WINDOWS_2022).await;
+        let counted = |pool: &WindowsPool| {
+            let nodes = pool.status.as_ref().map(|status| (status.nodes.selected, status.nodes.converged));
+            nodes.is_some_and(|(selected, converged)| {
+                selected == converged && selected == if time == far[0] { 2 } else { 3 }
+            })
+        };
+        let pool = stage.harness.pool_until("default", "has the node too", counted).await;
+        assert_eq!(condition(&pool, "Ready"), Some("True"));
+        operator.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
+    // The guard refuses to adopt a class that does not fit.
+    let harness = Harness::unguarded().await;
+    SimulatedNode::windows(WINDOWS_2022).name("win").join(&harness.client).await.unwrap();
+    // More than the nodes of the next pool wait for its class.
+    let patience = Duration::from_secs(8);
+    let options = || Options { leader_election: false, patience, ..Options::default() };
+    let operator = Operator::start_with(harness.account.config.clone(), options());
+    harness.apply_pool_named("a-older", json!({"taints": [{"key": "older", "effect": "NoSchedule"}]})).await;
+    harness.ready("a-older").await;
+    operator.stop().await;
+    harness.pools().delete("a-older", &DeleteParams::default()).await.unwrap();
+    tokio::time::sleep(patience + Duration::from_secs(1)).await;
+
+    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
+    let class = json!({
+        "metadata": {"name": "mine"}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
+    });
+    let _: RuntimeClass = harness.create(class).await;
+    let next = json!({
+        "taints": [{"key": "younger", "effect": "NoSchedule"}],
+        "adoptionPolicy": "Always",
+        "runtimeClasses": [{"name": "mine", "version": "2022"}],
+    });
+    harness.apply_pool_named("b-younger", next).await;
+    let operator = Operator::start_with(harness.account.config.clone(), options());
+    let taken_over = |node: &Node| taints(node).contains(&"younger:NoSchedule".to_owned());
+    let node = harness.node_until("win", "has the taint of the next pool", taken_over).await;
+    assert!(!taints(&node).contains(&"older:NoSchedule".to_owned()), "{:?}", taints(&node));
+    operator.stop().await;
+}

@@ -1,0 +1,250 @@
+//! The operator, as a process, is killed (SIGKILL) before and after each of its writes, one by one. The next one has to
+//! bring about what an operator that is never killed would.
+
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use winpool_e2e::{Fault, LIMIT, Passed, SimulatedNode, wait_for};
+
+use crate::{
+    stage::{Stage, WINDOWS_2019, WINDOWS_2022, picture},
+    support::{BUILD, POOL},
+};
+
+/// Longer than the operator puts off a status.
+const QUIET: Duration = Duration::from_millis(1500);
+/// Longer than it lets nodes wait for the API server to see a class.
+const VERY_QUIET: Duration = Duration::from_secs(7);
+/// A second start, and what waits for the API server to see a class.
+const PATIENTLY: Duration = Duration::from_mins(1);
+
+#[derive(Clone, Copy, Debug)]
+enum Scenario {
+    /// Nodes join a pool.
+    Join,
+    /// A pool of defaults comes to nodes.
+    EmptyPool,
+    /// From one taint to another, which retires the first.
+    TaintChange,
+    /// A class gets another handler: it is deleted and made again.
+    HandlerChange,
+    /// A pool is deleted, and the next one takes its nodes and its class over.
+    HandOver,
+    /// A pool is deleted.
+    Deletion,
+    /// A class of somebody else is adopted and corrected.
+    Adoption,
+}
+
+impl Scenario {
+    /// What there is before the operator comes.
+    async fn nodes(self, stage: &Stage) {
+        let client = &stage.harness.client;
+        SimulatedNode::windows(WINDOWS_2019).name("win-a").without_label(BUILD).join(client).await.unwrap();
+        if !matches!(self, Self::Join) {
+            stage.join("win-b", WINDOWS_2022).await;
+        }
+    }
+
+    /// What the operator has done when the scenario begins; `None`: it has not been there.
+    async fn pools(self, stage: &Stage) -> Option<&'static [&'static str]> {
+        let harness = &stage.harness;
+        match self {
+            Self::EmptyPool | Self::Adoption => return None,
+            Self::Join | Self::Deletion => harness.apply_pool(json!({})).await,
+            Self::TaintChange => harness.apply_pool(taints("older", None)).await,
+            Self::HandlerChange => harness.apply_pool(handler("first")).await,
+            Self::HandOver => {
+                harness.apply_pool_named("a-older", taints("older", None)).await;
+                harness.apply_pool_named("b-younger", taints("younger", None)).await;
+                return Some(&["a-older"]);
+            }
+        }
+        Some(&["default"])
+    }
+
+    /// What the operator finds when it starts.
+    async fn begins(self, stage: &Stage) {
+        let harness = &stage.harness;
+        match self {
+            Self::Join => {
+                for name in ["win-b", "win-c"] {
+                    stage.join(name, WINDOWS_2022).await;
+                }
+            }
+            Self::EmptyPool => harness.apply_pool(json!({})).await,
+            Self::TaintChange => harness.apply_pool(taints("younger", Some("older"))).await,
+            Self::HandlerChange => harness.apply_pool(handler("second")).await,
+            Self::HandOver => {
+                harness.pools().delete("a-older", &DeleteParams::default()).await.unwrap();
+            }
+            Self::Deletion => {
+                harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
+            }
+            Self::Adoption => {
+                let selector =
+                    json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
+                let _: RuntimeClass = harness
+                    .create(json!({
+                        "metadata": {"name": "windows-2022"}, "handler": "runhcs-wcow-process",
+                        "scheduling": {"nodeSelector": selector},
+                    }))
+                    .await;
+                harness.apply_pool(json!({"adoptionPolicy": "Always"})).await;
+            }
+        }
+    }
+}
+
+fn taints(key: &str, retired: Option<&str>) -> Value {
+    let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+    json!({"taints": [taint(key)], "retiredTaints": retired.map(|key| vec![taint(key)]).unwrap_or_default()})
+}
+
+fn handler(handler: &str) -> Value {
+    json!({"runtimeClasses": [{"name": "extra", "version": "2022", "handler": handler}]})
+}
+
+/// The scenario, up to the moment in which the operator starts.
+async fn set_up(scenario: Scenario) -> Stage {
+    let stage = Stage::new().await;
+    scenario.nodes(&stage).await;
+    if let Some(pools) = scenario.pools(&stage).await {
+        let operator = stage.process().await;
+        for pool in pools {
+            stage.harness.ready(pool).await;
+        }
+        stage.is_quiet(QUIET).await;
+        operator.kill();
+    }
+    scenario.begins(&stage).await;
+    stage
+}
+
+impl Stage {
+    /// Waits until nothing has been written for a while.
+    async fn is_quiet(&self, time: Duration) {
+        let writes = || self.writes().last().map(|passed| passed.request.received);
+        let started = Instant::now();
+        wait_for("nothing is written any more", PATIENTLY, async || {
+            let since = writes().unwrap_or(started).max(started);
+            Ok((since.elapsed() >= time).then_some(()))
+        })
+        .await
+        .unwrap();
+    }
+
+    fn writes(&self) -> Vec<Passed> {
+        self.proxy.passed().into_iter().filter(|passed| passed.request.write.is_some()).collect()
+    }
+}
+
+async fn survive_every_crash(scenario: Scenario) {
+    let started = Instant::now();
+    let (expected, writes) = never_killed(scenario).boxed_local().await;
+    println!("{scenario:?}: {} writes: {}", writes.len(), writes.join(", "));
+    assert!(!writes.is_empty());
+    let mut survived = 0;
+    for (number, write) in (0..).zip(&writes) {
+        for (when, fault) in [("before", Fault::Swallow), ("after", Fault::Mute)] {
+            let what = format!("{scenario:?}, killed {when} write {number} ({write}), ends as if it had not been");
+            let killed = killed(scenario, number, fault, &expected, &what).boxed_local();
+            survived += usize::from(killed.await);
+        }
+    }
+    println!("{scenario:?}: {survived} crashes survived, in {:.0?}", started.elapsed());
+    assert!(survived >= writes.len(), "only {survived} crashes: other runs have other writes than the first");
+}
+
+/// How it ends, and which writes it took.
+async fn never_killed(scenario: Scenario) -> (Value, Vec<String>) {
+    let stage = set_up(scenario).await;
+    let before = stage.writes().len();
+    let operator = stage.process().await;
+    stage.is_quiet(VERY_QUIET).await;
+    operator.kill();
+    let writes = stage.writes().split_off(before);
+    (picture(&stage.harness.client).await, writes.iter().map(Passed::summary).collect())
+}
+
+/// Tells whether there was such a write: two writes of status may have become one.
+async fn killed(scenario: Scenario, number: u64, fault: Fault, expected: &Value, what: &str) -> bool {
+    let stage = set_up(scenario).await;
+    stage.proxy.inject(move |passing| (passing.write == Some(number)).then_some(fault));
+    let operator = stage.process().await;
+    let crashed = stage.proxy.faulted(1, LIMIT).await.is_ok();
+    operator.kill();
+    stage.proxy.calm();
+    operator.start_again().unwrap();
+    stage.becomes(expected, what).await;
+    operator.kill();
+    crashed
+}
+
+#[tokio::test]
+async fn an_empty_pool_comes_about_whenever_the_operator_is_killed() {
+    survive_every_crash(Scenario::EmptyPool).await;
+}
+
+#[tokio::test]
+async fn a_class_gets_its_handler_whenever_the_operator_is_killed() {
+    survive_every_crash(Scenario::HandlerChange).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make chaos"]
+async fn nodes_join_whenever_the_operator_is_killed() {
+    survive_every_crash(Scenario::Join).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make chaos"]
+async fn taints_change_whenever_the_operator_is_killed() {
+    survive_every_crash(Scenario::TaintChange).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make chaos"]
+async fn a_pool_takes_over_whenever_the_operator_is_killed() {
+    survive_every_crash(Scenario::HandOver).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make chaos"]
+async fn a_pool_is_deleted_whenever_the_operator_is_killed() {
+    survive_every_crash(Scenario::Deletion).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make chaos"]
+async fn a_class_is_adopted_whenever_the_operator_is_killed() {
+    survive_every_crash(Scenario::Adoption).await;
+}
+
+/// With leader election: a leader that was killed has not released its Lease.
+#[tokio::test]
+async fn a_leader_that_is_killed_is_followed_by_one_that_waits_for_its_lease_and_nothing_is_lost() {
+    let stage = Stage::new().await;
+    stage.join("win-a", WINDOWS_2022).await;
+    stage.harness.apply_pool(json!({})).await;
+    let leader = stage.process_with(&[]).await;
+    stage.harness.ready("default").await;
+    stage.proxy.inject(|passing| (passing.write == Some(0)).then_some(Fault::Mute));
+    stage.join("win-b", WINDOWS_2022).await;
+    stage.proxy.faulted(1, LIMIT).await.unwrap();
+    leader.kill();
+    stage.proxy.calm();
+    let (killed, before) = (Instant::now(), stage.about("nodes").len());
+    leader.start_again().unwrap();
+    stage.join("win-c", WINDOWS_2022).await;
+    let marked = |node: &Node| node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(POOL));
+    for name in ["win-b", "win-c"] {
+        stage.harness.node_until(name, "is marked", marked).await;
+    }
+    println!("leader killed: the next one has written after {:.1?}", killed.elapsed());
+    assert_eq!(stage.about("nodes").split_off(before), ["patch nodes 200"], "only the node that joined since");
+    leader.kill();
+}

@@ -1,0 +1,249 @@
+//! All faults at once, while pools and nodes come, change and go and others write taints: the end is as if there had been
+//! none.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::core::v1::{Node, Taint},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use winpool_e2e::{Fault, Refusal, Schedule, SimulatedNode, wait_for};
+
+use crate::{
+    stage::{Stage, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, picture},
+    support::{BUILD, POOL, condition, label, taints},
+};
+
+/// Of a hundred requests so many meet a fault.
+const PERCENT: u8 = 30;
+/// With every pause after a failure.
+const PATIENTLY: Duration = Duration::from_mins(3);
+/// Long enough for whatever is put off by a second or two.
+const QUIET: Duration = Duration::from_secs(4);
+const SEED: &str = "WINPOOL_CHAOS_SEED";
+
+fn given_seed() -> Option<u64> {
+    std::env::var(SEED).ok().filter(|seed| !seed.is_empty()).map(|seed| seed.parse().expect("a number"))
+}
+
+#[tokio::test]
+async fn under_all_faults_at_once_everything_ends_as_without_any() {
+    let expected = without_faults().await;
+    with_faults(given_seed().unwrap_or(1), &expected).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make chaos"]
+async fn under_other_faults_at_once_too() {
+    if given_seed().is_some() {
+        return;
+    }
+    let expected = without_faults().await;
+    for seed in 2..=5 {
+        with_faults(seed, &expected).await;
+    }
+}
+
+async fn without_faults() -> Value {
+    let stage = Stage::new().await;
+    let operator = stage.candidate();
+    story(&stage, &AtomicBool::new(false)).await;
+    wait_for("the pool is Ready", PATIENTLY, async || {
+        let pool = stage.harness.pools().get("default").await?;
+        let current = pool.status.as_ref().and_then(|status| status.observed_generation) == pool.metadata.generation;
+        Ok((current && condition(&pool, "Ready") == Some("True")).then_some(()))
+    })
+    .await
+    .unwrap();
+    stage.comes_to_rest().await;
+    let end = picture(&stage.harness.client).await;
+    operator.stop().await;
+    end
+}
+
+async fn with_faults(seed: u64, expected: &Value) {
+    println!("all faults at once, seed {seed}; once more with: make chaos SEED={seed}");
+    let (stage, schedule) = (Stage::new().await, Schedule::new(seed, PERCENT));
+    let deleting = Arc::new(AtomicBool::new(false));
+    let at_the_end = Arc::clone(&deleting);
+    stage.proxy.inject(move |passing| {
+        let fault = schedule.fault(passing.asked, passing.number);
+        // A deletion takes a refusal for final.
+        let final_ = matches!(fault, Some(Fault::Refuse(Refusal::Invalid | Refusal::FailedTest)));
+        fault.filter(|_| !(final_ && at_the_end.load(Ordering::Relaxed)))
+    });
+    let operator = stage.candidate();
+    story(&stage, &deleting).await;
+    let injected = stage.injected();
+    stage.proxy.calm();
+    stage.becomes(expected, &format!("after the faults of seed {seed} all is as without any")).await;
+    let (faults, requests): (usize, usize) = (injected.values().sum(), stage.proxy.passed().len());
+    println!("seed {seed}: {faults} faults in {requests} requests: {injected:?}");
+    stage.comes_to_rest().await;
+    assert_eq!(picture(&stage.harness.client).await, *expected, "and stays so");
+    assert!(faults >= 20 && injected.len() >= 8, "{injected:?}");
+    operator.stop().await;
+}
+
+impl Stage {
+    /// Waits until nothing has been written for a while.
+    async fn comes_to_rest(&self) {
+        let mut before = None;
+        wait_for("nothing is written any more", PATIENTLY, async || {
+            tokio::time::sleep(QUIET).await;
+            let writes = self.proxy.passed().iter().filter(|passed| passed.request.write.is_some()).count();
+            Ok((before.replace(writes) == Some(writes)).then_some(()))
+        })
+        .await
+        .unwrap();
+    }
+
+    fn breaks_all_connections(&self) {
+        self.proxy.cut();
+        self.proxy.mend();
+    }
+
+    async fn node_gets(&self, name: &str, what: &str, holds: impl Fn(&Node) -> bool) {
+        let (nodes, mut seen) = (self.harness.nodes(), None);
+        let what = format!("node {name} {what}");
+        let result = wait_for(&what, PATIENTLY, async || {
+            let node = nodes.get(name).await?;
+            seen = Some(json!({"metadata": node.metadata, "spec": node.spec}));
+            Ok(holds(&node).then_some(()))
+        });
+        result.await.unwrap_or_else(|error| panic!("{error}; last seen: {seen:#?}; faults: {:?}", self.injected()));
+    }
+}
+
+fn has(taint: &'static str) -> impl Fn(&Node) -> bool {
+    move |node| taints(node).iter().any(|other| other == taint)
+}
+
+/// Every step waits for what the one before it is to bring about. Before each, all connections break: watches live long,
+/// and would meet few faults.
+async fn story(stage: &Stage, deleting: &AtomicBool) {
+    let harness = &stage.harness;
+    let node = |name: &str, version: &str, team: &str| SimulatedNode::windows(version).name(name).label("team", team);
+    node("win-a", WINDOWS_2019, "a").without_label(BUILD).join(&harness.client).await.unwrap();
+    node("win-b", WINDOWS_2022, "a").join(&harness.client).await.unwrap();
+    node("win-c", WINDOWS_2022, "c").join(&harness.client).await.unwrap();
+    for number in 0..8 {
+        node(&format!("more-{number}"), WINDOWS_2022, "a").join(&harness.client).await.unwrap();
+    }
+    let leaves = node("win-d", WINDOWS_2025, "a").join(&harness.client).await.unwrap();
+    let others: Vec<Rival> =
+        ["win-a", "win-b", "win-c"].into_iter().map(|node| Rival::start(harness.nodes(), node)).collect();
+    harness.apply_pool(json!({})).await;
+    for name in ["win-a", "win-b", "win-c", "win-d"] {
+        stage.node_gets(name, "is tainted", has("os=windows:NoSchedule")).await;
+    }
+
+    let spec = |handler: &str, selector: Value| {
+        json!({
+            "taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}],
+            "retiredTaints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
+            "runtimeClasses": [{"name": "extra", "version": "2022", "handler": handler}],
+            "nodeSelector": selector,
+        })
+    };
+    stage.breaks_all_connections();
+    harness.apply_pool(spec("first", json!({}))).await;
+    for name in ["win-a", "win-b", "win-c", "win-d"] {
+        let changed = |node: &Node| has("dedicated=windows:NoSchedule")(node) && !has("os=windows:NoSchedule")(node);
+        stage.node_gets(name, "has the new taint only", changed).await;
+    }
+
+    stage.breaks_all_connections();
+    harness.apply_pool(spec("second", json!({}))).await;
+    let classes = harness.classes();
+    let replaced = async || Ok(classes.get_opt("extra").await?.filter(|class| class.handler == "second"));
+    wait_for("the class has the second handler", PATIENTLY, replaced).await.unwrap();
+
+    stage.breaks_all_connections();
+    let other = json!({"nodeSelector": {"team": "c"}, "classNameFormat": "{pool}-{version}"});
+    harness.apply_pool_named("other", other).await;
+    harness.apply_pool(spec("second", json!({"team": "a"}))).await;
+    stage.node_gets("win-c", "is the other pool's", |node| label(node, POOL) == Some("other")).await;
+
+    stage.breaks_all_connections();
+    deleting.store(true, Ordering::Relaxed);
+    harness.pools().delete("other", &DeleteParams::default()).await.unwrap();
+    let pools = harness.pools();
+    let gone = async || Ok(pools.get_opt("other").await?.is_none().then_some(()));
+    wait_for("the other pool is gone", PATIENTLY, gone).await.unwrap();
+    deleting.store(false, Ordering::Relaxed);
+
+    stage.breaks_all_connections();
+    leaves.leave().await.unwrap();
+    node("win-e", WINDOWS_2025, "a").join(&harness.client).await.unwrap();
+    stage.node_gets("win-e", "is tainted", has("dedicated=windows:NoSchedule")).await;
+    for rival in others {
+        rival.stop().await;
+    }
+}
+
+/// Puts a taint of its own on a node and takes it off again, and sees that nobody else does.
+struct Rival {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Rival {
+    fn start(nodes: Api<Node>, node: &'static str) -> Self {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let task = tokio::spawn(async move {
+            let mut stands = false;
+            while !(stopped.is_cancelled() && stands) {
+                toggle(&nodes, node, stands).await;
+                stands = !stands;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        Self { stop, task }
+    }
+
+    /// With its taint on the node.
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+async fn toggle(nodes: &Api<Node>, name: &str, stands: bool) {
+    let mine = Taint {
+        key: "example.com/rival".to_owned(),
+        value: Some("x".to_owned()),
+        effect: "PreferNoSchedule".to_owned(),
+        time_added: Some(Time(Timestamp::from_second(1_800_000_000).unwrap())),
+    };
+    loop {
+        let mut node = nodes.get(name).await.unwrap();
+        let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
+        assert_eq!(taints.contains(&mine), stands, "{name}: {taints:?}");
+        if stands {
+            taints.retain(|taint| *taint != mine);
+        } else {
+            taints.push(mine.clone());
+        }
+        match nodes.replace(name, &PostParams::default(), &node).await {
+            Ok(_) => return,
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! An API server behind a proxy that makes things go wrong, and what can be seen of both.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use kube::{Api, Client, Config, ResourceExt, api::ListParams};
+use serde_json::{Value, json};
+use winpool::Options;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::{Fault, FaultProxy, LIMIT, Passing, Process, SimulatedNode, start_winpool, wait_for};
+
+use crate::{
+    account::NAMESPACE,
+    support::{Harness, Operator},
+};
+
+pub const WINDOWS_2019: &str = "10.0.17763.6659";
+pub const WINDOWS_2022: &str = "10.0.20348.2655";
+pub const WINDOWS_2025: &str = "10.0.26100.4061";
+
+/// Longer than any test.
+pub const FOR_EVER: Duration = Duration::from_hours(1);
+
+pub struct Stage {
+    pub harness: Harness,
+    pub proxy: FaultProxy,
+}
+
+impl Stage {
+    pub async fn new() -> Self {
+        let harness = Harness::new().await;
+        let proxy = FaultProxy::start(&harness.server).await.unwrap();
+        Self { harness, proxy }
+    }
+
+    /// How an operator reaches the proxy, with the rights of an installation.
+    pub fn config(&self) -> Config {
+        self.proxy.config(&self.harness.account.config).unwrap()
+    }
+
+    /// An operator behind the proxy, in this process.
+    pub fn operator(&self) -> Operator {
+        Operator::impatient(self.config())
+    }
+
+    /// One that stands for election.
+    pub fn candidate(&self) -> Operator {
+        Operator::start_with(self.config(), Options { patience: Duration::from_secs(2), ..Options::default() })
+    }
+
+    /// An operator behind the proxy, as a process that is alone.
+    pub async fn process(&self) -> Process {
+        self.process_with(&["--leader-election", "false"]).await
+    }
+
+    pub async fn process_with(&self, arguments: &[&str]) -> Process {
+        let token = json!(self.harness.account.config.auth_info)["token"].as_str().unwrap().to_owned();
+        let kubeconfig = self.proxy.kubeconfig(&token, NAMESPACE).unwrap();
+        start_winpool(&kubeconfig, arguments).await.unwrap()
+    }
+
+    pub async fn join(&self, name: &str, version: &str) {
+        SimulatedNode::windows(version).name(name).join(&self.harness.client).await.unwrap();
+    }
+
+    /// Requests about single objects of this kind that came by since the last call of `inject`, with the codes of the
+    /// server's answers, whether they arrived or not.
+    pub fn about(&self, resource: &str) -> Vec<String> {
+        let passed = self.proxy.passed();
+        let about = passed.iter().filter(|passed| passed.request.asked.resource == resource);
+        let about = about.filter(|passed| !matches!(passed.request.asked.verb, "list" | "watch"));
+        about.map(winpool_e2e::Passed::summary).collect()
+    }
+
+    /// Waits until that is so much.
+    pub async fn until_about(&self, resource: &str, count: usize) -> Vec<String> {
+        let enough = async || Ok(Some(self.about(resource)).filter(|requests| requests.len() >= count));
+        let result = wait_for(&format!("{count} requests about {resource}"), LIMIT, enough).await;
+        result.unwrap_or_else(|error| panic!("{error}; so far: {:?}", self.about(resource)))
+    }
+
+    /// How many requests met each fault.
+    pub fn injected(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for fault in self.proxy.passed().iter().filter_map(|passed| passed.fault) {
+            *counts.entry(fault.name()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Waits until there is what is expected. What is only reported, such as which admission policies are installed, is
+    /// looked up again each minute.
+    pub async fn becomes(&self, expected: &Value, what: &str) {
+        let mut seen = Value::Null;
+        let result = wait_for(what, Duration::from_mins(2), async || {
+            seen = picture(&self.harness.client).await;
+            Ok((seen == *expected).then_some(()))
+        });
+        result.await.unwrap_or_else(|error| panic!("{error}: {expected:#}\nbut: {seen:#}"));
+    }
+
+    /// Takes the network away and gives it back with other rules: watches have to be started anew.
+    pub async fn interrupt(
+        &self,
+        meanwhile: impl Future<Output = ()>,
+        rule: impl Fn(&Passing) -> Option<Fault> + Send + Sync + 'static,
+    ) {
+        self.proxy.cut();
+        meanwhile.await;
+        self.proxy.inject(rule);
+        self.proxy.mend();
+    }
+}
+
+/// These requests, by their number among their like, meet this fault.
+pub fn hits(
+    verb: &'static str,
+    resource: &'static str,
+    numbers: std::ops::Range<u64>,
+    fault: Fault,
+) -> impl Fn(&Passing) -> Option<Fault> + Send + Sync + 'static {
+    move |passing| {
+        let asked = passing.asked;
+        let hit = asked.verb == verb && asked.resource == resource && numbers.contains(&passing.number);
+        hit.then_some(fault)
+    }
+}
+
+pub const ALL: std::ops::Range<u64> = 0..u64::MAX;
+
+/// Everything that winpool writes, and what others wrote beside it, without what differs between two clusters that are
+/// equal: identities, versions and times.
+pub async fn picture(client: &Client) -> Value {
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await.unwrap();
+    let nodes: BTreeMap<String, Value> = nodes.into_iter().map(|node| (node.name_any(), of_node(&node))).collect();
+    let classes = Api::<RuntimeClass>::all(client.clone()).list(&ListParams::default()).await.unwrap();
+    let classes: BTreeMap<String, Value> =
+        classes.into_iter().map(|class| (class.name_any(), of_class(&class))).collect();
+    let pools = Api::<WindowsPool>::all(client.clone()).list(&ListParams::default()).await.unwrap();
+    let pools: BTreeMap<String, Value> = pools.into_iter().map(|pool| (pool.name_any(), of_pool(&pool))).collect();
+    json!({"nodes": nodes, "classes": classes, "pools": pools})
+}
+
+/// Taints in no order: other writers put theirs before or after winpool's.
+fn of_node(node: &Node) -> Value {
+    let mut taints: Vec<_> =
+        node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).map(|taint| json!(taint).to_string()).collect();
+    taints.sort();
+    json!({"labels": node.labels(), "annotations": node.annotations(), "taints": taints})
+}
+
+fn of_class(class: &RuntimeClass) -> Value {
+    json!({
+        "labels": class.labels(), "annotations": class.annotations(), "handler": class.handler,
+        "scheduling": class.scheduling, "overhead": class.overhead,
+    })
+}
+
+fn of_pool(pool: &WindowsPool) -> Value {
+    let mut status = json!(pool.status);
+    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+        condition["lastTransitionTime"] = Value::Null;
+    }
+    json!({"finalizers": pool.finalizers(), "going": pool.metadata.deletion_timestamp.is_some(), "spec": pool.spec, "status": status})
+}

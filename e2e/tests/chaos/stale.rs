@@ -1,0 +1,93 @@
+//! A second API server of the same cluster that has not heard of what happened.
+
+use serde_json::json;
+use winpool_e2e::{Fault, FaultProxy, Neighbour, SimulatedNode};
+
+use crate::{
+    stage::{ALL, Stage, WINDOWS_2022, hits},
+    support::{Harness, POOL, label, taints},
+};
+
+const DEDICATED: &str = "dedicated=windows:NoSchedule";
+const FOREIGN: &str = "example.com/foreign=here:NoSchedule";
+
+async fn with_neighbour() -> (Stage, Neighbour) {
+    let harness = Harness::new().await;
+    let neighbour = harness.server.neighbour().await.unwrap();
+    let proxy = FaultProxy::with_neighbour(&harness.server, &neighbour).await.unwrap();
+    (Stage { harness, proxy }, neighbour)
+}
+
+#[tokio::test]
+async fn taints_of_others_survive_a_change_that_is_planned_from_an_old_cache() {
+    let (stage, neighbour) = with_neighbour().await;
+    stage.proxy.inject(hits("watch", "nodes", ALL, Fault::Neighbour));
+    let operator = stage.operator();
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.ready("default").await;
+    stage.join("win", WINDOWS_2022).await;
+    stage.harness.node_until("win", "is marked", |node| label(node, POOL).is_some()).await;
+    stage.harness.ready("default").await;
+
+    neighbour.cut_from_etcd();
+    let mut all: Vec<_> =
+        stage.harness.node("win").await.spec.unwrap().taints.unwrap().into_iter().map(|taint| json!(taint)).collect();
+    all.push(json!({"key": "example.com/foreign", "value": "here", "effect": "NoSchedule"}));
+    stage.harness.edit_node("win", json!({"spec": {"taints": all}})).await;
+    let before = stage.about("nodes").len();
+    stage
+        .harness
+        .apply_pool(json!({"taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}]}))
+        .await;
+    let changed = |node: &k8s_openapi::api::core::v1::Node| taints(node).contains(&DEDICATED.to_owned());
+    let node = stage.harness.node_until("win", "has the new taint", changed).await;
+    assert!(taints(&node).contains(&FOREIGN.to_owned()), "{:?}", taints(&node));
+    assert_eq!(stage.about("nodes")[before..], ["patch nodes 422", "get nodes 200", "patch nodes 200"]);
+    neighbour.mend();
+    stage.harness.ready("default").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn an_operator_that_starts_from_an_old_list_writes_nothing_that_is_not_so_any_more() {
+    let (stage, neighbour) = with_neighbour().await;
+    for name in ["stays", "leaves"] {
+        stage.join(name, WINDOWS_2022).await;
+    }
+    // The neighbour has these nodes in its cache once it has shown them.
+    let operator = stage.operator();
+    stage.proxy.inject(hits("watch", "nodes", ALL, Fault::Neighbour));
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.ready("default").await;
+    stage.interrupt(async {}, hits("watch", "nodes", ALL, Fault::Neighbour)).await;
+    stage.join("witness", WINDOWS_2022).await;
+    stage.harness.node_until("witness", "is marked", |node| label(node, POOL).is_some()).await;
+    operator.stop().await;
+    stage.harness.edit_node("leaves", json!({"metadata": {"labels": {POOL: null}}})).await;
+
+    neighbour.cut_from_etcd();
+    stage.harness.nodes().delete("leaves", &kube::api::DeleteParams::default()).await.unwrap();
+    SimulatedNode::linux().name("leaves").join(&stage.harness.client).await.unwrap();
+    let as_it_is = stage.harness.node("leaves").await;
+    let before = stage.about("nodes").len();
+    stage.proxy.inject(|passing| {
+        hits("watch", "nodes", ALL, Fault::Neighbour)(passing)
+            .or_else(|| hits("list", "nodes", ALL, Fault::NeighboursCache)(passing))
+    });
+    let operator = stage.operator();
+    stage
+        .harness
+        .apply_pool(json!({"taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}]}))
+        .await;
+    let changed = |node: &k8s_openapi::api::core::v1::Node| taints(node).contains(&DEDICATED.to_owned());
+    stage.harness.node_until("stays", "has the new taint", changed).await;
+    stage.harness.node_until("witness", "has the new taint", changed).await;
+    stage.join("late", WINDOWS_2022).await;
+    neighbour.mend();
+    stage.harness.node_until("late", "has the new taint", changed).await;
+    stage.harness.ready("default").await;
+    assert_eq!(stage.harness.node("leaves").await.metadata.resource_version, as_it_is.metadata.resource_version);
+    let requests = stage.about("nodes").split_off(before);
+    assert!(requests.contains(&"patch nodes 422".to_owned()), "what is no more was not written: {requests:?}");
+    operator.stop().await;
+}

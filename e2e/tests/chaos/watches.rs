@@ -1,0 +1,138 @@
+//! Lists and watches that fail, lie silent, repeat themselves, or go back in time.
+
+use std::time::Duration;
+
+use serde_json::json;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::{Fault, LIMIT, Refusal, wait_for};
+
+use crate::{
+    stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits},
+    support::{POOL, label},
+};
+
+fn selects(count: i64) -> impl Fn(&WindowsPool) -> bool {
+    move |pool| {
+        pool.status.as_ref().is_some_and(|status| status.nodes.selected == count && status.nodes.converged == count)
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_the_server_has_forgotten_makes_a_fresh_list_and_what_left_meanwhile_is_gone() {
+    let stage = Stage::new().await;
+    for name in ["stays", "leaves"] {
+        stage.join(name, WINDOWS_2022).await;
+    }
+    // A look at pods, refused in the same way.
+    stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(Refusal::Expired)));
+    let operator = stage.operator();
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.pool_until("default", "has two nodes", selects(2)).await;
+
+    let leaves = async {
+        stage.harness.nodes().delete("leaves", &kube::api::DeleteParams::default()).await.unwrap();
+    };
+    stage.interrupt(leaves, hits("watch", "nodes", 0..2, Fault::Expire)).await;
+    stage.harness.pool_until("default", "has one node", selects(1)).await;
+    let lists = stage.proxy.passed().iter().filter(|passed| passed.summary() == "list nodes 200").count();
+    assert!(lists >= 3, "two at the start, and again: {lists}");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn lists_that_fail_are_asked_for_again_with_pauses() {
+    let stage = Stage::new().await;
+    stage.proxy.inject(hits("list", "windowspools", 0..3, Fault::Refuse(Refusal::Unavailable)));
+    let operator = stage.operator();
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.ready("default").await;
+    let passed = stage.proxy.passed();
+    let lists = passed
+        .iter()
+        .filter(|passed| passed.request.asked.verb == "list" && passed.request.asked.resource == "windowspools");
+    let times: Vec<_> = lists.map(|passed| passed.request.received).collect();
+    assert!(times[3] - times[0] >= Duration::from_secs(1), "{times:?}");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn watches_that_end_break_and_fail_are_started_again() {
+    let stage = Stage::new().await;
+    let faults = [
+        Fault::End { after: 0 },
+        Fault::Cut { after: 0 },
+        Fault::Refuse(Refusal::Internal),
+        Fault::Halve,
+        Fault::Drop,
+        Fault::NoBookmarks,
+    ];
+    stage.proxy.inject(move |passing| {
+        let number = usize::try_from(passing.number).unwrap();
+        (passing.asked.verb == "watch").then(|| faults.get(number).copied()).flatten()
+    });
+    let operator = stage.operator();
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.ready("default").await;
+    // Each of them has an event to show, and breaks in it.
+    for number in 0..4 {
+        stage.join(&format!("win-{number}"), WINDOWS_2022).await;
+        let name = format!("win-{number}");
+        stage.harness.node_until(&name, "is marked", |node| label(node, POOL).is_some()).await;
+    }
+    stage.harness.pool_until("default", "has all nodes", selects(4)).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn events_that_come_twice_cause_one_write() {
+    let stage = Stage::new().await;
+    stage.proxy.inject(|passing| (passing.asked.verb == "watch").then_some(Fault::Repeat));
+    let operator = stage.operator();
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.ready("default").await;
+    for number in 0..8 {
+        stage.join(&format!("win-{number}"), WINDOWS_2022).await;
+    }
+    stage.harness.pool_until("default", "has all nodes", selects(8)).await;
+    let accepted = stage.about("nodes").iter().filter(|request| *request == "patch nodes 200").count();
+    assert_eq!(accepted, 8, "{:?}", stage.about("nodes"));
+    assert_eq!(stage.about("runtimeclasses").iter().filter(|request| request.ends_with("201")).count(), 1);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_that_goes_back_in_time_causes_no_write() {
+    let stage = Stage::new().await;
+    let operator = stage.operator();
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.ready("default").await;
+    stage.join("win", WINDOWS_2022).await;
+    stage.harness.pool_until("default", "has the node", selects(1)).await;
+    assert_eq!(stage.about("nodes"), ["patch nodes 200"]);
+
+    // The node as it joined, and nothing of what happened since.
+    stage.interrupt(async {}, hits("watch", "nodes", ALL, Fault::Rewind { shown: 1 })).await;
+    let expected = ["patch nodes 200", "patch nodes 422", "get nodes 200"];
+    assert_eq!(stage.until_about("nodes", expected.len()).await, expected);
+    stage.proxy.calm();
+    stage.harness.pool_until("default", "has the node", selects(1)).await;
+    assert_eq!(stage.about("nodes"), expected, "that was all");
+    operator.stop().await;
+}
+
+/// The API server ends a watch after the 290 seconds that are asked for; one that does not is taken for dead 10 seconds
+/// later. So this takes five minutes.
+#[tokio::test]
+#[ignore = "takes five minutes: make chaos"]
+async fn a_watch_that_lies_silent_is_taken_for_dead() {
+    let stage = Stage::new().await;
+    stage.proxy.inject(hits("watch", "nodes", 0..2, Fault::Stall { after: 0, lasts: FOR_EVER }));
+    let operator = stage.operator();
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.ready("default").await;
+    stage.join("win", WINDOWS_2022).await;
+    let nodes = stage.harness.nodes();
+    let marked = async || Ok(Some(nodes.get("win").await?).filter(|node| label(node, POOL).is_some()));
+    wait_for("the node is marked", LIMIT + Duration::from_mins(5), marked).await.unwrap();
+    operator.stop().await;
+}
