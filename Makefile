@@ -139,7 +139,7 @@ SEED ?=
 .PHONY: chaos
 chaos: ## The operator under faults, crashes and outages, the long ones too; SEED=7 takes these faults (docs/reliability.md)
 	$(call step,chaos)
-	$(call timed,WINPOOL_CHAOS_SEED=$(SEED) cargo test --locked -p winpool-e2e --test chaos -- --include-ignored --nocapture)
+	$(call timed,RUST_LOG=$${RUST_LOG:-off} WINPOOL_CHAOS_SEED=$(SEED) cargo test --locked -p winpool-e2e --test chaos -- --include-ignored --nocapture)
 
 # What is measured, and how much of it: BENCH=--help lists it. Nothing said is everything, the core included.
 BENCH ?=

@@ -190,6 +190,7 @@ async fn an_empty_pool_comes_about_whenever_the_operator_is_killed() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: make chaos"]
 async fn a_class_gets_its_handler_whenever_the_operator_is_killed() {
     survive_every_crash(Scenario::HandlerChange).await;
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use winpool::requests::Asked;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{Fault, LIMIT, Refusal, wait_for};
 
@@ -41,17 +42,25 @@ async fn a_version_that_the_server_has_forgotten_makes_a_fresh_list_and_what_lef
 
 #[tokio::test]
 async fn lists_that_fail_are_asked_for_again_with_pauses() {
+    const KINDS: [&str; 3] = ["nodes", "windowspools", "runtimeclasses"];
     let stage = Stage::new().await;
-    stage.proxy.inject(hits("list", "windowspools", 0..3, Fault::Refuse(Refusal::Unavailable)));
+    let unavailable = Fault::Refuse(Refusal::Unavailable);
+    // There are two watches of nodes.
+    stage.proxy.inject(move |passing| {
+        KINDS
+            .into_iter()
+            .find_map(|kind| hits("list", kind, 0..if kind == "nodes" { 6 } else { 3 }, unavailable)(passing))
+    });
     let operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
     stage.harness.ready("default").await;
     let passed = stage.proxy.passed();
-    let lists = passed
-        .iter()
-        .filter(|passed| passed.request.asked.verb == "list" && passed.request.asked.resource == "windowspools");
-    let times: Vec<_> = lists.map(|passed| passed.request.received).collect();
-    assert!(times[3] - times[0] >= Duration::from_secs(1), "{times:?}");
+    for kind in KINDS {
+        let lists = passed.iter().filter(|passed| passed.request.asked == Asked { verb: "list", resource: kind });
+        let times: Vec<_> = lists.map(|passed| passed.request.received).collect();
+        let (first, last) = (times[0], times[times.len() - 1]);
+        assert!(last - first >= Duration::from_secs(1), "{kind}: {:?} for {} lists", last - first, times.len());
+    }
     operator.stop().await;
 }
 
