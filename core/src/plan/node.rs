@@ -108,7 +108,8 @@ impl NodePlan {
         let build = self.windows_build.as_ref().and_then(|change| change.to.clone());
         let (added, removed) =
             self.taints.as_ref().map(|change| (change.added.clone(), change.removed.clone())).unwrap_or_default();
-        Gist { build, stamps: self.stamps.clone(), added, removed }
+        let pool = self.pool.as_ref().and_then(|change| change.to.clone());
+        Gist { build, stamps: self.stamps.clone(), added, removed, pool }
     }
 
     /// The labels, and everything else: what can still be sent when the other part is refused.
@@ -127,6 +128,8 @@ pub struct Gist {
     stamps: Vec<LabelChange>,
     added: Vec<Taint>,
     removed: Vec<Taint>,
+    /// A node that goes from pool to pool is not written again, but anew.
+    pool: Option<String>,
 }
 
 /// State of a node, as status and metrics count it.

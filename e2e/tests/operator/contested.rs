@@ -1,9 +1,9 @@
 //! Others who undo what winpool writes, and nodes that come back as another system.
 
-use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::{events::v1::Event, node::v1::RuntimeClass};
 use kube::{
-    ResourceExt,
-    api::{Patch, PatchParams},
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use winpool_core::api::WindowsPool;
@@ -39,6 +39,28 @@ async fn somebody_who_keeps_undoing_is_named_and_not_fought() {
     assert!(problem.message.contains("node-pool-api") && problem.message.contains("AKS node pool"), "{problem:?}");
     let patches = audit.requests().iter().filter(|r| r.verb == "patch" && r.resource == "nodes").count();
     assert_eq!(patches, 3, "three writes are enough");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.20348.2655").name("win").label("team", "a").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    for team in ["a", "b"] {
+        let spec = json!({"nodeSelector": {"team": team}, "classNameFormat": "{pool}-{version}"});
+        harness.apply_pool_named(team, spec).await;
+        harness.ready(team).await;
+    }
+    for team in ["b", "a", "b", "a", "b", "a", "b", "a"] {
+        harness.node_until("win", "is marked", |node| label(node, POOL).is_some_and(|pool| pool != team)).await;
+        harness.edit_node("win", json!({"metadata": {"labels": {"team": team}}})).await;
+        harness.node_until("win", "is moved", |node| label(node, POOL) == Some(team)).await;
+    }
+    let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
+    let events = events.list(&ListParams::default()).await.unwrap();
+    let contested: Vec<_> = events.iter().filter(|event| event.reason.as_deref() == Some("Contested")).collect();
+    assert!(contested.is_empty(), "{contested:#?}");
     operator.stop().await;
 }
 
