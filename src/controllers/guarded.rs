@@ -35,8 +35,31 @@ impl TryFrom<Value> for GuardedPool {
             metadata: ObjectMeta::deserialize(part("metadata"))?,
             status: Option::deserialize(part("status")).unwrap_or_default(),
             recorded: status.map(|status| json!({"taints": status.get("taints")})),
-            pool: WindowsPool::deserialize(&object).map_err(|error| error.to_string()),
+            pool: read(&object),
         })
+    }
+}
+
+/// Serde also reads an object from a list of its members, which is no way to write a pool: `spec: []` would be an empty one.
+fn read(object: &Value) -> Result<WindowsPool, String> {
+    let pool = WindowsPool::deserialize(object).map_err(|error| error.to_string())?;
+    let spec = serde_json::to_value(&pool.spec).map_err(|error| error.to_string())?;
+    let list = object.get("spec").and_then(|written| list_for_object("spec", written, &spec));
+    list.map_or(Ok(pool), |path| Err(format!("{path} is a list; write an object")))
+}
+
+/// Where a list is written that was read as an object.
+fn list_for_object(path: &str, written: &Value, read: &Value) -> Option<String> {
+    match (written, read) {
+        (Value::Array(_), Value::Object(_)) => Some(path.to_owned()),
+        (Value::Object(written), Value::Object(read)) => {
+            read.iter().find_map(|(key, read)| list_for_object(&format!("{path}.{key}"), written.get(key)?, read))
+        }
+        (Value::Array(written), Value::Array(read)) => {
+            let mut items = written.iter().zip(read).enumerate();
+            items.find_map(|(index, (written, read))| list_for_object(&format!("{path}[{index}]"), written, read))
+        }
+        _ => None,
     }
 }
 
@@ -53,5 +76,32 @@ impl GuardedPool {
                 Err(InvalidPool { name: self.name_any(), violations: vec![violation] })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_list_is_no_object() {
+        let read =
+            |spec: Value| GuardedPool::deserialize(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap().pool;
+        let named = json!(["10.0.29000", "2028"]);
+        for (spec, path) in [
+            (json!([]), "spec"),
+            (json!({"podDefaults": []}), "spec.podDefaults"),
+            (
+                json!({"taints": [{"key": "a", "effect": "NoSchedule"}, ["os", "windows", "NoSchedule"]]}),
+                "spec.taints[1]",
+            ),
+            (json!({"builds": [named]}), "spec.builds[0]"),
+        ] {
+            assert_eq!(read(spec.clone()), Err(format!("{path} is a list; write an object")), "{spec}");
+        }
+        let spec =
+            json!({"podDefaults": {}, "taints": [{"key": "a", "effect": "NoSchedule"}], "nodeSelector": {"a": "b"}});
+        assert!(read(spec).is_ok());
     }
 }
