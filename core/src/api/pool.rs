@@ -218,8 +218,29 @@ pub fn crd() -> CustomResourceDefinition {
             spec.default = Some(JSON(json!({})));
         }
         drop_nulls(root);
+        bound_tolerations(root);
     }
     crd
+}
+
+/// Kubernetes' own type has no bounds, without which the API server refuses rules about it as too costly.
+fn bound_tolerations(root: &mut JSONSchemaProps) {
+    fn property<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
+        schema.properties.as_mut()?.get_mut(name)
+    }
+    fn items<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
+        match property(schema, name)?.items.as_mut()? {
+            JSONSchemaPropsOrArray::Schema(items) => Some(items),
+            JSONSchemaPropsOrArray::Schemas(_) => None,
+        }
+    }
+    let class = property(root, "spec").and_then(|spec| items(spec, "runtimeClasses"));
+    let Some(toleration) = class.and_then(|class| items(class, "tolerations")) else { return };
+    for (name, limit) in [("key", 317), ("value", 63), ("effect", 32), ("operator", 32)] {
+        if let Some(property) = property(toleration, name) {
+            property.max_length = Some(limit);
+        }
+    }
 }
 
 /// Has the API server drop fields that are null instead of storing the null: null means omitted everywhere, and CEL

@@ -30,8 +30,16 @@ use super::policies::{HostMatch, Isolation, host_match_schema, isolation_schema}
         .message("nodeSelector: keys must be label names and values label values, as in a pod's nodeSelector"),
     validation = Rule::new("!has(self.tolerations) || self.tolerations.all(t, (has(t.operator) ? t.operator : 'Equal') in ['Equal', 'Exists'] && (has(t.effect) ? t.effect : '') in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])")
         .message("tolerations: operator must be Equal or Exists, and effect NoSchedule, PreferNoSchedule or NoExecute, or left out for all"),
+    validation = Rule::new("!has(self.tolerations) || self.tolerations.all(t, (has(t.key) && t.key != '') || (has(t.operator) && t.operator == 'Exists'))")
+        .message("tolerations: without a key operator must be Exists, which tolerates every taint"),
+    validation = Rule::new("!has(self.tolerations) || self.tolerations.all(t, !(has(t.operator) && t.operator == 'Exists' && has(t.value) && t.value != '') && (!has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute')))")
+        .message("tolerations: operator Exists has no value, and tolerationSeconds needs effect NoExecute"),
+    validation = Rule::new("!has(self.tolerations) || self.tolerations.all(t, (!has(t.key) || t.key == '' || (t.key.indexOf('/') <= 253 && t.key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))) && (!has(t.value) || t.value.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$')))")
+        .message("tolerations: key must be a qualified name such as os or node.kubernetes.io/os, and value a label value such as windows"),
     validation = Rule::new("!has(self.overhead) || self.overhead.podFixed.all(k, string(self.overhead.podFixed[k]).matches('^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?$'))")
         .message("overhead.podFixed: values must be quantities that are not negative, such as 512Mi or 500m"),
+    validation = Rule::new("!has(self.overhead) || self.overhead.podFixed.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || (k.indexOf('/') > 0 && size(k) <= 317 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && string(self.overhead.podFixed[k]).matches('^[+]?[0-9]+$')))")
+        .message("overhead.podFixed: names are cpu, memory, ephemeral-storage, or that of an extended resource such as example.com/gpu, of which there are whole numbers"),
     validation = Rule::new("!has(self.version) || self.version != 'Any' || !has(self.hostMatch) || self.hostMatch == 'Exact'")
         .message("hostMatch: Compatible needs the build of the images; write a version such as 2022 instead of Any"),
     validation = Rule::new("!has(self.architecture) || self.architecture.matches('^[a-z0-9]+$')")

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::api::resource::Quantity};
 
 use crate::{
     api::{Taint, WindowsPool, names},
@@ -227,6 +227,14 @@ fn runtime_class(found: &mut Violations, field: &str, class: &RuntimeClassSpec, 
         &at("tolerations"),
         "operator must be Equal or Exists, and effect NoSchedule, PreferNoSchedule or NoExecute, or left out for all",
     );
+    for toleration in &class.tolerations {
+        the_api_server_takes(found, &at("tolerations"), toleration);
+    }
+    found.unless(
+        class.overhead.iter().flat_map(|overhead| &overhead.pod_fixed).all(is_resource),
+        &at("overhead.podFixed"),
+        "names are cpu, memory, ephemeral-storage, or that of an extended resource such as example.com/gpu, of which there are whole numbers",
+    );
     at_most(found, &at("overhead.podFixed"), class.overhead.iter().map(|o| o.pod_fixed.len()).sum(), 8);
 }
 
@@ -254,6 +262,35 @@ fn is_toleration(toleration: &Toleration) -> bool {
     let operator = toleration.operator.as_deref().unwrap_or("Equal");
     let effect = toleration.effect.as_deref().unwrap_or_default();
     matches!(operator, "Equal" | "Exists") && matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute")
+}
+
+/// What the API server asks of the tolerations of a RuntimeClass.
+fn the_api_server_takes(found: &mut Violations, field: &str, toleration: &Toleration) {
+    let [key, value] = [&toleration.key, &toleration.value].map(|text| text.as_deref().unwrap_or_default());
+    let exists = toleration.operator.as_deref() == Some("Exists");
+    found.unless(
+        exists || !key.is_empty(),
+        field,
+        "without a key operator must be Exists, which tolerates every taint",
+    );
+    let seconds_fit = toleration.toleration_seconds.is_none() || toleration.effect.as_deref() == Some("NoExecute");
+    found.unless(
+        !(exists && !value.is_empty()) && seconds_fit,
+        field,
+        "operator Exists has no value, and tolerationSeconds needs effect NoExecute",
+    );
+    found.unless(
+        (key.is_empty() || is_qualified_name(key)) && is_label_value(value),
+        field,
+        "key must be a qualified name such as os or node.kubernetes.io/os, and value a label value such as windows",
+    );
+}
+
+fn is_resource((name, amount): (&String, &Quantity)) -> bool {
+    let whole = amount.0.strip_prefix('+').unwrap_or(&amount.0);
+    let is_whole = !whole.is_empty() && whole.bytes().all(|byte| byte.is_ascii_digit());
+    matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage")
+        || (name.contains('/') && is_qualified_name(name) && is_whole)
 }
 
 /// A label or taint key: an optional DNS subdomain and a slash, then a name of at most 63 characters.

@@ -144,6 +144,13 @@ fn classes() -> Cases {
         (with(json!({"nodeSelector": {"a": "b c"}})), "keys must be label names and values label values"),
         (with(json!({"tolerations": [{"key": "os", "operator": "In"}]})), "operator must be Equal or Exists"),
         (with(json!({"tolerations": [{"key": "os", "effect": "Never"}]})), "or left out for all"),
+        (with(json!({"tolerations": [{"operator": "Equal"}]})), "without a key operator must be Exists"),
+        (
+            with(json!({"tolerations": [{"key": "a", "tolerationSeconds": 30}]})),
+            "tolerationSeconds needs effect NoExecute",
+        ),
+        (with(json!({"tolerations": [{"key": "a b"}]})), "tolerations: key must be a qualified name"),
+        (with(json!({"overhead": {"podFixed": {"disk": 1}}})), "overhead.podFixed: names are cpu, memory"),
         (with(json!({"overhead": {"podFixed": {"memory": "lots"}}})), quantity),
         (with(json!({"overhead": {"podFixed": {"memory": "-1Gi"}}})), quantity),
         (with(json!({"overhead": {"podFixed": {"memory": -1}}})), quantity),

@@ -363,6 +363,48 @@ const REFUSALS: &[Refusal] = &[
         "or left out for all",
     ),
     (
+        "spec: {runtimeClasses: [{name: a, version: '2019', tolerations: [{value: a}]}]}",
+        "tolerations: without a key operator must be Exists",
+        "spec.runtimeClasses[0].tolerations",
+        "without a key operator must be Exists",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', tolerations: [{key: a, operator: Exists, value: a}]}]}",
+        "tolerations: operator Exists has no value",
+        "spec.runtimeClasses[0].tolerations",
+        "operator Exists has no value",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', tolerations: [{key: a, effect: NoSchedule, tolerationSeconds: 30}]}]}",
+        "tolerations: operator Exists has no value, and tolerationSeconds needs effect NoExecute",
+        "spec.runtimeClasses[0].tolerations",
+        "tolerationSeconds needs effect NoExecute",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', tolerations: [{key: a b}]}]}",
+        "tolerations: key must be a qualified name",
+        "spec.runtimeClasses[0].tolerations",
+        "key must be a qualified name",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', tolerations: [{key: a, value: b c}]}]}",
+        "tolerations: key must be a qualified name",
+        "spec.runtimeClasses[0].tolerations",
+        "value a label value",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {disk: 1}}}]}",
+        "overhead.podFixed: names are cpu, memory",
+        "spec.runtimeClasses[0].overhead.podFixed",
+        "names are cpu, memory",
+    ),
+    (
+        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {example.com/gpu: 500m}}}]}",
+        "overhead.podFixed: names are cpu, memory",
+        "spec.runtimeClasses[0].overhead.podFixed",
+        "of which there are whole numbers",
+    ),
+    (
         "spec: {runtimeClasses: [{name: a, version: Any, hostMatch: Compatible}]}",
         "hostMatch: Compatible needs the build",
         "spec.runtimeClasses[0].hostMatch",
