@@ -14,6 +14,15 @@ use std::sync::Arc;
 /// The annotation by which kwok knows the nodes that it is to keep ready, as (key, value).
 pub(crate) const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
+/// Flags of components besides the usual ones; one given here wins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flags<'a> {
+    /// Of the controller manager.
+    pub controller_manager: &'a [&'a str],
+    /// Of kwok.
+    pub kwok: &'a [&'a str],
+}
+
 /// A running cluster without machines: API server, scheduler, controller manager and kwok.
 ///
 /// Nodes join it with [`crate::SimulatedNode::join`]. It is gone when this is dropped.
@@ -33,20 +42,20 @@ impl Cluster {
     /// When a program cannot be had, does not start, or ends instead of becoming ready.
     pub async fn start() -> Result<Self> {
         let etcd = Arc::new(Etcd::start().await?);
-        Self::start_on(&etcd, "registry").await
+        Self::start_on(&etcd, "registry", Flags::default()).await
     }
 
     /// Starts a cluster that keeps its state in `etcd` under `prefix`.
     ///
     /// # Errors
     /// When a program cannot be had, does not start, or ends instead of becoming ready.
-    pub async fn start_on(etcd: &Arc<Etcd>, prefix: &str) -> Result<Self> {
+    pub async fn start_on(etcd: &Arc<Etcd>, prefix: &str, flags: Flags<'_>) -> Result<Self> {
         let api_server = ApiServer::start_with(etcd, prefix, &[]).await?;
         let client = api_server.connect()?;
         let (scheduler, controller_manager, kwok) = tokio::try_join!(
             start_scheduler(&api_server),
-            start_controller_manager(&api_server),
-            start_kwok(&api_server),
+            start_controller_manager(&api_server, flags.controller_manager),
+            start_kwok(&api_server, flags.kwok),
         )?;
         let cluster = Self { client, kwok, controller_manager, scheduler, api_server };
         cluster.until_pods_are_admitted().await?;
@@ -168,15 +177,16 @@ async fn start_scheduler(api_server: &ApiServer) -> Result<Process> {
     start_component(api_server, Component::KubeScheduler, &flags, "/readyz").await
 }
 
-async fn start_controller_manager(api_server: &ApiServer) -> Result<Process> {
+async fn start_controller_manager(api_server: &ApiServer, more: &[&str]) -> Result<Process> {
     let kubeconfig = api_server.kubeconfig_for("system:kube-controller-manager", None)?;
     let key = api_server.service_account_key();
-    let flags = [
+    let mut flags = vec![
         format!("--kubeconfig={}", text(&kubeconfig)?),
         format!("--service-account-private-key-file={}", text(key)?),
         format!("--root-ca-file={}", text(&api_server.authority_file())?),
         "--use-service-account-credentials=true".to_owned(),
     ];
+    flags.extend(more.iter().map(ToString::to_string));
     start_component(api_server, Component::KubeControllerManager, &flags, "/healthz").await
 }
 
@@ -217,20 +227,21 @@ async fn start_component(
 }
 
 /// kwok serves nothing here; that it works shows in nodes that get ready.
-async fn start_kwok(api_server: &ApiServer) -> Result<Process> {
+async fn start_kwok(api_server: &ApiServer, more: &[&str]) -> Result<Process> {
     let program = Component::Kwok.path().await?;
     let stages = kwok_stages().await?;
     let kubeconfig = api_server.kubeconfig_for("kwok", Some("system:masters"))?;
     let (annotation, value) = KWOK_NODE;
-    let arguments = [
+    let mut arguments = vec![
         format!("--kubeconfig={}", text(&kubeconfig)?),
         format!("--config={}", text(&stages)?),
         format!("--manage-nodes-with-annotation-selector={annotation}={value}"),
     ];
+    arguments.extend(more.iter().map(ToString::to_string));
     Process::start(Launch {
         name: Component::Kwok.name(),
         program: &program,
-        arguments: arguments.into(),
+        arguments,
         folder: api_server.folder(),
         logs: api_server.folder(),
     })

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::api_server::{ApiServer, PODS_WITHOUT_SERVICE_ACCOUNTS};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Flags};
 use crate::emptying::Baseline;
 use crate::etcd::Etcd;
 use crate::go::progress;
@@ -68,7 +68,15 @@ pub async fn lend_with(flags: &[&str]) -> Result<ApiServer> {
 /// # Errors
 /// When it does not start.
 pub async fn lend_cluster() -> Result<Cluster> {
-    Cluster::start_on(&shared_etcd().await?, &fresh_prefix()).await
+    lend_cluster_with(Flags::default()).await
+}
+
+/// The same with more flags.
+///
+/// # Errors
+/// When it does not start.
+pub async fn lend_cluster_with(flags: Flags<'_>) -> Result<Cluster> {
+    Cluster::start_on(&shared_etcd().await?, &fresh_prefix(), flags).await
 }
 
 impl Lent {

@@ -67,13 +67,23 @@ pub struct Operator {
 impl Operator {
     /// Starts it with the rights of an administrator. Its log lies beside those of the API server.
     pub fn start(program: &Path, server: &ApiServer) -> Result<Self> {
+        Self::start_with(program, server, server.kubeconfig())
+    }
+
+    /// Starts it as whoever this kubeconfig says.
+    pub fn start_with(program: &Path, server: &ApiServer, kubeconfig: &Path) -> Result<Self> {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = File::options().create(true).append(true).open(server.folder().join("winpool.log"))?;
         let mut command = Command::new(program);
-        command.args(["run", "--listen", &address.to_string()]).env("KUBECONFIG", server.kubeconfig()).stderr(log);
+        command.args(["run", "--listen", &address.to_string()]).env("KUBECONFIG", kubeconfig).stderr(log);
         let started = Instant::now();
         let (process, pid) = spawn(command, server)?;
         Ok(Self { process, pid, address, started })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// How long it took until this path answered 200.
@@ -89,8 +99,8 @@ impl Operator {
 
     /// Waits until its metrics are like this; tells when that was, counted from its start.
     pub async fn until(&self, path: &str, holds: impl Fn(&str) -> bool) -> Result<Duration> {
-        let mut last = String::new();
-        while self.started.elapsed() < LIMIT {
+        let (mut last, asked) = (String::new(), Instant::now());
+        while asked.elapsed() < LIMIT {
             if let Ok((code, body)) = self.get(path).await {
                 if code == 200 && holds(&body) {
                     return Ok(self.started.elapsed());

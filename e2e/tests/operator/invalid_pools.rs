@@ -1,17 +1,18 @@
 //! Pools that break the rules of their own schema, because they were stored before the rules were in force.
 
-use k8s_openapi::{
-    api::events::v1::Event, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::events::v1::Event;
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use winpool_core::api::{WindowsPool, crd};
+use winpool_core::api::WindowsPool;
 use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
 
-use crate::support::{APPLIED, AuditLog, Harness, POOL, condition, label, taints};
+use crate::{
+    schema::{create, untyped, with_schema, without_any_shape, without_rules},
+    support::{APPLIED, AuditLog, Harness, POOL, condition, label, taints},
+};
 
 #[tokio::test]
 async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_until_it_is_corrected() {
@@ -143,30 +144,6 @@ fn writes(log: &AuditLog, resource: &str) -> Vec<String> {
     writes.map(|request| request.name).collect()
 }
 
-/// Pools as JSON: the ones here cannot be decoded.
-fn untyped(client: &Client) -> Api<DynamicObject> {
-    Api::all_with(client.clone(), &ApiResource::erase::<WindowsPool>(&()))
-}
-
-fn object(name: &str, spec: &Value) -> DynamicObject {
-    let mut pool = DynamicObject::new(name, &ApiResource::erase::<WindowsPool>(&()));
-    pool.data = json!({"spec": spec});
-    pool
-}
-
-/// Has the API server take any spec.
-pub async fn loosen_schema(client: &Client) {
-    with_schema(client, &json!({"taints": "x"}), true, |schema| {
-        without_rules(schema);
-        without_any_shape(schema);
-    })
-    .await;
-}
-
-pub async fn create(client: &Client, name: &str, spec: &Value) {
-    untyped(client).create(&PostParams::default(), &object(name, spec)).await.unwrap();
-}
-
 /// Merges this into the pool's spec.
 async fn edit(client: &Client, name: &str, spec: Value) {
     let patch = Patch::Merge(json!({"spec": spec}));
@@ -182,34 +159,4 @@ async fn status_until(client: &Client, name: &str, holds: impl Fn(&Value) -> boo
 fn ready(status: &Value) -> &Value {
     let conditions = status["conditions"].as_array();
     conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready").unwrap_or(&Value::Null)
-}
-
-/// Changes the schema of WindowsPools, starting from the true one, and waits until the API server goes by it, which
-/// shows in whether this spec is accepted.
-async fn with_schema(client: &Client, spec: &Value, accepted: bool, change: impl Fn(&mut Value)) {
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut definition = json!(crd());
-    change(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
-    // The API server writes its own status into it at the same time.
-    let patch = Patch::Merge(json!({"spec": {"versions": definition["spec"]["versions"]}}));
-    crds.patch(&crd().name_any(), &PatchParams::default(), &patch).await.unwrap();
-    let (pools, probe) = (untyped(client), object("probe", spec));
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let in_force = async || Ok((pools.create(&dry_run, &probe).await.is_ok() == accepted).then_some(()));
-    wait_for("the schema is in force", LIMIT, in_force).await.unwrap();
-}
-
-fn without_rules(schema: &mut Value) {
-    match schema {
-        Value::Object(members) => {
-            members.remove("x-kubernetes-validations");
-            members.values_mut().for_each(without_rules);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_rules),
-        _ => {}
-    }
-}
-
-fn without_any_shape(schema: &mut Value) {
-    schema["properties"]["spec"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
 }

@@ -18,31 +18,12 @@ use winpool_core::{
 };
 use winpool_e2e::{LIMIT, SimulatedNode, WINDOWS_BUILD, wait_for};
 
-use crate::support::{APPLIED, Harness, POOL};
+use crate::{
+    dice::Dice,
+    support::{APPLIED, Harness, POOL},
+};
 
 const NODES: usize = 14;
-
-/// Numbers that are the same in every run (`SplitMix64`).
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % u64::try_from(sides).unwrap()).unwrap()
-    }
-
-    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
-        from[self.roll(from.len())]
-    }
-
-    /// One time out of `sides`.
-    pub fn once_in(&mut self, sides: usize) -> bool {
-        self.roll(sides) == 0
-    }
-}
 
 const TAINTS: [(&str, &str, &str); 7] = [
     ("os", "windows", "NoSchedule"),

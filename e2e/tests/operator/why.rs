@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use winpool_core::plan::landing::{Machine, answer};
 use winpool_e2e::{LIMIT, SimulatedNode, lend_cluster, wait_for};
 
-use crate::plan::Dice;
+use crate::dice::Dice;
 
 const NODES: usize = 9;
 const PODS: usize = 30;

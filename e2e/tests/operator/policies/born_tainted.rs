@@ -308,21 +308,21 @@ fn invalid() -> Vec<Value> {
 async fn an_old_pool_that_is_not_valid_keeps_no_node_from_registering() {
     let harness = Harness::new().await;
     install(&harness.client, "born-tainted").await;
-    crate::invalid_pools::loosen_schema(&harness.client).await;
+    crate::schema::loosen_schema(&harness.client).await;
     for (number, mut spec) in invalid().into_iter().enumerate() {
         spec["taintPolicy"] = json!("Always");
         spec["mode"] = spec.get("mode").cloned().unwrap_or(json!("Enforce"));
         if spec.get("nodeSelector").is_none() {
             spec["nodeSelector"] = json!({"group": format!("{number}")});
         }
-        crate::invalid_pools::create(&harness.client, &format!("bad-{number}"), &spec).await;
+        crate::schema::create(&harness.client, &format!("bad-{number}"), &spec).await;
     }
     // Its name cannot be a label's value.
     let long = "a".repeat(64);
     let spec = json!({"mode": "Enforce", "taintPolicy": "Always", "nodeSelector": {"group": "long"}});
-    crate::invalid_pools::create(&harness.client, &long, &spec).await;
+    crate::schema::create(&harness.client, &long, &spec).await;
     let spec = json!({"mode": "Enforce", "taintPolicy": "Always", "nodeSelector": {"group": "good"}});
-    crate::invalid_pools::create(&harness.client, "good", &spec).await;
+    crate::schema::create(&harness.client, "good", &spec).await;
     until_born_with(&harness, &node("probe").label("group", "good"), &[OS_WINDOWS]).await;
 
     let good = "os=windows:NoSchedule";
