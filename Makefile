@@ -137,9 +137,9 @@ fuzz: $(CARGO_FUZZ) ## Make up input for what reads and plans, FUZZ_SECONDS for 
 SEED ?=
 
 .PHONY: chaos
-chaos: ## The operator under faults, crashes and outages, the long ones too; SEED=7 takes these faults (docs/reliability.md)
+chaos: ## The operator under faults, crashes, outages, races and for long; SEED=7 takes these faults (docs/reliability.md)
 	$(call step,chaos)
-	$(call timed,RUST_LOG=$${RUST_LOG:-off} WINPOOL_CHAOS_SEED=$(SEED) cargo test --locked -p winpool-e2e --test chaos -- --include-ignored --nocapture)
+	$(call timed,RUST_LOG=$${RUST_LOG:-off} WINPOOL_CHAOS_SEED=$(SEED) cargo test --locked -p winpool-e2e --test chaos --test reliability -- --include-ignored --nocapture)
 
 # What is measured, and how much of it: BENCH=--help lists it. Nothing said is everything, the core included.
 BENCH ?=

@@ -1,0 +1,221 @@
+//! Others write the same nodes at the same time, as fast as they can: none of their edits is lost.
+
+mod history;
+mod ledger;
+mod pools;
+mod writers;
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use winpool::Options;
+use winpool_e2e::{Cluster, Flags, Kubelet, LIMIT, SimulatedNode, free_port, lend, lend_cluster_with, wait_for};
+
+use crate::{
+    account::Account,
+    dice::Dice,
+    drift::no_drift,
+    requests::sample,
+    support::{Operator, condition, install_crd},
+};
+use history::{Recorder, Version, examine, nodes};
+use ledger::{GROUP, Ledger, survivors};
+use writers::{Writer, careless_operator};
+
+const WRITERS: u64 = 8;
+
+/// A kubelet that does not answer is found out within seconds instead of a minute.
+const HASTY: Flags<'static> = Flags {
+    controller_manager: &[
+        "--node-monitor-grace-period=4s",
+        "--node-monitor-period=1s",
+        "--node-eviction-rate=100",
+        "--secondary-node-eviction-rate=100",
+        "--large-cluster-size-threshold=1",
+    ],
+    kwok: &["--node-lease-duration-seconds=8"],
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_foreign_edit_survives_while_pools_change() {
+    race(50, Duration::from_secs(25)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: make chaos"]
+async fn every_foreign_edit_survives_minutes_of_it() {
+    race(50, Duration::from_mins(5)).await;
+}
+
+/// Writers, pools, and the node-lifecycle controller about kubelets that come and go.
+async fn race(count: usize, time: Duration) {
+    let cluster = lend_cluster_with(HASTY).await.unwrap();
+    let client = cluster.client();
+    install_crd(&client).await;
+    let kubelets = join(&client, count).await;
+    let names: Vec<String> = kubelets.iter().map(|kubelet| kubelet.name().to_owned()).collect();
+    for name in &names {
+        cluster.node_ready(name).await.unwrap();
+    }
+    let (operator, metrics) = operator(&cluster).await;
+    let recorder = Recorder::start(&client).await;
+
+    let (ledger, stop) = (Arc::new(Ledger::default()), CancellationToken::new());
+    let mut tasks = JoinSet::new();
+    for seed in 0..WRITERS {
+        tasks.spawn(Writer::new(&client, names.clone(), seed, &ledger).run(stop.clone()));
+    }
+    tasks.spawn(flap(kubelets, stop.clone()));
+    tasks.spawn(fall_silent(client.clone(), names.clone(), stop.clone()));
+    let end = async {
+        tokio::time::sleep(time).await;
+        stop.cancel();
+    };
+    let (changes, ()) = tokio::join!(pools::change(&client, &stop), end);
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+
+    pools::delete(&client, "second").await;
+    pools::apply(&client, "default", &json!({})).await;
+    for name in &names {
+        cluster.node_ready(name).await.unwrap();
+    }
+    no_drift(&client, Duration::from_mins(1), "after the race").await;
+    pool_is_ready(&client).await;
+    let (last, revision) = now(&client).await;
+    let findings = examine(&recorder.until(revision).await, &ledger);
+    let lost = survivors(&ledger, &last);
+
+    let (edits, conflicts) = (ledger.edits().len(), ledger.conflicts());
+    println!(
+        "races: {count} nodes, {time:?}: {edits} foreign edits acknowledged, {conflicts} refused as too late; \
+         {changes} changes of pools; {findings}; winpool's requests: {}",
+        requests_of(&metrics).await
+    );
+    operator.stop().await;
+    assert!(findings.faults.is_empty(), "{}", findings.faults.join("\n"));
+    assert!(lost.is_empty(), "{}", lost.join("\n"));
+    assert_eq!(findings.by_writers, edits, "the watch saw every edit");
+    // That it was a race.
+    assert!(findings.by_winpool > count && findings.unreachable > 0 && edits > 20 * count, "{findings}, {edits} edits");
+}
+
+async fn join(client: &Client, count: usize) -> Vec<Kubelet> {
+    let mut kubelets = Vec::new();
+    for number in 0..count {
+        let group = if number % 2 == 0 { "a" } else { "b" };
+        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number:02}")).label(GROUP, group);
+        kubelets.push(node.join(client).await.unwrap());
+    }
+    kubelets
+}
+
+/// The operator with its own account, and where its metrics are.
+async fn operator(cluster: &Cluster) -> (Operator, Client) {
+    let account = Account::create(cluster.api_server(), &cluster.client()).await;
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+    let options = Options { leader_election: false, listen: Some(listen), ..Options::default() };
+    let operator = Operator::start_with(account.config.clone(), options);
+    let metrics = Client::try_from(Config::new(format!("http://{listen}").parse().unwrap())).unwrap();
+    (operator, metrics)
+}
+
+/// How the API server answered winpool's writes of nodes.
+async fn requests_of(metrics: &Client) -> String {
+    let text = metrics.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap();
+    let count = |result: &str| {
+        let name = format!("winpool_node_writes_total{{operation=\"patch\",result=\"{result}\"}}");
+        format!("{} {result}", sample(&text, &name).unwrap_or_default())
+    };
+    ["ok", "stale", "conflict", "denied", "failed", "timed_out"].map(count).join(", ")
+}
+
+/// Kubelets that say that they are not ready, until kwok says that they are: the node-lifecycle controller taints and
+/// untaints them at once.
+async fn flap(kubelets: Vec<Kubelet>, stop: CancellationToken) {
+    let mut dice = Dice(42);
+    while !stop.is_cancelled() {
+        kubelets[dice.roll(kubelets.len())].report_ready(false).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Kubelets whose heartbeats stop: somebody else has their Lease for a while, which kwok respects.
+async fn fall_silent(client: Client, names: Vec<String>, stop: CancellationToken) {
+    const SILENCE: u64 = 8;
+    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+    let mut dice = Dice(43);
+    while !stop.is_cancelled() {
+        let name = &names[dice.roll(names.len())];
+        let lease = json!({"spec": {
+            "holderIdentity": "nobody", "leaseDurationSeconds": SILENCE,
+            "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+        }});
+        leases.patch(name, &PatchParams::default(), &Patch::Merge(lease)).await.unwrap();
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+    }
+}
+
+async fn pool_is_ready(client: &Client) {
+    let pools: Api<winpool_core::api::WindowsPool> = Api::all(client.clone());
+    let mut seen = None;
+    let ready = wait_for("the pool is Ready", LIMIT, async || {
+        let pool = pools.get("default").await?;
+        let ready = condition(&pool, "Ready") == Some("True");
+        seen = pool.status;
+        Ok(ready.then_some(()))
+    });
+    ready.await.unwrap_or_else(|error| panic!("{error}: {:#}", json!(seen)));
+}
+
+/// All nodes as they are, and the youngest of their revisions.
+async fn now(client: &Client) -> (BTreeMap<String, Version>, u64) {
+    let list = nodes(client).list(&ListParams::default()).await.unwrap();
+    let versions: BTreeMap<_, _> = list.iter().map(|node| (node.name_any(), Version::of(node))).collect();
+    let youngest = versions.values().map(|version| version.revision).max().unwrap();
+    (versions, youngest)
+}
+
+/// That the examination finds what it looks for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_writes_taints_as_kubectl_does_is_found_out() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    join(&client, 4).await;
+    let names: Vec<String> = (0..4).map(|number| format!("win-{number:02}")).collect();
+    let recorder = Recorder::start(&client).await;
+    let (ledger, stop) = (Arc::new(Ledger::default()), CancellationToken::new());
+    let mut tasks = JoinSet::new();
+    for seed in 0..WRITERS {
+        tasks.spawn(Writer::new(&client, names.clone(), seed, &ledger).run(stop.clone()));
+    }
+    tasks.spawn(careless_operator(client.clone(), names, stop.clone()));
+    // An edit may be seen before it is in the ledger: only winpool's name counts.
+    let by_winpool = |fault: &String| fault.contains("winpool changed what belongs to others");
+    let seen = async || Ok(examine(&recorder.so_far(), &ledger).faults.iter().any(by_winpool).then_some(()));
+    wait_for("an edit is lost", LIMIT, seen).await.unwrap();
+    stop.cancel();
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    let (_, revision) = now(&client).await;
+    let findings = examine(&recorder.until(revision).await, &ledger);
+    println!("a careless operator beside {} foreign edits: {findings}", ledger.edits().len());
+    assert!(findings.faults.iter().any(by_winpool), "{}", findings.faults.join("\n"));
+}

@@ -1,0 +1,111 @@
+//! The program for a long time: nodes come, go and change, pools are edited, the network fails, the process is stopped for
+//! a while. It grows in nothing, and at the end all is as planned.
+
+mod churn;
+mod faults;
+mod gauge;
+
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use winpool_e2e::{ApiServer, Proxy, lend};
+
+use crate::{
+    drift::{no_drift, writes_within},
+    process::Operator,
+    requests::Requests,
+    support::install_crd,
+};
+
+use churn::{Churn, Fleet, change_pools, last_pools};
+use faults::Faults;
+use gauge::Gauge;
+
+const NODES: usize = 500;
+/// What resident memory may gain in the second half of the run. Allocators and page tables are not perfectly still.
+const GAIN_MB: f64 = 4.0;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes WINPOOL_SOAK_SECONDS, 600 if not given: make chaos"]
+async fn the_program_grows_in_nothing_and_ends_with_all_as_planned() {
+    let seconds = std::env::var("WINPOOL_SOAK_SECONDS").ok();
+    let seconds = seconds.map_or(600, |seconds| seconds.parse().expect("WINPOOL_SOAK_SECONDS is a number"));
+    soak(Duration::from_secs(seconds)).await;
+}
+
+async fn soak(time: Duration) {
+    let program = program();
+    let server = lend().await.unwrap();
+    let client = server.client();
+    install_crd(&client).await;
+    let fleet = Arc::new(Fleet::join(&client, NODES).await);
+    let port = server.config().unwrap().cluster_url.port_u16().unwrap();
+    let proxy = Arc::new(Proxy::start(port).await.unwrap());
+    let operator = Operator::start_with(&program, &server, &through(&server, &proxy)).unwrap();
+    let gauge = Gauge::of(operator.pid());
+    operator.leads().await.unwrap();
+    last_pools(&client).await;
+    no_drift(&client, Duration::from_mins(2), "before the churn").await;
+    let before = Requests::until_now(&client).await.unwrap();
+    let at_rest = gauge.now();
+
+    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+    for seed in 0..2 {
+        tasks.spawn(Churn::new(&client, &fleet, seed).run(stop.clone()));
+    }
+    tasks.spawn(change_pools(client.clone(), stop.clone()));
+    tasks.spawn(Faults::new(Arc::clone(&proxy), operator.pid()).run(stop.clone()));
+    let course = gauge.record(time).await;
+    stop.cancel();
+    let mut done = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        done.push(ended.unwrap());
+    }
+    done.sort();
+
+    last_pools(&client).await;
+    // A leader that was cut off leads again 15 seconds later; nodes that were contested wait longer.
+    no_drift(&client, Duration::from_mins(3), "after the churn").await;
+    let requests = Requests::until_now(&client).await.unwrap().since(&before);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let late = writes_within(&client, Duration::from_secs(30)).await;
+    let end = gauge.now();
+    operator.leads().await.unwrap();
+    println!(
+        "soak: {NODES} nodes, {time:?}; {}\n  {course}\n  at rest before: {at_rest}; at rest after: {end}; requests: {}",
+        done.join("; "),
+        requests.text(),
+    );
+    assert_eq!(late, "", "nothing is written while nothing happens");
+    assert!(course.gain_mb() < GAIN_MB, "memory grows: {course}");
+    assert!(end.threads <= at_rest.threads + 1 && end.files <= at_rest.files + 4, "before {at_rest}, after {end}");
+    operator.stop().await.unwrap();
+}
+
+/// The program of the profile that the tests have, built now if it is not; `WINPOOL_PROGRAM` names another.
+fn program() -> PathBuf {
+    if let Some(program) = std::env::var_os("WINPOOL_PROGRAM") {
+        return program.into();
+    }
+    let build = ["build", "--locked", "--quiet", "--package", "winpool"];
+    let built = Command::new(env!("CARGO")).args(build).stdin(Stdio::null()).status().unwrap();
+    assert!(built.success(), "cargo build: {built}");
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(2).unwrap().join("winpool")
+}
+
+/// A kubeconfig of an administrator who goes through the proxy.
+fn through(server: &ApiServer, proxy: &Proxy) -> PathBuf {
+    let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(server.kubeconfig()).unwrap()).unwrap();
+    kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://127.0.0.1:{}", proxy.port()));
+    let file = server.folder().join("kubeconfig-through-proxy");
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    file
+}
