@@ -101,12 +101,12 @@ pub fn patch(data: &[u8]) {
     let [before, now] = versions.as_slice() else { return };
     let (Some(seen), Some(_)) = (decode(before), decode(now)) else { return };
     for policy in policies() {
-        let plan = assess(&seen.seen, &policy).plan;
+        let plan = assess(&seen.seen, policy).plan;
         if plan.is_empty() {
             continue;
         }
-        let patch = node_patch(seen.uid(), &seen.seen, &plan, &policy);
-        let same = facts(before, &policy, &plan) == facts(now, &policy, &plan);
+        let patch = node_patch(seen.uid(), &seen.seen, &plan, policy);
+        let same = facts(before, policy, &plan) == facts(now, policy, &plan);
         match apply(now, &patch) {
             Ok(after) => {
                 assert!(same, "accepted though it is another node by now\n{before}\n{now}\n{patch}");
@@ -129,13 +129,13 @@ pub fn class(data: &[u8]) {
     for policy in policies() {
         for Entry { pool, .. } in policy.entries() {
             let before = vec![Arc::new(class.clone())];
-            let plan = plan_classes(pool, &policy, &seen, &before);
+            let plan = plan_classes(pool, policy, &seen, &before);
             let after = settle(&before, &plan.classes);
-            for planned in plan_classes(pool, &policy, &seen, &after).classes {
+            for planned in plan_classes(pool, policy, &seen, &after).classes {
                 let quiet = matches!(planned.action, ClassAction::Nothing | ClassAction::Conflict(_));
                 assert!(quiet, "written twice: {planned:#?}\n{before:#?}");
             }
-            assert_eq!(plan, plan_classes(pool, &policy, &seen, &before), "the same input, the same plan");
+            assert_eq!(plan, plan_classes(pool, policy, &seen, &before), "the same input, the same plan");
         }
     }
 }
@@ -185,15 +185,15 @@ fn decode(object: &Value) -> Option<CachedNode> {
 fn judge(object: &Value) {
     let Some(cached) = decode(object) else { return };
     for policy in policies() {
-        let standing = assess(&cached.seen, &policy);
+        let standing = assess(&cached.seen, policy);
         let plan = &standing.plan;
         if plan.is_empty() {
             continue;
         }
-        assert_modest(object, &cached, plan, &policy);
-        let after = apply(object, &node_patch(cached.uid(), &cached.seen, plan, &policy)).unwrap();
+        assert_modest(object, &cached, plan, policy);
+        let after = apply(object, &node_patch(cached.uid(), &cached.seen, plan, policy)).unwrap();
         assert_eq!(after, planned(object, plan), "the patch does what the plan says, and no more");
-        let again = assess(&decode(&after).unwrap().seen, &policy).plan;
+        let again = assess(&decode(&after).unwrap().seen, policy).plan;
         assert!(again.is_empty(), "written twice: {again:#?}\n{object}");
     }
 }

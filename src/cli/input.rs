@@ -199,6 +199,9 @@ fn read_file<K: Keep>(path: &Path, named: bool, kept: &mut Vec<(Source, K)>) -> 
 
 /// Reads one stream. A document that is no Kubernetes object is an error in one that was `named`, and skipped in a file
 /// that a folder happens to contain.
+///
+/// # Errors
+/// At the first thing that cannot be read.
 pub fn read_stream<K: Keep>(
     name: &str,
     source: impl Read,

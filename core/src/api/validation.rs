@@ -275,7 +275,7 @@ fn the_api_server_takes(found: &mut Violations, field: &str, toleration: &Tolera
     );
     let seconds_fit = toleration.toleration_seconds.is_none() || toleration.effect.as_deref() == Some("NoExecute");
     found.unless(
-        !(exists && !value.is_empty()) && seconds_fit,
+        (!exists || value.is_empty()) && seconds_fit,
         field,
         "operator Exists has no value, and tolerationSeconds needs effect NoExecute",
     );

@@ -214,7 +214,8 @@ impl State {
 
 /// How the node stands: as the product judges it.
 pub fn standing(node: &Node, judges: &Judges) -> Arc<Standing> {
-    static KNOWN: LazyLock<Mutex<HashMap<(usize, usize), Arc<Standing>>>> = LazyLock::new(Mutex::default);
+    type Key = (usize, usize);
+    static KNOWN: LazyLock<Mutex<HashMap<Key, Arc<Standing>>>> = LazyLock::new(Mutex::default);
     let key = (node.number(), judges.number());
     Arc::clone(KNOWN.lock().unwrap().entry(key).or_insert_with(|| Arc::new(assess(&node.seen, &judges.1))))
 }

@@ -102,10 +102,11 @@ pub fn pools(pools: Vec<PoolRecord>) -> Pools {
 }
 
 /// What nodes are judged by: pools, and whether each is ready.
-pub type Judges = Shared<(Vec<(PoolRecord, bool)>, Policy)>;
+pub type Judges = Shared<(Judging, Policy)>;
+type Judging = Vec<(PoolRecord, bool)>;
 
-pub fn judges(pools: Vec<(PoolRecord, bool)>) -> Judges {
-    static JUDGES: Copies<Vec<(PoolRecord, bool)>, (Vec<(PoolRecord, bool)>, Policy)> = LazyLock::new(Mutex::default);
+pub fn judges(pools: Judging) -> Judges {
+    static JUDGES: Copies<Judging, (Judging, Policy)> = LazyLock::new(Mutex::default);
     share(&JUDGES, pools, |pools| {
         let entries = pools.iter().map(|(pool, ready)| Entry { pool: pool.pool(), ready: *ready });
         let policy = Policy::new(entries, [].into());
@@ -329,9 +330,10 @@ impl Stranger {
             }
             Self::Beats => node["status"]["beat"] = json!(true),
         }
-        match taints.is_empty() {
-            true => node["spec"].as_object_mut().unwrap().remove("taints").map_or((), drop),
-            false => node["spec"]["taints"] = json!(taints),
+        if taints.is_empty() {
+            node["spec"].as_object_mut().unwrap().remove("taints");
+        } else {
+            node["spec"]["taints"] = json!(taints);
         }
         Some((self::node(node), others))
     }

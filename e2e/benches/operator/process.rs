@@ -82,6 +82,7 @@ impl Operator {
     }
 
     /// Its process id.
+    #[allow(dead_code, reason = "shared with the long run, which stops it")]
     pub fn pid(&self) -> u32 {
         self.pid
     }

@@ -136,7 +136,7 @@ fn count(path: &str, value: &Value, seen: &mut BTreeMap<String, usize>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| count(&format!("{path}[]"), item, seen)),
         Value::Object(members) => {
-            members.iter().for_each(|(key, member)| count(&format!("{path}.{key}"), member, seen))
+            members.iter().for_each(|(key, member)| count(&format!("{path}.{key}"), member, seen));
         }
         _ => {}
     }

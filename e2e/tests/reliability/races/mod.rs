@@ -95,9 +95,9 @@ async fn race(count: usize, time: Duration) {
     }
     no_drift(&client, Duration::from_mins(1), "after the race").await;
     pool_is_ready(&client).await;
-    let (last, revision) = now(&client).await;
+    let (end, revision) = now(&client).await;
     let findings = examine(&recorder.until(revision).await, &ledger);
-    let lost = survivors(&ledger, &last);
+    let lost = survivors(&ledger, &end);
 
     let (edits, conflicts) = (ledger.edits().len(), ledger.conflicts());
     println!(

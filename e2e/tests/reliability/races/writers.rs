@@ -125,11 +125,11 @@ async fn send(nodes: &Api<DynamicObject>, node: &DynamicObject, edit: &Edit, way
         Way::Tested => {
             let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": node.uid()})];
             if let Edit::Label(key, value) = edit {
-                let path = format!("/metadata/labels/{}", key.replace('/', "~1"));
-                patch.push(json!({"op": "test", "path": path, "value": node.labels().get(key)}));
+                let label = format!("/metadata/labels/{}", key.replace('/', "~1"));
+                patch.push(json!({"op": "test", "path": label, "value": node.labels().get(key)}));
                 patch.push(match value {
-                    Some(value) => json!({"op": "add", "path": path, "value": value}),
-                    None => json!({"op": "remove", "path": path}),
+                    Some(value) => json!({"op": "add", "path": label, "value": value}),
+                    None => json!({"op": "remove", "path": label}),
                 });
             } else {
                 patch.push(json!({"op": "test", "path": "/spec/taints", "value": raw}));

@@ -95,8 +95,8 @@ fn program() -> PathBuf {
         return program.into();
     }
     let build = ["build", "--locked", "--quiet", "--package", "winpool"];
-    let built = Command::new(env!("CARGO")).args(build).stdin(Stdio::null()).status().unwrap();
-    assert!(built.success(), "cargo build: {built}");
+    let status = Command::new(env!("CARGO")).args(build).stdin(Stdio::null()).status().unwrap();
+    assert!(status.success(), "cargo build: {status}");
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(2).unwrap().join("winpool")
 }
