@@ -11,6 +11,7 @@ CARGO_AUDITABLE := $(call tool,cargo-auditable,0.7.7)
 CARGO_CYCLONEDX := $(call tool,cargo-cyclonedx,0.5.9)
 CARGO_DENY := $(call tool,cargo-deny,0.20.2)
 CARGO_FUZZ := $(call tool,cargo-fuzz,0.13.2)
+MDBOOK := $(call tool,mdbook,0.5.4)
 ACTIONLINT_VERSION := v1.7.12
 CRD := crds/winpool.dev_windowspools.yaml
 
@@ -50,6 +51,12 @@ help: ## Show this list
 .PHONY: demo
 demo: ## Show winpool at work on a local control plane with simulated Windows nodes
 	$(call timed,cargo build --locked -p winpool-e2e --bin demo && cargo run -q --locked -p winpool-e2e --bin demo)
+
+.PHONY: demo-image
+demo-image: ## Draw docs/images/demo.svg from the output of the demo
+	@cargo build --locked -p winpool-e2e --bins
+	@target/debug/demo | target/debug/recording 'make demo' > docs/images/demo.svg.new
+	@mv docs/images/demo.svg.new docs/images/demo.svg
 
 .PHONY: cluster
 cluster: ## The cluster of the demo, left running to try things by hand (Ctrl-C ends it)
@@ -94,11 +101,14 @@ advisories: $(CARGO_DENY) ## Check all dependencies against the RustSec advisori
 	$(call timed,$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph advisories)
 
 # The version stands in the path: <tools>/<name>-<version>/bin/<name>.
-$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY) $(CARGO_FUZZ): root = $(patsubst %/bin/$(@F),%,$@)
-$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY) $(CARGO_FUZZ): version = $(patsubst $(@F)-%,%,$(notdir $(root)))
-$(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY) $(CARGO_FUZZ):
+CARGO_TOOLS := $(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY) $(CARGO_FUZZ) $(MDBOOK)
+# Neither its web server nor its watching of files is needed.
+$(MDBOOK): features = --no-default-features --features search
+$(CARGO_TOOLS): root = $(patsubst %/bin/$(@F),%,$@)
+$(CARGO_TOOLS): version = $(patsubst $(@F)-%,%,$(notdir $(root)))
+$(CARGO_TOOLS):
 	@echo "==> $(@F) $(version) is built from crates.io, once, into $(TOOLS) (up to 3 minutes)"
-	@cargo install --locked --version $(version) --root $(root) $(@F)
+	@cargo install --locked --version $(version) $(features) --root $(root) $(@F)
 
 .PHONY: unit
 unit: ## Unit, property and snapshot tests of the core, and tests of the program, some on the control plane
@@ -140,6 +150,12 @@ SEED ?=
 chaos: ## The operator under faults, crashes, outages, races and for long; SEED=7 takes these faults (docs/reliability.md)
 	$(call step,chaos)
 	$(call timed,RUST_LOG=$${RUST_LOG:-off} WINPOOL_CHAOS_SEED=$(SEED) cargo test --locked -p winpool-e2e --test chaos --test reliability -- --include-ignored --nocapture)
+
+.PHONY: docs
+docs: $(MDBOOK) ## Build the book of docs/ into target/book (mdBook), and check every link in the repository
+	$(call step,book)
+	$(call timed,cargo test --locked -p winpool --test documentation -- links manifests \
+		&& $(MDBOOK) build docs)
 
 # What is measured, and how much of it: BENCH=--help lists it. Nothing said is everything, the core included.
 BENCH ?=

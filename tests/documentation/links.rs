@@ -1,0 +1,86 @@
+//! Links within the repository lead to something that is there, on GitHub and in the book.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Component, Path, PathBuf},
+};
+
+use crate::page::{Page, ROOT};
+
+/// How pages of the book, and what is read elsewhere, name a file of the repository.
+const REPOSITORY: [&str; 2] =
+    ["https://github.com/winpool/winpool/blob/main/", "https://github.com/winpool/winpool/tree/main/"];
+
+#[test]
+fn every_link_leads_somewhere() {
+    let pages = Page::all();
+    let anchors: BTreeMap<&Path, &[String]> =
+        pages.iter().map(|page| (page.path.as_path(), page.anchors.as_slice())).collect();
+    let mut broken = Vec::new();
+    for page in &pages {
+        for (link, line) in &page.links {
+            if let Err(why) = check(page, link, &anchors) {
+                broken.push(format!("{}:{line}: {link}: {why}", page.path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+/// What is missing there would not be found by a reader.
+#[test]
+fn every_page_is_in_the_book() {
+    let summary = Page::read("docs/SUMMARY.md");
+    let listed: BTreeSet<PathBuf> = summary.links.iter().map(|(link, _)| Path::new("docs").join(link)).collect();
+    let pages = Page::all().into_iter().map(|page| page.path);
+    let found: BTreeSet<PathBuf> =
+        pages.filter(|path| path.starts_with("docs") && !path.ends_with("SUMMARY.md")).collect();
+    assert_eq!(listed, found);
+}
+
+fn check(page: &Page, link: &str, anchors: &BTreeMap<&Path, &[String]>) -> Result<(), &'static str> {
+    let in_repository = REPOSITORY.iter().find_map(|prefix| link.strip_prefix(prefix));
+    if link.contains("://") && in_repository.is_none() {
+        return Ok(());
+    }
+    let (path, fragment) = match in_repository.unwrap_or(link).split_once('#') {
+        Some((path, fragment)) => (path, Some(fragment)),
+        None => (in_repository.unwrap_or(link), None),
+    };
+    let folder = page.path.parent().unwrap_or(Path::new(""));
+    let target = match in_repository {
+        Some(_) => PathBuf::from(path),
+        None if path.is_empty() => page.path.clone(),
+        None => tidy(&folder.join(path)).ok_or("leads out of the repository")?,
+    };
+    let file = Path::new(ROOT).join(&target);
+    if !file.exists() {
+        return Err("there is no such file");
+    }
+    if in_repository.is_none() && page.path.starts_with("docs") {
+        if !target.starts_with("docs") {
+            return Err("leads out of the book: write https://github.com/winpool/winpool/blob/main/…");
+        }
+        if file.is_dir() {
+            return Err("is a folder, which the book does not show: name a page of it");
+        }
+    }
+    match (fragment, anchors.get(target.as_path())) {
+        (Some(fragment), Some(anchors)) if !anchors.iter().any(|anchor| anchor == fragment) => {
+            Err("has no such heading")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Without `..`.
+fn tidy(path: &Path) -> Option<PathBuf> {
+    path.components().try_fold(PathBuf::new(), |mut tidy, part| match part {
+        Component::ParentDir => tidy.pop().then_some(tidy),
+        Component::CurDir => Some(tidy),
+        _ => {
+            tidy.push(part);
+            Some(tidy)
+        }
+    })
+}

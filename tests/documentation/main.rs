@@ -1,0 +1,117 @@
+//! What is written for users: links lead somewhere, manifests are valid, and every command does what is shown.
+//!
+//! A page says in a comment on which cluster its commands are run, `<!-- scene: windows-nodes -->`. In a block that begins
+//! with "```console" each line after `$ ` is a command, and the lines below it are what it prints; with no lines below,
+//! it only has to succeed. `…` stands for anything within a line, alone on a line for any lines. Ages and times may
+//! differ. Marks follow the language after a comma: `console,fails` for a last command that has to fail, `console,norun`
+//! for commands that cannot be run here, with the reason in a comment above, `yaml,file=pool.yaml` for a manifest that
+//! the reader saves under this name.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../install/host.rs"]
+mod host;
+mod links;
+mod manifests;
+mod page;
+mod scene;
+mod terminal;
+mod transcript;
+
+use page::Page;
+use scene::Scene;
+use terminal::Terminal;
+
+/// One test for each page that has commands.
+macro_rules! pages {
+    ($($name:ident: $path:literal,)*) => {
+        /// The pages that are tried.
+        const TRIED: &[&str] = &[$($path),*];
+
+        $(#[tokio::test]
+        async fn $name() {
+            does_what_it_shows($path).await;
+        })*
+    };
+}
+
+pages! {
+    readme: "README.md",
+    clouds: "docs/guides/clouds.md",
+    daemon_sets: "docs/guides/daemonsets.md",
+    existing_clusters: "docs/guides/existing-clusters.md",
+    first_pool: "docs/guides/first-pool.md",
+    gitops: "docs/guides/gitops.md",
+    hyper_v: "docs/guides/hyper-v.md",
+    install: "docs/guides/install.md",
+    removal: "docs/guides/removal.md",
+    scale_from_zero: "docs/guides/autoscaling.md",
+    security: "docs/guides/security.md",
+    troubleshooting: "docs/guides/troubleshooting.md",
+    windows_versions: "docs/guides/windows-versions.md",
+}
+
+async fn does_what_it_shows(path: &str) {
+    let page = Page::read(path);
+    let scene = Scene::set(page.scene.as_deref().unwrap_or_else(|| panic!("{path} names no scene"))).await;
+    let terminal = Terminal::open(&scene).await;
+    let mut wrong = Vec::new();
+    for block in page.blocks.iter().filter(|block| !block.has("norun")) {
+        if let Some(file) = block.file() {
+            terminal.save(file, &block.text);
+        }
+        if block.language != "console" {
+            continue;
+        }
+        let steps = transcript::steps(&block.text);
+        for (number, step) in steps.iter().enumerate() {
+            let fails = block.has("fails") && number + 1 == steps.len();
+            if let Err(difference) = terminal.follow(step, fails).await {
+                wrong.push(format!("{path}:{}: {difference}", block.line + step.line));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_page_with_commands_is_tried() {
+    let has_commands = |page: &Page| page.blocks.iter().any(|block| block.language == "console" && !block.has("norun"));
+    let mut found: Vec<String> =
+        Page::of_users().into_iter().filter(has_commands).map(|page| page.path.display().to_string()).collect();
+    let mut tried: Vec<&str> = TRIED.to_vec();
+    found.sort();
+    tried.sort_unstable();
+    assert_eq!(found, tried);
+}
+
+/// What this machine cannot run: each has its reason beside it, and there should be few.
+#[test]
+fn what_is_not_run_is_known() {
+    let mut found = Vec::new();
+    for page in Page::of_users() {
+        for block in page.blocks.iter().filter(|block| block.has("norun")) {
+            let (path, line) = (page.path.display(), block.line);
+            assert!(block.comment.starts_with("norun: "), "{path}:{line}: <!-- norun: why --> has to stand above it");
+            found.extend(transcript::steps(&block.text).into_iter().map(|step| format!("{path}: {}", step.command)));
+        }
+    }
+    println!("{} commands are not run:\n{}", found.len(), found.join("\n"));
+    assert_eq!(found, NOT_RUN);
+}
+
+const NOT_RUN: &[&str] = &[
+    "README.md: make demo    # see it at work: a local Kubernetes 1.36 control plane with simulated Windows nodes",
+    "README.md: make test    # everything that has to pass",
+];
+
+/// Other languages of shells would be read as commands and never run.
+#[test]
+fn commands_stand_in_blocks_that_are_run() {
+    for page in Page::of_users() {
+        for block in &page.blocks {
+            let shell = matches!(block.language.as_str(), "bash" | "sh" | "shell" | "zsh");
+            let untold = block.language != "console" && block.text.lines().any(|line| line.starts_with("$ "));
+            assert!(!shell && !untold, "{}:{}: write ```console and `$ `", page.path.display(), block.line);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The clusters on which pages are tried.
+
+use std::path::Path;
+
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Node};
+use kube::Api;
+use winpool_e2e::{
+    Cluster, Component, Sample, SimulatedNode, lend_cluster, manifests,
+    scene::{Operator, install_crd, pool_gets_ready},
+};
+
+use crate::host::Host;
+
+const HISTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documentation/history.yaml");
+
+/// A cluster, and what runs on it.
+pub struct Scene {
+    cluster: Option<Cluster>,
+    /// Runs the pods of an operator that the page installs.
+    _host: Option<Host>,
+    _operator: Option<Operator>,
+}
+
+impl Scene {
+    /// Sets the scene of this name.
+    pub async fn set(name: &str) -> Self {
+        match name {
+            // No cluster at all: the commands read manifests.
+            "files" => Self { cluster: None, _host: None, _operator: None },
+            // Windows Server 2019, 2022 and 2025 beside Linux, as they come; nothing is installed.
+            "windows-nodes" => Self::bare(windows_servers(), Operated::ByPods).await,
+            // The same with winpool at work, and a pool with all defaults that is Ready.
+            "winpool" => Self::bare(windows_servers(), Operated::Here).await.with_pool().await,
+            // The same without any pool.
+            "operator" => Self::bare(windows_servers(), Operated::Here).await,
+            // One node of each cloud, as they are created there.
+            "clouds" => Self::bare(clouds(), Operated::Here).await,
+            // A cluster with a history: a taint of old, workloads that tolerate nothing, a class of somebody's.
+            "history" => Self::bare(with_history(), Operated::Here).await.with_workloads().await,
+            other => panic!("there is no scene {other}"),
+        }
+    }
+
+    pub fn kubeconfig(&self) -> String {
+        let path = self.cluster.as_ref().map_or(Path::new("/nonexistent"), |cluster| cluster.kubeconfig());
+        path.display().to_string()
+    }
+
+    async fn bare(nodes: Vec<SimulatedNode>, operated: Operated) -> Self {
+        let cluster = lend_cluster().await.unwrap();
+        let client = cluster.client();
+        let mut names: Vec<String> = Vec::new();
+        for node in nodes {
+            names.push(node.join(&client).await.unwrap().name().to_owned());
+        }
+        for name in names {
+            let _: Node = cluster.node_ready(&name).await.unwrap();
+        }
+        match operated {
+            Operated::ByPods => {
+                let host = Host::join(&cluster, "linux").await;
+                Self { cluster: Some(cluster), _host: Some(host), _operator: None }
+            }
+            Operated::Here => {
+                let linux = SimulatedNode::linux().join(&client).await.unwrap();
+                cluster.node_ready(linux.name()).await.unwrap();
+                install_crd(&cluster).await.unwrap();
+                let operator = Operator::start(cluster.api_server().config().unwrap());
+                Self { cluster: Some(cluster), _host: None, _operator: Some(operator) }
+            }
+        }
+    }
+
+    async fn with_workloads(self) -> Self {
+        let cluster = self.cluster.as_ref().unwrap();
+        Component::Kubectl.run(cluster.kubeconfig(), &["apply", "-f", HISTORY]).await.unwrap();
+        manifests::rolled_out(cluster, "web").await.unwrap();
+        let daemon_sets: Api<DaemonSet> = Api::namespaced(cluster.client(), "default");
+        let runs = async || {
+            let status = daemon_sets.get("logs").await?.status;
+            Ok(status.filter(|status| status.number_ready == 2).map(|_| ()))
+        };
+        cluster.wait_for("DaemonSet logs runs", runs).await.unwrap();
+        self
+    }
+
+    async fn with_pool(self) -> Self {
+        pool_gets_ready(self.cluster.as_ref().unwrap()).await.unwrap();
+        self
+    }
+}
+
+/// Where the operator runs.
+enum Operated {
+    /// In pods, once the page has installed it.
+    ByPods,
+    /// In this process, from the start.
+    Here,
+}
+
+fn windows_servers() -> Vec<SimulatedNode> {
+    let node = |name: &str, version| SimulatedNode::windows(version).name(name);
+    vec![node("win-2019", "10.0.17763.6659"), node("win-2022", "10.0.20348.2655"), node("win-2025", "10.0.26100.4061")]
+}
+
+/// As these clouds create them: what AKS, EKS and the others say of themselves, see [`Sample`].
+fn clouds() -> Vec<SimulatedNode> {
+    vec![
+        SimulatedNode::sample(Sample::S1),
+        SimulatedNode::sample(Sample::S8),
+        SimulatedNode::windows("10.0.17763.6659").name("gke-windows").taint(
+            "node.kubernetes.io/os",
+            "windows",
+            "NoSchedule",
+        ),
+        SimulatedNode::windows("10.0.20348.2655").name("openshift-windows").taint("os", "Windows", "NoSchedule"),
+    ]
+}
+
+/// One node is tainted as the Kubernetes documentation proposed until 1.16, the other not at all.
+fn with_history() -> Vec<SimulatedNode> {
+    vec![
+        SimulatedNode::windows("10.0.17763.6659").name("win-2019").taint("os", "Win1809", "NoSchedule"),
+        SimulatedNode::windows("10.0.20348.2655").name("win-2022"),
+    ]
+}

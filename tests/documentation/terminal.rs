@@ -1,0 +1,107 @@
+//! The terminal of a reader who does what a page says.
+
+use std::{path::Path, process::Stdio};
+
+use tempfile::TempDir;
+use tokio::process::Command;
+use winpool_e2e::{Component, LIMIT, wait_for};
+
+use crate::{
+    page::ROOT,
+    scene::Scene,
+    transcript::{Step, agrees},
+};
+
+/// A folder that looks like a checkout, with kubectl, Helm and winpool on the PATH.
+pub struct Terminal {
+    /// Beside it, so that what is saved there does not end up in the repository.
+    folder: TempDir,
+    programs: TempDir,
+    kubeconfig: String,
+}
+
+/// What a command did.
+struct Outcome {
+    code: Option<i32>,
+    text: String,
+}
+
+impl Terminal {
+    pub async fn open(scene: &Scene) -> Self {
+        let (folder, programs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let link = |from: &Path, to: &Path| std::os::unix::fs::symlink(from, to).unwrap();
+        for entry in ["charts", "config", "crds", "docs", "examples"] {
+            link(&Path::new(ROOT).join(entry), &folder.path().join(entry));
+        }
+        let winpool = Path::new(env!("CARGO_BIN_EXE_winpool"));
+        link(winpool, &programs.path().join("winpool"));
+        link(winpool, &programs.path().join("kubectl-winpool"));
+        for component in [Component::Kubectl, Component::Helm] {
+            link(&component.path().await.unwrap(), &programs.path().join(component.name()));
+        }
+        Self { folder, programs, kubeconfig: scene.kubeconfig() }
+    }
+
+    pub fn save(&self, file: &str, text: &str) {
+        std::fs::write(self.folder.path().join(file), text).unwrap();
+    }
+
+    /// Does what the page says; the difference, if it shows something else.
+    pub async fn follow(&self, step: &Step, fails: bool) -> Result<(), String> {
+        let shown = step.shown.join("\n");
+        let shown: Vec<String> = shown.trim_end().lines().map(str::to_owned).collect();
+        let is_right = |outcome: &Outcome| {
+            let succeeded = outcome.code == Some(0) || (outcome.code == Some(2) && of_winpool(&step.command));
+            let printed: Vec<&str> = outcome.text.trim_end().lines().collect();
+            succeeded != fails && (shown.is_empty() || agrees(&shown, &printed))
+        };
+        let mut outcome = self.run(&step.command).await;
+        if !is_right(&outcome) && only_looks(&step.command) {
+            // A reader looks again, too, until what was begun is done.
+            let again = wait_for("it is as shown", LIMIT, async || {
+                outcome = self.run(&step.command).await;
+                Ok(is_right(&outcome).then_some(()))
+            });
+            let _ = again.await;
+        }
+        if is_right(&outcome) {
+            return Ok(());
+        }
+        let Outcome { code, text } = outcome;
+        Err(format!("`{}` is to show\n{}\nand shows, exit code {code:?}:\n{text}", step.command, shown.join("\n")))
+    }
+
+    async fn run(&self, command: &str) -> Outcome {
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.programs.path().display());
+        let output = Command::new("bash")
+            .args(["-c", &format!("exec 2>&1\n{command}")])
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", path)
+            .env("HOME", self.programs.path())
+            .env("KUBECONFIG", &self.kubeconfig)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .unwrap();
+        Outcome { code: output.status.code(), text: String::from_utf8_lossy(&output.stdout).into_owned() }
+    }
+}
+
+/// Its exit code 2 says that there is something to do, or that something was found.
+fn of_winpool(command: &str) -> bool {
+    command.starts_with("winpool ") || command.starts_with("kubectl winpool ")
+}
+
+/// Whether it may be run once more.
+fn only_looks(command: &str) -> bool {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    match &words[..] {
+        ["kubectl", "-n", _, rest @ ..] | ["kubectl", "winpool", rest @ ..] | ["kubectl" | "winpool", rest @ ..] => {
+            matches!(rest, ["get" | "describe" | "explain" | "auth" | "wait", ..] | ["rollout", "status", ..])
+                || matches!(rest, ["plan" | "why" | "check" | "blockers" | "render" | "builds", ..])
+        }
+        _ => false,
+    }
+}
