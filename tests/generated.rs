@@ -13,6 +13,8 @@ fn the_committed_files_are_those_that_the_program_prints() {
         (&["generate", "check-rules"], include_str!("../docs/reference/check-rules.md")),
         (&["generate", "command-line"], include_str!("../docs/reference/command-line.md")),
         (&["generate", "metrics"], include_str!("../docs/reference/metrics.md")),
+        (&["generate", "windowspool"], include_str!("../docs/reference/windowspool.md")),
+        (&["generate", "conditions"], include_str!("../docs/reference/conditions.md")),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_winpool")).args(arguments).output().expect("the program starts");
         let printed = String::from_utf8(output.stdout).unwrap();

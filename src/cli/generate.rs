@@ -2,7 +2,10 @@
 
 use clap::{Command, ValueEnum};
 use thiserror::Error;
-use winpool_core::check::{self, advise};
+use winpool_core::{
+    api,
+    check::{self, advise},
+};
 
 use crate::metrics;
 
@@ -21,6 +24,11 @@ pub enum What {
     CommandLine,
     /// `docs/reference/metrics.md`.
     Metrics,
+    /// `docs/reference/windowspool.md`.
+    #[value(name = "windowspool")]
+    WindowsPool,
+    /// `docs/reference/conditions.md`.
+    Conditions,
 }
 
 /// Never in practice: all of it can be written as YAML.
@@ -45,6 +53,8 @@ pub fn generate(what: What, command: &mut Command) -> Result<String, Error> {
         What::CheckRules => check::reference::reference(),
         What::CommandLine => reference::markdown(command),
         What::Metrics => metrics::reference::markdown(),
+        What::WindowsPool => api::reference::fields(),
+        What::Conditions => api::reference::meanings(),
     })
 }
 

@@ -6,11 +6,12 @@ use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Node};
 use kube::Api;
 use winpool_e2e::{
     Cluster, Component, Sample, SimulatedNode, lend_cluster, manifests,
-    scene::{Operator, install_crd, pool_gets_ready},
+    scene::{Operator, install_crd},
 };
 
 use crate::host::Host;
 
+const POOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/windowspool.yaml");
 const HISTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documentation/history.yaml");
 
 /// A cluster, and what runs on it.
@@ -84,8 +85,12 @@ impl Scene {
         self
     }
 
+    /// By kubectl, so that a reader may apply another one over it.
     async fn with_pool(self) -> Self {
-        pool_gets_ready(self.cluster.as_ref().unwrap()).await.unwrap();
+        let kubeconfig = self.cluster.as_ref().unwrap().kubeconfig();
+        for arguments in [&["apply", "-f", POOL][..], &["wait", "--for=condition=Ready", "winpool/default"]] {
+            Component::Kubectl.run(kubeconfig, arguments).await.unwrap();
+        }
         self
     }
 }

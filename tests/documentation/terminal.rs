@@ -1,6 +1,6 @@
 //! The terminal of a reader who does what a page says.
 
-use std::{path::Path, process::Stdio};
+use std::{path::Path, process::Stdio, time::Instant};
 
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -55,6 +55,7 @@ impl Terminal {
             let printed: Vec<&str> = outcome.text.trim_end().lines().collect();
             succeeded != fails && (shown.is_empty() || agrees(&shown, &printed))
         };
+        let started = Instant::now();
         let mut outcome = self.run(&step.command).await;
         if !is_right(&outcome) && only_looks(&step.command) {
             // A reader looks again, too, until what was begun is done.
@@ -64,10 +65,12 @@ impl Terminal {
             });
             let _ = again.await;
         }
-        if is_right(&outcome) {
+        let right = is_right(&outcome);
+        let Outcome { code, text } = outcome;
+        println!("$ {}\n{text}({:.1} s)\n", step.command, started.elapsed().as_secs_f32());
+        if right {
             return Ok(());
         }
-        let Outcome { code, text } = outcome;
         Err(format!("`{}` is to show\n{}\nand shows, exit code {code:?}:\n{text}", step.command, shown.join("\n")))
     }
 
@@ -97,6 +100,9 @@ fn of_winpool(command: &str) -> bool {
 /// Whether it may be run once more.
 fn only_looks(command: &str) -> bool {
     let words: Vec<&str> = command.split_whitespace().collect();
+    if words.contains(&"--dry-run=server") {
+        return true;
+    }
     match &words[..] {
         ["kubectl", "-n", _, rest @ ..] | ["kubectl", "winpool", rest @ ..] | ["kubectl" | "winpool", rest @ ..] => {
             matches!(rest, ["get" | "describe" | "explain" | "auth" | "wait", ..] | ["rollout", "status", ..])

@@ -5,6 +5,7 @@ pub mod names;
 mod policies;
 mod pool;
 pub(crate) mod quantity;
+pub mod reference;
 mod runtime_class;
 mod status;
 mod taint;

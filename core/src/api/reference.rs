@@ -1,0 +1,184 @@
+//! What users read of the API: its fields from the CustomResourceDefinition, and its names from their table.
+
+use std::fmt::{self, Write};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+
+use super::{
+    crd,
+    names::{self, Described, condition, reason},
+};
+
+const FIELDS: &str = "<!-- Written by `make generate` from core/src/api/. -->
+# WindowsPool
+
+`winpool.dev/v1alpha1`, cluster-scoped; `kubectl get winpool`, or `wp`. Every field has a default, and `spec: {}` is the normal
+case. `kubectl explain windowspool.spec` says the same. Rules are checked by the API server, and by the operator again.
+";
+
+const NAMES: &str = "<!-- Written by `make generate` from core/src/api/names.rs. -->
+# Conditions, reasons, labels
+
+";
+
+const CONDITIONS: &str = "## Conditions
+
+Of a WindowsPool. All but `Overlapping` are always there, and True when all is well; the message says what to do when it is not.
+`Ready` sums up what winpool can do: nodes that are blocked and an end of support do not hold it up.
+
+| Condition | True means |
+|---|---|
+";
+
+const REASONS: &str = "
+## Reasons
+
+Of conditions, of the entries in `status.problems`, and of Events. Each problem that is new becomes a Warning Event on its pool,
+and on the Node where one is contested or refuses a change. A RuntimeClass that is written becomes a Normal Event on the pool:
+`RuntimeClassCreated`, `RuntimeClassChanged` or `RuntimeClassReplaced`.
+
+| Reason | Meaning |
+|---|---|
+";
+
+const MARKS: &str = "
+## Labels, annotations, finalizers
+
+| Key | Meaning |
+|---|---|
+";
+
+/// All fields of a WindowsPool, as Markdown.
+#[must_use]
+pub fn fields() -> String {
+    let mut text = FIELDS.to_owned();
+    let versions = crd().spec.versions;
+    let schemas = versions.iter().filter_map(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
+    for properties in schemas.filter_map(|root| root.properties.as_ref()) {
+        for name in ["spec", "status"] {
+            if let Some(schema) = properties.get(name) {
+                // Writing to a String does not fail.
+                let _ = object(&mut text, name, schema);
+            }
+        }
+    }
+    text
+}
+
+/// Conditions, reasons, labels and annotations, as Markdown.
+#[must_use]
+pub fn meanings() -> String {
+    let mut text = NAMES.to_owned();
+    for (introduction, described) in
+        [(CONDITIONS, condition::DESCRIBED), (REASONS, reason::DESCRIBED), (MARKS, names::DESCRIBED)]
+    {
+        text.push_str(introduction);
+        for Described { name, meaning } in described {
+            let _ = writeln!(text, "| `{name}` | {} |", meaning.trim());
+        }
+    }
+    text
+}
+
+/// A section for an object, and one for each object in it.
+fn object(out: &mut String, path: &str, schema: &JSONSchemaProps) -> fmt::Result {
+    writeln!(out, "\n## {path}\n")?;
+    if let Some(description) = &schema.description {
+        writeln!(out, "{}\n", prose(description))?;
+    }
+    writeln!(out, "| Field | Type | Default | |\n|---|---|---|---|")?;
+    let properties = schema.properties.iter().flatten();
+    for (name, field) in properties.clone() {
+        let required = schema.required.iter().flatten().any(|required| required == name);
+        let default = match &field.default {
+            Some(default) => format!("`{}`", default.0),
+            None if required => "required".to_owned(),
+            None => String::new(),
+        };
+        let description = field.description.as_deref().map(prose).unwrap_or_default().replace('|', "\\|");
+        writeln!(out, "| `{name}` | {} | {default} | {description} |", kind(field))?;
+    }
+    let messages: Vec<&str> =
+        schema.x_kubernetes_validations.iter().flatten().filter_map(|rule| rule.message.as_deref()).collect();
+    if !messages.is_empty() {
+        writeln!(out, "\nRefused, with these words:\n")?;
+        messages.iter().try_for_each(|message| writeln!(out, "- {}", prose(message)))?;
+    }
+    for (name, field) in properties {
+        if let Some(inner) = within(field) {
+            object(out, &format!("{path}.{name}"), inner)?;
+        }
+    }
+    Ok(())
+}
+
+/// The object that a field is, or is a list of. Conditions are Kubernetes' own.
+fn within(field: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
+    let inner = match &field.items {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => items,
+        _ => field,
+    };
+    let is_condition = field.x_kubernetes_list_map_keys.is_some();
+    (inner.properties.is_some() && !is_condition).then_some(inner)
+}
+
+fn kind(field: &JSONSchemaProps) -> String {
+    if let Some(values) = &field.enum_ {
+        let values: Vec<String> = values.iter().filter_map(|value| Some(format!("`{}`", value.0.as_str()?))).collect();
+        return values.join(", ");
+    }
+    let bounded = |text: &str, most: Option<i64>| match most {
+        Some(most) => format!("{text}, at most {most}"),
+        None => text.to_owned(),
+    };
+    match (&field.items, &field.additional_properties, field.type_.as_deref()) {
+        (Some(_), ..) => bounded("list", field.max_items),
+        (_, Some(JSONSchemaPropsOrBool::Schema(_)), _) => bounded("map", field.max_properties),
+        (.., Some("string")) if field.max_length.is_some() => {
+            format!("string, at most {} characters", field.max_length.unwrap_or_default())
+        }
+        (.., Some(kind)) => kind.to_owned(),
+        _ => "integer or string".to_owned(),
+    }
+}
+
+/// On one line, with nothing that Markdown takes for HTML outside of code.
+fn prose(text: &str) -> String {
+    let parts = text.split('`').enumerate();
+    let escaped = parts.map(|(number, part)| if number % 2 == 0 { part.replace('<', "&lt;") } else { part.to_owned() });
+    escaped.collect::<Vec<_>>().join("`").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_of_spec_and_status_is_there() {
+        let text = fields();
+        for line in [
+            "| `mode` | `Enforce`, `DryRun` | `\"Enforce\"` |",
+            "| `retiredTaints` | list, at most 16 |",
+            "| `name` | string, at most 63 characters | required |",
+            "## spec.runtimeClasses",
+            "## status.builds.revisions",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn conditions_reasons_and_labels_have_a_meaning() {
+        let text = meanings();
+        assert!(text.contains("| `Ready` | Everything that winpool can do for this pool is done. |"), "{text}");
+        assert!(text.contains("| `ClassConflict` | A RuntimeClass of that name"), "{text}");
+        assert!(text.contains("| `winpool.dev/ignore` | Annotation on nodes"), "{text}");
+    }
+
+    #[test]
+    fn what_looks_like_html_is_shown() {
+        assert_eq!(prose("build is 10.0.<number>, as\n in `10.0.<n>`"), "build is 10.0.&lt;number>, as in `10.0.<n>`");
+    }
+}
