@@ -155,7 +155,7 @@ chaos: ## The operator under faults, crashes, outages, races and for long; SEED=
 docs: $(MDBOOK) ## Build the book of docs/ into target/book (mdBook), and check every link in the repository
 	$(call step,book)
 	$(call timed,cargo test --locked -p winpool --test documentation -- links manifests \
-		&& $(MDBOOK) build docs)
+		&& $(MDBOOK) build docs 2>&1 | tee target/book.log && ! grep -E ' (WARN|ERROR) ' target/book.log)
 
 # What is measured, and how much of it: BENCH=--help lists it. Nothing said is everything, the core included.
 BENCH ?=

@@ -125,7 +125,5 @@ pub mod reason {
         pub const WOULD_CHANGE: &str = "WouldChange";
         /// The admission policy `guard` does not let winpool change a taint that the pool wants.
         pub const TAINT_KEY_NOT_LISTED: &str = "TaintKeyNotListed";
-        /// Event: something that the pool wants was written.
-        pub const APPLIED: &str = "Applied";
     }
 }

@@ -145,7 +145,7 @@ fn kind(field: &JSONSchemaProps) -> String {
 }
 
 /// On one line, with nothing that Markdown takes for HTML outside of code.
-fn prose(text: &str) -> String {
+pub(crate) fn prose(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let escaped = parts.map(|(number, part)| if number % 2 == 0 { part.replace('<', "&lt;") } else { part.to_owned() });
     escaped.collect::<Vec<_>>().join("`").split_whitespace().collect::<Vec<_>>().join(" ")

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::api::reference::prose;
+
 use super::{
     advise,
     rule::{Rule, Verdict},
@@ -47,7 +49,7 @@ pub fn reference() -> String {
         for rule in rules {
             let mark = if advised.contains(&rule.id) { " †" } else { "" };
             let Rule { id, field, remedy, kubernetes, .. } = rule;
-            let (reason, remedy) = (capital(&rule.sentence(true)), capital(remedy));
+            let (reason, remedy) = (prose(&capital(&rule.sentence(true))), prose(&capital(remedy)));
             let verdicts = verdicts(rule);
             let _ = writeln!(text, "| `{id}`{mark} | {verdicts} | {kubernetes} | `{field}` | {reason}. {remedy}. |");
         }
