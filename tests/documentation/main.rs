@@ -1,7 +1,7 @@
 //! What is written for users: links lead somewhere, manifests are valid, and every command does what is shown.
 //!
-//! A page says in a comment on which cluster its commands are run, `<!-- scene: windows-nodes -->`. In a block that begins
-//! with "```console" each line after `$ ` is a command, and the lines below it are what it prints; with no lines below,
+//! A page says in a comment on which cluster its commands are run, `<!-- scene: windows-nodes -->`. In a block of the
+//! language `console` each line after `$ ` is a command, and the lines below it are what it prints; with no lines below,
 //! it only has to succeed. `…` stands for anything within a line, alone on a line for any lines. Ages and times may
 //! differ. Marks follow the language after a comma: `console,fails` for a last command that has to fail, `console,norun`
 //! for commands that cannot be run here, with the reason in a comment above, `yaml,file=pool.yaml` for a manifest that

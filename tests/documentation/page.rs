@@ -97,7 +97,7 @@ impl Page {
                 }
                 Event::Html(html) => {
                     let words = html.trim().strip_prefix("<!--").and_then(|html| html.strip_suffix("-->"));
-                    comment = words.unwrap_or_default().trim().to_owned();
+                    words.unwrap_or_default().trim().clone_into(&mut comment);
                     if let Some(scene) = comment.strip_prefix("scene: ") {
                         page.scene = Some(scene.to_owned());
                     }
