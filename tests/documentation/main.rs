@@ -36,6 +36,7 @@ macro_rules! pages {
 
 pages! {
     readme: "README.md",
+    check: "docs/guides/check.md",
     clouds: "docs/guides/clouds.md",
     daemon_sets: "docs/guides/daemonsets.md",
     existing_clusters: "docs/guides/existing-clusters.md",
@@ -102,6 +103,7 @@ fn what_is_not_run_is_known() {
 const NOT_RUN: &[&str] = &[
     "README.md: make demo    # see it at work: a local Kubernetes 1.36 control plane with simulated Windows nodes",
     "README.md: make test    # everything that has to pass",
+    "docs/guides/check.md: winpool check -f deploy/ -f windowspool.yaml --severity error",
 ];
 
 /// Other languages of shells would be read as commands and never run.
