@@ -15,9 +15,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions},
-    core::{PartialObjectMeta, Status},
+    core::{PartialObjectMeta, Request, Status},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use serde_json::Value;
@@ -117,6 +117,7 @@ fn refusal(status: Box<Status>) -> WriteError {
 /// Writes to the cluster, and reads what a refused write has to be computed from again.
 #[derive(Clone)]
 pub struct Applier {
+    client: Client,
     nodes: Api<CachedNode>,
     classes: Api<RuntimeClass>,
     /// Of what is answered only the metadata is read: a pool whose spec does not decode has a status all the same.
@@ -135,7 +136,8 @@ impl Applier {
             nodes: Api::all(client.clone()),
             classes: Api::all(client.clone()),
             pools: Api::all(client.clone()),
-            recorder: Recorder::new(client, reporter),
+            recorder: Recorder::new(client.clone(), reporter),
+            client,
             leadership,
             metrics,
         }
@@ -158,8 +160,13 @@ impl Applier {
     /// # Errors
     /// When it is not accepted.
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), WriteError> {
-        let patch: Patch<()> = Patch::Json(patch);
-        let result = self.send(self.nodes.patch_metadata(name, &patch_parameters(), &patch)).await.map(|_| ());
+        let nodes = Request::new(CachedNode::url_path(&(), None));
+        let request = nodes.patch_metadata(name, &patch_parameters(), &Patch::<()>::Json(patch));
+        let result = self.send(async {
+            let request = request.map_err(kube::Error::BuildRequest)?.map(as_go_encodes);
+            self.client.request::<PartialObjectMeta<CachedNode>>(request).await.map(|_| ())
+        });
+        let result = result.await;
         self.metrics.node_write(&result);
         result
     }
@@ -351,5 +358,36 @@ async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, kube:
     match tokio::time::timeout(limit, answer).await {
         Ok(answer) => answer.map_err(WriteError::from),
         Err(_) => Err(WriteError::TimedOut(limit)),
+    }
+}
+
+/// The patch with the escapes of Go's encoder: the API server compares what a patch tests byte by byte with the object as
+/// Go encodes it, so a value with one of these characters would never be equal.
+fn as_go_encodes(patch: Vec<u8>) -> Vec<u8> {
+    let mut patch = match String::from_utf8(patch) {
+        Ok(text) => text,
+        // JSON is UTF-8.
+        Err(other) => return other.into_bytes(),
+    };
+    for c in ['<', '>', '&', '\u{2028}', '\u{2029}'] {
+        if patch.contains(c) {
+            // In JSON they stand in strings alone.
+            patch = patch.replace(c, &format!("\\u{:04x}", u32::from(c)));
+        }
+    }
+    patch.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_is_escaped_as_go_does_it_and_means_the_same() {
+        let value = serde_json::json!([{"op": "test", "path": "/a", "value": "<b>&\u{2028}\u{2029}\u{1b}ü"}]);
+        let escaped = as_go_encodes(value.to_string().into_bytes());
+        let text = String::from_utf8(escaped.clone()).unwrap();
+        assert!(text.contains(r"\u003cb\u003e\u0026\u2028\u2029\u001bü"), "{text}");
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&escaped).unwrap(), value);
     }
 }
