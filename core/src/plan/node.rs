@@ -108,8 +108,11 @@ impl NodePlan {
         let build = self.windows_build.as_ref().and_then(|change| change.to.clone());
         let (added, removed) =
             self.taints.as_ref().map(|change| (change.added.clone(), change.removed.clone())).unwrap_or_default();
-        let pool = self.pool.as_ref().and_then(|change| change.to.clone());
-        Gist { build, stamps: self.stamps.clone(), added, removed, pool }
+        let mut gist = Gist { build, stamps: self.stamps.clone(), added, removed, pool: None };
+        if gist == Gist::default() {
+            gist.pool = self.pool.as_ref().and_then(|change| change.to.clone());
+        }
+        gist
     }
 
     /// The labels, and everything else: what can still be sent when the other part is refused.
@@ -128,7 +131,7 @@ pub struct Gist {
     stamps: Vec<LabelChange>,
     added: Vec<Taint>,
     removed: Vec<Taint>,
-    /// A node that goes from pool to pool is not written again, but anew.
+    /// Where nothing else changes: a node that goes from pool to pool is not written again, but anew.
     pool: Option<String>,
 }
 

@@ -276,11 +276,16 @@ async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tall
     assert!(faults.is_empty(), "{when}:\n{}", faults.join("\n"));
 }
 
-/// What winpool can write to a node. The order of its taints tells in which order pools wanted them.
+/// What winpool can write to a node. The order of its taints tells in which order pools wanted them; and a node that was
+/// once written keeps the name of its pool, with a note of no taints, where a node that was always right has neither.
 fn face_of_node(node: &plan::Node) -> Value {
-    let labels: BTreeMap<_, _> = node.labels.with_prefix("").collect();
+    let mut labels: BTreeMap<_, _> = node.labels.with_prefix("").collect();
     let taints: BTreeSet<String> = node.taints.taints().iter().map(ToString::to_string).collect();
-    json!({"labels": labels, "taints": taints, "applied": node.applied})
+    let applied = node.applied.as_deref().filter(|applied| !applied.ends_with(r#""taints":[]}"#));
+    if applied.is_none() {
+        labels.remove(POOL);
+    }
+    json!({"labels": labels, "taints": taints, "applied": applied})
 }
 
 /// The API server writes quantities in its own way.
