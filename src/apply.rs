@@ -162,11 +162,11 @@ impl Applier {
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), WriteError> {
         let nodes = Request::new(CachedNode::url_path(&(), None));
         let request = nodes.patch_metadata(name, &patch_parameters(), &Patch::<()>::Json(patch));
-        let result = self.send(async {
+        let sent = self.send(async {
             let request = request.map_err(kube::Error::BuildRequest)?.map(as_go_encodes);
-            self.client.request::<PartialObjectMeta<CachedNode>>(request).await.map(|_| ())
+            self.client.request::<PartialObjectMeta<CachedNode>>(request).await
         });
-        let result = result.await;
+        let result = sent.await.map(|_| ());
         self.metrics.node_write(&result);
         result
     }

@@ -2,10 +2,12 @@
 //! installed. Looked up now and then, as both change while the operator runs.
 
 use std::{
+    collections::BTreeSet,
     fmt::Display,
     time::{Duration, Instant},
 };
 
+use futures::future::join_all;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use kube::{
     Api, Client,
@@ -31,6 +33,12 @@ pub(super) struct Told {
     pub kubernetes: Option<KubernetesVersion>,
     /// The admission policies.
     pub admission: Admission,
+}
+
+/// A policy that is installed.
+struct Found {
+    /// The guard alone has them.
+    taint_keys: Option<BTreeSet<String>>,
 }
 
 /// Asks the API server, and remembers the answer for a while.
@@ -76,11 +84,15 @@ impl ControlPlane {
 
     async fn ask(&self, known: Option<KubernetesVersion>) -> Told {
         let kubernetes = kubernetes_version(&self.client).await.or(known);
+        let supported = COMPONENTS.iter().filter(|component| component.is_supported(kubernetes));
+        // Side by side: the first status of a pool waits for them.
+        let answers = join_all(supported.map(async |component| (component, self.look_up(component).await))).await;
         let mut admission = Admission::default();
-        for component in COMPONENTS.iter().filter(|component| component.is_supported(kubernetes)) {
-            match self.look_up(component, &mut admission).await {
-                Ok(there) => {
-                    admission.installed.insert(component.name, there);
+        for (component, answer) in answers {
+            match answer {
+                Ok(found) => {
+                    admission.installed.insert(component.name, found.is_some());
+                    admission.taint_keys = admission.taint_keys.or(found.and_then(|found| found.taint_keys));
                 }
                 // It is only reported: nothing waits for it.
                 Err(error) => tracing::debug!(component.policy, %error, "admission policy cannot be read"),
@@ -89,17 +101,15 @@ impl ControlPlane {
         Told { kubernetes, admission }
     }
 
-    async fn look_up(&self, component: &Component, admission: &mut Admission) -> kube::Result<bool> {
+    async fn look_up(&self, component: &Component) -> kube::Result<Option<Found>> {
         if component.mutating {
-            return Ok(self.mutating.get_metadata_opt(component.policy).await?.is_some());
+            let found = self.mutating.get_metadata_opt(component.policy).await?;
+            return Ok(found.map(|_| Found { taint_keys: None }));
         }
-        let Some(policy) = self.validating.get_opt(component.policy).await? else { return Ok(false) };
+        let Some(policy) = self.validating.get_opt(component.policy).await? else { return Ok(None) };
         let variables = policy.spec.and_then(|spec| spec.variables).unwrap_or_default();
-        // The guard alone has them.
-        if let Some(keys) = variables.iter().find(|variable| variable.name == "taintKeys") {
-            admission.taint_keys = texts_of(&keys.expression);
-        }
-        Ok(true)
+        let keys = variables.iter().find(|variable| variable.name == "taintKeys");
+        Ok(Some(Found { taint_keys: keys.and_then(|keys| texts_of(&keys.expression)) }))
     }
 }
 
