@@ -1,9 +1,11 @@
 //! What has to hold for any input. The fuzz targets call these functions on what they make up, and `tests/fuzz.rs` on the
 //! seeds, with stable Rust.
 
+#[path = "../core/tests/common/apply.rs"]
+mod apply;
+
 use std::{collections::BTreeSet, sync::Arc};
 
-use json_patch::{Patch, PatchOperation, TestOperation};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Map, Value, json};
 use winpool::{
@@ -18,6 +20,8 @@ use winpool_core::{
     },
     windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, image},
 };
+
+use apply::apply;
 
 /// What nodes report of themselves, taints, and names of images.
 pub fn versions(data: &[u8]) {
@@ -265,25 +269,6 @@ fn facts(object: &Value, policy: &Policy, plan: &NodePlan) -> Value {
         "applied": member("/metadata/annotations", names::APPLIED),
         "ignore": member("/metadata/annotations", names::IGNORE),
     })
-}
-
-/// Applies a patch as the API server does: it passes a test for `null` where the member is absent and its parent is there.
-fn apply(object: &Value, patch: &Patch) -> Result<Value, String> {
-    let mut result = object.clone();
-    for operation in &patch.0 {
-        if !expects_absence(operation, &result) {
-            json_patch::patch(&mut result, std::slice::from_ref(operation))
-                .map_err(|error| format!("{operation}: {error}"))?;
-        }
-    }
-    Ok(result)
-}
-
-fn expects_absence(operation: &PatchOperation, object: &Value) -> bool {
-    let PatchOperation::Test(TestOperation { path, value: Value::Null }) = operation else { return false };
-    let Some((parent, key)) = path.split_back() else { return false };
-    let map = object.pointer(parent.as_str()).and_then(Value::as_object);
-    map.is_some_and(|map| !map.contains_key(key.decoded().as_ref()))
 }
 
 /// The classes after everything was written.

@@ -54,7 +54,7 @@ pub use faults::{Fault, FaultProxy, Passed, Passing, Refusal, Schedule};
 pub use lending::{Lent, lend, lend_cluster, lend_cluster_with, lend_with};
 pub use nodes::{Kubelet, Sample, SimulatedNode, WINDOWS_BUILD};
 pub use process::{Process, free_port};
-pub use program::start_winpool;
+pub use program::{start_winpool, winpool_program};
 pub use prometheus::{Prometheus, promtool};
 pub use proxy::Proxy;
 pub use wait::{LIMIT, wait_for};

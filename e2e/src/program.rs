@@ -13,12 +13,20 @@ use tokio::sync::OnceCell;
 /// # Errors
 /// When the program cannot be built or started.
 pub async fn start_winpool(kubeconfig: &Path, arguments: &[&str]) -> Result<Process> {
-    static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
-    let program = PROGRAM.get_or_try_init(build).await?;
+    let program = winpool_program().await?;
     let folder = kubeconfig.parent().unwrap_or(Path::new("/"));
     let arguments = ["run", "--listen", "127.0.0.1:0"].iter().chain(arguments).map(ToString::to_string).collect();
     let launch = Launch { name: "winpool", program, arguments, folder, logs: folder };
     Process::start_in(launch, vec![("KUBECONFIG", text(kubeconfig)?.to_owned()), ("RUST_BACKTRACE", "1".to_owned())])
+}
+
+/// The program of the profile that the tests have, built by now.
+///
+/// # Errors
+/// When it cannot be built.
+pub async fn winpool_program() -> Result<&'static Path> {
+    static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
+    PROGRAM.get_or_try_init(build).await.map(PathBuf::as_path)
 }
 
 /// Cargo builds the programs of a test's own package only, so it is told to, for the profile that the test has itself: the

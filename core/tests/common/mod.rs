@@ -2,9 +2,10 @@
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod apply;
+
 use std::{collections::BTreeMap, sync::Arc};
 
-use json_patch::{Patch, PatchOperation, TestOperation};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -16,6 +17,8 @@ use winpool_core::{
     },
     windows::Build,
 };
+
+pub use apply::apply;
 
 /// `metadata.uid` of every node here.
 pub const UID: &str = "0e2d4b7c-5b0f-4a5e-9d53-3a4f1c6f8a11";
@@ -111,26 +114,6 @@ pub fn pool(changes: &str) -> Pool {
 /// A policy of these pools, all of whose classes are right.
 pub fn policy(pools: impl IntoIterator<Item = Pool>) -> Policy {
     Policy::new(pools.into_iter().map(|pool| Entry { pool: Arc::new(pool), ready: true }), [].into())
-}
-
-/// Applies a patch as the API server does. The json-patch crate fails a `test` of an absent member; the API server
-/// passes it if `null` is expected and the map is there, and fails it if the map itself is absent.
-pub fn apply(object: &Value, patch: &Patch) -> Result<Value, String> {
-    let mut result = object.clone();
-    for operation in &patch.0 {
-        if !expects_absence(operation, &result) {
-            json_patch::patch(&mut result, std::slice::from_ref(operation))
-                .map_err(|error| format!("{operation}: {error}"))?;
-        }
-    }
-    Ok(result)
-}
-
-fn expects_absence(operation: &PatchOperation, object: &Value) -> bool {
-    let PatchOperation::Test(TestOperation { path, value: Value::Null }) = operation else { return false };
-    let Some((parent, key)) = path.split_back() else { return false };
-    let map = object.pointer(parent.as_str()).and_then(Value::as_object);
-    map.is_some_and(|map| !map.contains_key(key.decoded().as_ref()))
 }
 
 /// The node after the one request that `policy` asks for, if any. Planning again must ask for none.

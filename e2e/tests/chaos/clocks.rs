@@ -7,7 +7,6 @@ use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
         core::v1::Node,
-        node::v1::RuntimeClass,
     },
     apimachinery::pkg::apis::meta::v1::MicroTime,
     jiff::Timestamp,
@@ -24,7 +23,7 @@ use winpool_e2e::{LIMIT, SimulatedNode, lend, wait_for};
 
 use crate::{
     stage::{Stage, WINDOWS_2022},
-    support::{BUILD, Harness, Operator, POOL, condition, label, taints},
+    support::{Harness, Operator, POOL, condition, label, taints},
 };
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -136,17 +135,7 @@ async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
     harness.pools().delete("a-older", &DeleteParams::default()).await.unwrap();
     tokio::time::sleep(patience + Duration::from_secs(1)).await;
 
-    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
-    let class = json!({
-        "metadata": {"name": "mine"}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
-    });
-    let _: RuntimeClass = harness.create(class).await;
-    let next = json!({
-        "taints": [{"key": "younger", "effect": "NoSchedule"}],
-        "adoptionPolicy": "Always",
-        "runtimeClasses": [{"name": "mine", "version": "2022"}],
-    });
-    harness.apply_pool_named("b-younger", next).await;
+    harness.apply_pool_that_waits_for_its_class("b-younger").await;
     let operator = Operator::start_with(harness.account.config.clone(), options());
     let taken_over = |node: &Node| taints(node).contains(&"younger:NoSchedule".to_owned());
     let node = harness.node_until("win", "has the taint of the next pool", taken_over).await;

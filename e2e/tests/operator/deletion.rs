@@ -1,6 +1,6 @@
 //! Taking winpool's hands off: pools deleted, selectors narrowed, classes no longer wanted.
 
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
 use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
@@ -66,17 +66,7 @@ async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
     harness.apply_pool_named("a-older", json!({"taints": [{"key": "older", "effect": "NoSchedule"}]})).await;
     harness.ready("a-older").await;
     // The class of the next pool gets a toleration that it lacked, so that pool's nodes have to wait for a while.
-    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
-    let class = json!({
-        "metadata": {"name": "mine"}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
-    });
-    let _: RuntimeClass = harness.create(class).await;
-    let next = json!({
-        "taints": [{"key": "younger", "effect": "NoSchedule"}],
-        "adoptionPolicy": "Always",
-        "runtimeClasses": [{"name": "mine", "version": "2022"}],
-    });
-    harness.apply_pool_named("b-younger", next).await;
+    harness.apply_pool_that_waits_for_its_class("b-younger").await;
     harness.class_until("mine", "is adopted", |class| class.labels().contains_key(POOL)).await;
     harness.pools().delete("a-older", &DeleteParams::default()).await.unwrap();
     let taken_over = |node: &Node| {

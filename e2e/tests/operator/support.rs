@@ -135,6 +135,22 @@ impl Harness {
         self.pools().patch(name, &parameters, &Patch::Apply(pool)).await.unwrap();
     }
 
+    /// Applies a pool with the taint `younger` that adopts a class without a toleration of it: its nodes have to wait until
+    /// that was changed. The guard refuses to adopt such a class.
+    pub async fn apply_pool_that_waits_for_its_class(&self, name: &str) {
+        let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
+        let class = json!({
+            "metadata": {"name": "mine"}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
+        });
+        let _: RuntimeClass = self.create(class).await;
+        let next = json!({
+            "taints": [{"key": "younger", "effect": "NoSchedule"}],
+            "adoptionPolicy": "Always",
+            "runtimeClasses": [{"name": "mine", "version": "2022"}],
+        });
+        self.apply_pool_named(name, next).await;
+    }
+
     /// Waits until the pool's status was computed from its newest spec and says Ready.
     pub async fn ready(&self, pool: &str) -> WindowsPool {
         self.pool_until(pool, "is Ready", |pool| condition(pool, "Ready") == Some("True")).await

@@ -5,17 +5,12 @@ mod churn;
 mod faults;
 mod gauge;
 
-use std::{
-    path::PathBuf,
-    process::{Command, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{ApiServer, Proxy, lend};
+use winpool_e2e::{ApiServer, Proxy, lend, winpool_program};
 
 use crate::{
     drift::{no_drift, writes_within},
@@ -41,7 +36,10 @@ async fn the_program_grows_in_nothing_and_ends_with_all_as_planned() {
 }
 
 async fn soak(time: Duration) {
-    let program = program();
+    let program: PathBuf = match std::env::var_os("WINPOOL_PROGRAM") {
+        Some(other) => other.into(),
+        None => winpool_program().await.unwrap().to_owned(),
+    };
     let server = lend().await.unwrap();
     let client = server.client();
     install_crd(&client).await;
@@ -87,18 +85,6 @@ async fn soak(time: Duration) {
     assert!(course.gain_mb() < GAIN_MB, "memory grows: {course}");
     assert!(end.threads <= at_rest.threads + 1 && end.files <= at_rest.files + 4, "before {at_rest}, after {end}");
     operator.stop().await.unwrap();
-}
-
-/// The program of the profile that the tests have, built now if it is not; `WINPOOL_PROGRAM` names another.
-fn program() -> PathBuf {
-    if let Some(program) = std::env::var_os("WINPOOL_PROGRAM") {
-        return program.into();
-    }
-    let build = ["build", "--locked", "--quiet", "--package", "winpool"];
-    let status = Command::new(env!("CARGO")).args(build).stdin(Stdio::null()).status().unwrap();
-    assert!(status.success(), "cargo build: {status}");
-    let test = std::env::current_exe().unwrap();
-    test.ancestors().nth(2).unwrap().join("winpool")
 }
 
 /// A kubeconfig of an administrator who goes through the proxy.
