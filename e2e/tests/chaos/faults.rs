@@ -242,6 +242,20 @@ async fn a_server_that_fails_is_asked_again() {
 }
 
 #[tokio::test]
+async fn a_look_at_pods_that_fails_does_not_put_a_class_off() {
+    let stage = Stage::new().await;
+    let operator = stage.operator();
+    let spec = |handler: &str| json!({"runtimeClasses": [{"name": "extra", "version": "2022", "handler": handler}]});
+    stage.harness.apply_pool(spec("first")).await;
+    stage.harness.ready("default").await;
+    stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(Refusal::Internal)));
+    stage.harness.apply_pool(spec("second")).await;
+    stage.harness.class_until("extra", "has the second handler", |class| class.handler == "second").await;
+    assert_eq!(stage.injected().values().sum::<usize>(), 1);
+    operator.stop().await;
+}
+
+#[tokio::test]
 async fn a_slow_server_is_waited_for() {
     let stage = Stage::new().await;
     stage.join("win", WINDOWS_2022).await;

@@ -113,12 +113,7 @@ pub(super) async fn apply(
     for planned in plan.classes {
         let current = existing.iter().find(|class| class.name_any() == planned.desired.name);
         let current = current.map(|class| class.as_ref().clone());
-        let name = planned.desired.name.clone();
-        apply_one(pool, planned, current, policy, state, &mut outcome).await.map_err(|source| Error {
-            pool: pool.name_any(),
-            object: format!("RuntimeClass/{name}"),
-            source,
-        })?;
+        apply_one(pool, planned, current, policy, state, &mut outcome).await?;
     }
     Ok(outcome)
 }
@@ -130,8 +125,9 @@ async fn apply_one(
     policy: &Policy,
     state: &State,
     outcome: &mut Outcome,
-) -> Result<(), WriteError> {
+) -> Result<(), Error> {
     let name = planned.desired.name.clone();
+    let failed = |source| Error { pool: pool.name_any(), object: format!("RuntimeClass/{name}"), source };
     let applier = &state.shared.applier;
     for _ in 0..ATTEMPTS {
         if let Some(problem) = state.postponed(&pool.name_any(), &planned) {
@@ -151,7 +147,7 @@ async fn apply_one(
                 applier.patch_class(&name, runtime_class_patch(&uid, &version, changes)).await
             }
             (ClassAction::Replace(class), Some(existing)) => {
-                if let Some(problem) = state.in_use(pool, existing).await {
+                if let Some(problem) = state.in_use(pool, existing).await? {
                     outcome.postponed(&planned, problem.clone());
                     state.postpone(pool, planned, problem, LOOK_AGAIN);
                     return Ok(());
@@ -175,13 +171,13 @@ async fn apply_one(
             Ok(_) => {
                 state.class_written(pool, &planned).await;
                 if matches!(planned.action, ClassAction::Change { tolerations: true, .. }) {
-                    outcome.widened.push(name);
+                    outcome.widened.push(name.clone());
                 }
                 outcome.add(&planned.desired, written_state(&planned));
                 return Ok(());
             }
             Err(WriteError::Conflict | WriteError::Stale | WriteError::Gone) => {
-                current = applier.read_class(&name).await?;
+                current = applier.read_class(&name).await.map_err(failed)?;
                 planned = plan_class(planned.desired, current.as_ref(), policy);
             }
             Err(WriteError::Denied(message)) => {
@@ -190,10 +186,10 @@ async fn apply_one(
                 state.postpone(pool, planned, problem, state.shared.patience);
                 return Ok(());
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(failed(error)),
         }
     }
-    Err(WriteError::Conflict)
+    Err(failed(WriteError::Conflict))
 }
 
 impl State {

@@ -229,21 +229,20 @@ impl State {
     }
 
     /// The unfinished pods that use a class which is to be made again, as a problem; `None` when there are none.
-    pub(super) async fn in_use(&self, guarded: &GuardedPool, class: &RuntimeClass) -> Option<Problem> {
+    pub(super) async fn in_use(&self, guarded: &GuardedPool, class: &RuntimeClass) -> Result<Option<Problem>, Error> {
         let name = class.name_any();
-        let why = match self.unfinished_pods(&guarded.name_any()).await {
-            Ok(Ok(pods)) => match users_of_class(&pods, &name) {
-                users if users.is_empty() => return None,
+        let why = match self.unfinished_pods(&guarded.name_any()).await? {
+            Ok(pods) => match users_of_class(&pods, &name) {
+                users if users.is_empty() => return Ok(None),
                 users => who_uses_it(&users),
             },
-            Ok(Err(words)) => format!("pods cannot be listed: {words}"),
-            Err(error) => error.to_string(),
+            Err(words) => format!("pods cannot be listed: {words}"),
         };
-        Some(Problem {
+        Ok(Some(Problem {
             reason: reason::CLASS_IN_USE.to_owned(),
             object: format!("RuntimeClass/{name}"),
             message: format!("gets another handler, which means to make it again, once no pod uses it; {why}"),
-        })
+        }))
     }
 
     async fn warn(&self, guarded: &GuardedPool, reason: &str, action: &str, note: String) {
