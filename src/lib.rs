@@ -6,6 +6,7 @@
 pub mod apply;
 pub mod cleanup;
 pub mod cli;
+pub mod client;
 pub mod controllers;
 pub mod index;
 pub mod installation;

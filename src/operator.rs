@@ -2,22 +2,22 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::http::{HeaderValue, header::USER_AGENT};
 use futures::FutureExt;
-use kube::{Api, Client, Config, client::ClientBuilder, runtime::reflector};
+use kube::{Api, Client, Config, runtime::reflector};
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     apply::Applier,
+    client,
     controllers::{self, AllRetries, Context, Synced},
     index::Index,
     installation::Installation,
     leader::{Elector, Leadership},
     metrics::Metrics,
     policy::Publisher,
-    requests, server,
+    server,
 };
 
 /// How the operator runs.
@@ -91,8 +91,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let namespace = config.default_namespace.clone();
     let index = Arc::new(Index::default());
     let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
-    let client = ClientBuilder::try_from(prepared(config)).map_err(|error| Error::Client(Box::new(error)))?;
-    let client = client.with_layer(&requests::counted(Arc::clone(&metrics))).build();
+    let client = connect(config, Some(Arc::clone(&metrics)))?;
     let installation = options.installation.map(|name| Installation::new(client.clone(), &name, &namespace));
     let ending = stop.child_token();
     let lease_namespace = options.lease_namespace.unwrap_or(namespace);
@@ -198,17 +197,9 @@ async fn stand(elector: Elector, mut synced: watch::Receiver<bool>, resign: Canc
     elector.run(resign).await;
 }
 
-/// A client for whoever does not count its requests.
-pub(crate) fn client(config: Config) -> Result<Client, Error> {
-    Client::try_from(prepared(config)).map_err(|error| Error::Client(Box::new(error)))
-}
-
-/// Leaves retries to the users of the client, who have a limit and count per object: its own 15 tries would block for
-/// minutes.
-fn prepared(mut config: Config) -> Config {
-    config.default_retry = false;
-    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
-    config
+/// Makes a client; see [`client::connect`].
+pub(crate) fn connect(config: Config, metrics: Option<Arc<Metrics>>) -> Result<Client, Error> {
+    client::connect(config, metrics).map_err(|error| Error::Client(Box::new(error)))
 }
 
 /// The CustomResourceDefinition as YAML, as it stands in `crds/`.

@@ -113,7 +113,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let workloads = if arguments.files.is_empty() {
         let config = arguments.connection.config().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = crate::operator::client(config).map_err(ConnectError::from)?;
+        let client = crate::operator::connect(config, None).map_err(ConnectError::from)?;
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         Workloads::live(&client, namespace, arguments.kubernetes_version).await?
     } else {

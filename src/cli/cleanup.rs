@@ -151,7 +151,7 @@ pub async fn clean_up(
     ask: impl FnOnce() -> Result<bool, Error>,
 ) -> Result<Outcome, Error> {
     let cluster = config.cluster_url.to_string();
-    let client = operator::client(config).map_err(ConnectError::from)?;
+    let client = operator::connect(config, None).map_err(ConnectError::from)?;
     let metrics = Arc::new(Metrics::new(Arc::new(Index::default())));
     let applier = |leadership| Applier::new(client.clone(), leadership, Arc::clone(&metrics));
     // Nothing is written through this one.

@@ -77,6 +77,6 @@ impl Connection {
     /// # Errors
     /// When there is no cluster, or its configuration is not usable.
     pub async fn client(&self) -> Result<Client, ConnectError> {
-        Ok(operator::client(self.config().await?)?)
+        Ok(operator::connect(self.config().await?, None)?)
     }
 }

@@ -115,15 +115,15 @@ struct Postponed {
 pub async fn run(client: Client, store: Writer<GuardedPool>, context: Arc<Context>, stop: CancellationToken) {
     let events = watcher(Api::<GuardedPool>::all(client), watcher::Config::default()).default_backoff().reflect(store);
     let state = Arc::new(State { shared: Arc::clone(&context), progress: Mutex::default() });
-    Controller::for_stream(observed(events, Arc::clone(&context)), context.pools.clone())
+    let controller = Controller::for_stream(observed(events, Arc::clone(&context)), context.pools.clone())
         // One at a time: pools decide together who owns a node and a class name.
         .with_config(ControllerConfig::default().concurrency(1))
         .reconcile_all_on(changes(context.changed.subscribe()))
         .reconcile_all_on(changes(context.synced.subscribe()))
         .graceful_shutdown_on(stop.cancelled_owned())
         .run(reconcile, on_error, state)
-        .for_each(|_| future::ready(()))
-        .await;
+        .for_each(|_| future::ready(()));
+    future::join(controller, context.control_plane.ask_early()).await;
 }
 
 /// Keeps the cache of RuntimeClasses, and tells the pools when one changes.

@@ -41,11 +41,9 @@ pub async fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Like the operator's client: it does not try again by itself.
+/// The operator's own client.
 async fn client() -> Result<Client> {
-    let mut config = Config::infer().await?;
-    config.default_retry = false;
-    Ok(Client::try_from(config)?)
+    Ok(winpool::client::connect(Config::infer().await?, None)?)
 }
 
 fn say(word: &str) {

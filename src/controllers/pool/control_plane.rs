@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::future::join_all;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use kube::{
     Api, Client,
@@ -69,6 +68,14 @@ impl ControlPlane {
         }
     }
 
+    /// Asks before there is a pool that would wait for the answer.
+    pub(super) async fn ask_early(&self) {
+        if self.told().await.kubernetes.is_none() {
+            // Asked too early, perhaps: the first pool asks again.
+            *self.told.lock().await = None;
+        }
+    }
+
     /// What it tells, as it was at most [`LOOK_AGAIN`] ago. What it does not tell now may be known from before.
     pub(super) async fn told(&self) -> Told {
         let mut told = self.told.lock().await;
@@ -85,11 +92,9 @@ impl ControlPlane {
     async fn ask(&self, known: Option<KubernetesVersion>) -> Told {
         let kubernetes = kubernetes_version(&self.client).await.or(known);
         let supported = COMPONENTS.iter().filter(|component| component.is_supported(kubernetes));
-        // Side by side: the first status of a pool waits for them.
-        let answers = join_all(supported.map(async |component| (component, self.look_up(component).await))).await;
         let mut admission = Admission::default();
-        for (component, answer) in answers {
-            match answer {
+        for component in supported {
+            match self.look_up(component).await {
                 Ok(found) => {
                     admission.installed.insert(component.name, found.is_some());
                     admission.taint_keys = admission.taint_keys.or(found.and_then(|found| found.taint_keys));
