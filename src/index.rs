@@ -120,11 +120,16 @@ impl Index {
         !entry.contributions.is_empty()
     }
 
-    /// Drops every node that is not among `names`: what a fresh list no longer has.
-    pub fn retain(&self, names: &BTreeSet<String>) {
+    /// These are all nodes that there are: what a fresh list has.
+    pub fn replace(&self, nodes: &[Arc<CachedNode>]) {
+        let names: BTreeSet<&str> = nodes.iter().map(|node| node.name()).collect();
         let gone: Vec<_> = self.lock().nodes.keys().filter(|name| !names.contains(name.as_ref())).cloned().collect();
         for name in gone {
             self.remove(&name);
+        }
+        let mut inner = self.lock();
+        for node in nodes {
+            inner.observe(node);
         }
     }
 

@@ -1,12 +1,11 @@
 //! Nodes: label, taint, mark.
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::{Stream, StreamExt, future};
+use futures::{Stream, StreamExt, future, stream};
 use kube::{
     Api, Client, Resource,
     runtime::{
@@ -84,41 +83,39 @@ fn needing_work(
     events: impl Stream<Item = watcher::Result<Event<CachedNode>>> + Send + 'static,
     context: Arc<Context>,
 ) -> impl Stream<Item = watcher::Result<CachedNode>> + Send + 'static {
-    let mut listed = BTreeSet::new();
-    events.inspect(outages("Nodes")).filter_map(move |event| {
-        future::ready(match event {
-            Ok(event) => observe(event, &mut listed, &context).map(Ok),
-            Err(error) => Some(Err(error)),
+    events.inspect(outages("Nodes")).flat_map(move |event| {
+        stream::iter(match event {
+            Ok(event) => observe(event, &context).into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
         })
     })
 }
 
-fn observe(event: Event<CachedNode>, listed: &mut BTreeSet<String>, context: &Context) -> Option<CachedNode> {
-    let (changed, node) = match event {
-        Event::Init => {
-            listed.clear();
-            (false, None)
-        }
-        Event::InitApply(node) => {
-            listed.insert(node.name().to_owned());
-            (context.index.observe(&node), Some(node))
-        }
+fn observe(event: Event<CachedNode>, context: &Context) -> Vec<CachedNode> {
+    let (changed, nodes) = match event {
+        // Until a list is complete the cache shows what was before it, and that is where reconciles look.
+        Event::Init | Event::InitApply(_) => return Vec::new(),
         Event::InitDone => {
-            context.index.retain(listed);
+            let nodes = context.nodes.state();
+            context.index.replace(&nodes);
             context.synced.filled(Cache::Nodes);
-            (true, None)
+            (true, nodes)
         }
-        Event::Apply(node) => (context.index.observe(&node), Some(node)),
-        Event::Delete(node) => (context.index.remove(node.name()), None),
+        Event::Apply(node) => (context.index.observe(&node), vec![Arc::new(node)]),
+        Event::Delete(node) => (context.index.remove(node.name()), Vec::new()),
     };
     if changed {
         context.changed.send_replace(());
     }
-    let node = node?;
-    let policy = context.policy.current()?;
+    nodes.into_iter().filter(|node| needs_work(node, context)).map(Arc::unwrap_or_clone).collect()
+}
+
+/// Whether there is something to write, and no reason to wait with it.
+fn needs_work(node: &CachedNode, context: &Context) -> bool {
+    let Some(policy) = context.policy.current() else { return false };
     let plan = assess(&node.seen, &policy).plan;
     let waits = || context.index.refusal(node.name(), &plan).is_some() || context.index.stands_back(node.name(), &plan);
-    (!plan.is_empty() && !waits()).then_some(node)
+    !plan.is_empty() && !waits()
 }
 
 async fn reconcile(node: Arc<CachedNode>, context: Arc<Context>) -> Result<Action, Error> {

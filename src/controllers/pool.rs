@@ -139,7 +139,10 @@ pub async fn watch_classes(
         .inspect(outages("RuntimeClasses"))
         .for_each(|event| {
             match event {
-                Ok(Event::InitDone) => context.synced.filled(Cache::Classes),
+                Ok(Event::InitDone) => {
+                    context.synced.filled(Cache::Classes);
+                    context.changed.send_replace(());
+                }
                 Ok(Event::Apply(_) | Event::Delete(_)) => {
                     context.changed.send_replace(());
                 }
@@ -156,7 +159,7 @@ fn observed(
 ) -> impl Stream<Item = watcher::Result<GuardedPool>> + Send + 'static {
     events.inspect(outages("WindowsPools")).filter_map(move |event| {
         future::ready(match event {
-            Ok(Event::Apply(pool) | Event::InitApply(pool)) => {
+            Ok(Event::Apply(pool)) => {
                 context.changed.send_replace(());
                 Some(Ok(pool))
             }
@@ -168,9 +171,11 @@ fn observed(
             Ok(Event::InitDone) => {
                 context.synced.filled(Cache::Pools);
                 Pools::read(&context, |_| BTreeSet::new()).publish(None, &context);
+                context.changed.send_replace(());
                 None
             }
-            Ok(Event::Init) => None,
+            // Until a list is complete the cache shows what was before it.
+            Ok(Event::Init | Event::InitApply(_)) => None,
             Err(error) => Some(Err(error)),
         })
     })

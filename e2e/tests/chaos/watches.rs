@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use winpool::requests::Asked;
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{Fault, LIMIT, Refusal, wait_for};
+use winpool_e2e::{Fault, LIMIT, Passing, Refusal, wait_for};
 
 use crate::{
     stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits},
@@ -37,6 +37,43 @@ async fn a_version_that_the_server_has_forgotten_makes_a_fresh_list_and_what_lef
     stage.harness.pool_until("default", "has one node", selects(1)).await;
     let lists = stage.proxy.passed().iter().filter(|passed| passed.summary() == "list nodes 200").count();
     assert!(lists >= 3, "two at the start, and again: {lists}");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_joined_unseen_is_marked_after_a_fresh_list_of_many_pages() {
+    let stage = Stage::new().await;
+    // A page has 100.
+    for number in 0..110 {
+        stage.join(&format!("win-{number:03}"), WINDOWS_2022).await;
+    }
+    let operator = stage.operator();
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.pool_until("default", "has all nodes", selects(110)).await;
+
+    // On the first page.
+    let joins = stage.join("a-node", WINDOWS_2022);
+    let slow = Fault::Delay(Duration::from_millis(300));
+    let rule = move |passing: &Passing| {
+        hits("watch", "nodes", 0..2, Fault::Expire)(passing).or_else(|| hits("list", "nodes", ALL, slow)(passing))
+    };
+    stage.interrupt(joins, rule).await;
+    stage.harness.node_until("a-node", "is marked", |node| label(node, POOL).is_some()).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_class_that_was_deleted_unseen_is_made_again_after_a_fresh_list() {
+    let stage = Stage::new().await;
+    stage.join("win", WINDOWS_2022).await;
+    let operator = stage.operator();
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.ready("default").await;
+    let leaves = async {
+        stage.harness.classes().delete("windows-2022", &kube::api::DeleteParams::default()).await.unwrap();
+    };
+    stage.interrupt(leaves, hits("watch", "runtimeclasses", 0..1, Fault::Expire)).await;
+    stage.harness.class_until("windows-2022", "is there", |_| true).await;
     operator.stop().await;
 }
 
