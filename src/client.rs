@@ -15,23 +15,25 @@ use kube::{
     Client, Config,
     client::{ClientBuilder, ConfigExt},
 };
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, ServiceBuilder, util::option_layer};
 
 use crate::{metrics::Metrics, requests};
 
-/// Makes a client that counts its requests, if there is somewhere to count them.
+/// Makes a client that counts its requests, if there is somewhere to count them. A proxy of the kubeconfig, or of
+/// `HTTPS_PROXY`, is used as kube does it, which leaves Nagle's algorithm on.
 ///
 /// Nothing is tried again by the client: its users have a limit and count per object, while kube's 15 tries would block
 /// for minutes.
 ///
 /// # Errors
-/// When the configuration is not usable: certificates that cannot be read, an unknown way to log in, a proxy.
+/// When the configuration is not usable: certificates that cannot be read, an unknown way to log in or kind of proxy.
 pub fn connect(mut config: Config, metrics: Option<Arc<Metrics>>) -> kube::Result<Client> {
-    if config.proxy_url.is_some() {
-        // None is supported so far, and kube has the words for each.
-        return ClientBuilder::try_from(config).map(ClientBuilder::build);
-    }
+    config.default_retry = false;
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
+    if config.proxy_url.is_some() {
+        let counted = option_layer(metrics.map(requests::counted));
+        return Ok(ClientBuilder::try_from(config)?.with_layer(&counted).build());
+    }
     let mut tcp = HttpConnector::new();
     // TLS comes on top.
     tcp.enforce_http(false);

@@ -17,6 +17,7 @@ use std::time::Instant;
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
 use winpool::Options;
+use winpool::index::Index;
 use winpool::node::CachedNode;
 use winpool::pod::{ListedPod, list_unfinished};
 use winpool_core::api::Taint;
@@ -227,10 +228,14 @@ fn decode_nodes(count: usize) -> Result<()> {
         Ok(())
     })?;
     writer.apply_watcher_event(&watcher::Event::InitDone);
+    let cached = Usage::own()?;
+    let index = Index::default();
+    index.judge_by(&policy("{}")?, || reader.state());
     let usage = Usage::own()?;
     print_json(&json!({
-        "nodes": reader.len(), "bytes": template.len(),
-        "megabytes": usage.resident_mb - idle.resident_mb, "resident": usage.resident_mb, "peak": usage.peak_mb,
+        "nodes": index.totals("default").counts().selected, "bytes": template.len(),
+        "megabytes": cached.resident_mb - idle.resident_mb, "index": usage.resident_mb - cached.resident_mb,
+        "resident": usage.resident_mb, "peak": usage.peak_mb,
     }));
     Ok(())
 }

@@ -1,0 +1,93 @@
+//! Clusters that are reached through a proxy.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+};
+use winpool_e2e::{ApiServer, lend};
+
+/// Passes on what HTTP CONNECT asks for, and keeps whom it was asked for.
+struct Tunnels {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Tunnels {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(tunnel(client, Arc::clone(&seen)));
+            }
+        });
+        Self { url, asked }
+    }
+}
+
+async fn tunnel(client: TcpStream, asked: Arc<Mutex<Vec<String>>>) -> std::io::Result<()> {
+    let (mut client, mut head) = (BufReader::new(client), String::new());
+    while !head.ends_with("\r\n\r\n") {
+        client.read_line(&mut head).await?;
+    }
+    let target = head.split(' ').nth(1).expect("CONNECT host:port HTTP/1.1").to_owned();
+    let mut server = TcpStream::connect(&target).await?;
+    asked.lock().unwrap().push(target);
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    copy_bidirectional(&mut client, &mut server).await.map(|_| ())
+}
+
+/// The version of the cluster, as the program sees it.
+async fn look(kubeconfig: PathBuf, environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.args(["render", "kubelet"]).env("KUBECONFIG", kubeconfig).envs(environment.iter().copied());
+    tokio::task::spawn_blocking(move || command.output().expect("the program starts")).await.unwrap()
+}
+
+/// The API server answered: it knows no pools, or has none.
+fn reached(output: &Output) -> bool {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    errors.contains("does not know WindowsPools") || errors.contains("there are 0")
+}
+
+fn address(server: &ApiServer) -> (Value, String) {
+    let kubeconfig: Value = serde_json::from_slice(&std::fs::read(server.kubeconfig()).unwrap()).unwrap();
+    let url = kubeconfig["clusters"][0]["cluster"]["server"].as_str().unwrap();
+    let address = url.trim_start_matches("https://").to_owned();
+    (kubeconfig, address)
+}
+
+#[tokio::test]
+async fn the_proxy_of_a_kubeconfig_is_used() {
+    let (server, tunnels) = (lend().await.unwrap(), Tunnels::start().await);
+    let (mut kubeconfig, address) = address(&server);
+    kubeconfig["clusters"][0]["cluster"]["proxy-url"] = json!(tunnels.url);
+    let file = server.folder().join("kubeconfig-proxy");
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let output = look(file, &[]).await;
+    assert!(reached(&output), "{output:?}");
+    assert!(tunnels.asked.lock().unwrap().iter().all(|asked| *asked == address));
+    assert!(!tunnels.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_proxy_of_the_environment_is_used_but_for_what_it_excepts() {
+    let (server, tunnels) = (lend().await.unwrap(), Tunnels::start().await);
+    let kubeconfig = server.kubeconfig().to_owned();
+    let output = look(kubeconfig.clone(), &[("HTTPS_PROXY", &tunnels.url), ("NO_PROXY", "127.0.0.0/8")]).await;
+    assert!(reached(&output), "{output:?}");
+    assert!(tunnels.asked.lock().unwrap().is_empty());
+    let output = look(kubeconfig, &[("HTTPS_PROXY", &tunnels.url), ("NO_PROXY", "example.com")]).await;
+    assert!(reached(&output), "{output:?}");
+    assert!(!tunnels.asked.lock().unwrap().is_empty());
+}
