@@ -20,42 +20,45 @@ pub(crate) fn amount(quantity: &Quantity) -> Option<i128> {
     nanos(&quantity.0)
 }
 
-/// Billionths, the finest that Kubernetes keeps. `None` for what is no quantity or too large to count.
+/// Billionths, the finest that Kubernetes keeps: as there, what is finer is rounded up, and what is larger than a 64-bit
+/// number is capped. `None` for what is no quantity, or has more digits than can be counted.
 fn nanos(text: &str) -> Option<i128> {
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (mantissa, decimals) = decimal(number)?;
-    let (base, exponent): (i128, u32) = match suffix {
-        "n" => return scale(mantissa, decimals, 10, 0),
-        "u" => (10, 3),
-        "m" => (10, 6),
-        "" => (10, 9),
-        "k" => (10, 12),
-        "M" => (10, 15),
-        "G" => (10, 18),
-        "T" => (10, 21),
-        "P" => (10, 24),
-        "E" => (10, 27),
-        "Ki" => (2, 10),
-        "Mi" => (2, 20),
-        "Gi" => (2, 30),
-        "Ti" => (2, 40),
-        "Pi" => (2, 50),
-        "Ei" => (2, 60),
-        _ => {
-            let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            return scale(mantissa, decimals, 10, u32::try_from(exponent.checked_add(9)?).ok()?);
-        }
+    let (factor, exponent): (i128, i64) = match suffix {
+        "n" => (1, 0),
+        "u" => (1, 3),
+        "m" => (1, 6),
+        "" => (1, 9),
+        "k" => (1, 12),
+        "M" => (1, 15),
+        "G" => (1, 18),
+        "T" => (1, 21),
+        "P" => (1, 24),
+        "E" => (1, 27),
+        "Ki" => (1 << 10, 9),
+        "Mi" => (1 << 20, 9),
+        "Gi" => (1 << 30, 9),
+        "Ti" => (1 << 40, 9),
+        "Pi" => (1 << 50, 9),
+        "Ei" => (1 << 60, 9),
+        _ => (1, i64::from(suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?) + 9),
     };
-    let mantissa = if base == 2 { mantissa.checked_mul(1_000_000_000)? } else { mantissa };
-    scale(mantissa, decimals, base, exponent)
+    let largest = i128::from(i64::MAX) * 1_000_000_000;
+    let Some(amount) = mantissa.checked_mul(factor) else { return Some(largest * mantissa.signum()) };
+    Some(scale(amount, exponent - i64::from(decimals)).clamp(-largest, largest))
 }
 
-/// `mantissa × base^exponent ÷ 10^decimals`, if that is a whole number.
-fn scale(mantissa: i128, decimals: u32, base: i128, exponent: u32) -> Option<i128> {
-    let value = mantissa.checked_mul(base.checked_pow(exponent)?)?;
-    let divisor = 10i128.checked_pow(decimals)?;
-    (value % divisor == 0).then_some(value / divisor)
+/// `amount × 10^exponent`, rounded away from zero; the largest number there is if that is too large.
+fn scale(amount: i128, exponent: i64) -> i128 {
+    let power = u32::try_from(exponent.unsigned_abs()).ok().and_then(|exponent| 10i128.checked_pow(exponent));
+    match power {
+        Some(power) if exponent >= 0 => amount.saturating_mul(power),
+        Some(power) => amount / power + if amount % power == 0 { 0 } else { amount.signum() },
+        None if exponent >= 0 => amount.signum() * i128::MAX,
+        None => amount.signum(),
+    }
 }
 
 /// The digits without the point, and how many of them stood behind it.
@@ -86,6 +89,13 @@ mod tests {
             ("1E3", "1000"),
             ("100000n", "100u"),
             ("+1", "1"),
+            ("1e-30", "1n"),
+            ("0.0000000001", "1n"),
+            ("1.0000000001n", "2n"),
+            ("0e-30", "0"),
+            ("1e999", "9223372036854775807"),
+            ("99999999999999999999E", "8Ei"),
+            ("99999999999999999999999Ei", "1e20"),
         ] {
             assert!(same(a, b), "{a} {b}");
         }

@@ -81,7 +81,11 @@ async fn race(count: usize, time: Duration) {
     tasks.spawn(fall_silent(client.clone(), names.clone(), stop.clone()));
     let end = async {
         tokio::time::sleep(time).await;
+        // A busy machine takes longer to make a race of it.
+        let enough = async || Ok((ledger.edits().len() > 20 * count).then_some(()));
+        let result = wait_for("there are enough edits", Duration::from_mins(3), enough).await;
         stop.cancel();
+        result.unwrap();
     };
     let (changes, ()) = tokio::join!(pools::change(&client, &stop), end);
     while let Some(ended) = tasks.join_next().await {
@@ -110,7 +114,7 @@ async fn race(count: usize, time: Duration) {
     assert!(lost.is_empty(), "{}", lost.join("\n"));
     assert_eq!(findings.by_writers, edits, "the watch saw every edit");
     // That it was a race.
-    assert!(findings.by_winpool > count && findings.unreachable > 0 && edits > 20 * count, "{findings}, {edits} edits");
+    assert!(findings.by_winpool > count && findings.unreachable > 0, "{findings}, {edits} edits");
 }
 
 async fn join(client: &Client, count: usize) -> Vec<Kubelet> {
