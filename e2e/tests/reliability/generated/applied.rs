@@ -211,7 +211,7 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
             tally.refused += 1;
             // One that was deleted comes back.
             if pools.get_opt(&name(group)).await.unwrap().is_none() {
-                put(client, group, &in_group(group, json!({}))).await.unwrap();
+                put(client, group, &in_group(group, json!({"taintPolicy": "Always"}))).await.unwrap();
             }
         }
         Err(error) => panic!("WINPOOL_SEED={number}: {error}\n{spec}"),
