@@ -190,8 +190,10 @@ async fn put(client: &Client, group: u64, spec: &Value) -> kube::Result<DynamicO
 /// The pool of this group gets the spec of this number, if the API server takes it. Some are deleted before.
 async fn step(client: &Client, group: u64, number: u64, generator: &Generator, tally: &mut Tally) {
     let mut spec = in_group(group, generator.plausible(number));
-    // Taints that were put on before are not held back, so a fresh cluster could differ.
+    // Taints that were put on before are not held back, and without a list any Windows taint will do, also one that the pool
+    // put on before: a fresh cluster could differ.
     if let Some(spec) = spec.as_object_mut() {
+        spec.entry("taints").or_insert_with(|| json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]));
         let policy = spec.entry("taintPolicy").or_insert(Value::Null);
         if policy.is_null() || policy == "WhenTolerated" {
             *policy = json!("Always");
