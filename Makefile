@@ -214,7 +214,7 @@ binary-%: $(CARGO_AUDITABLE)
 binary-test: binary-$(HOST_ARCH) ## Test the static program of this machine's architecture, as a container runs it
 	$(call step,static program)
 	$(call timed,WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(HOST_ARCH) \
-		cargo test --locked -p winpool --test run -- --ignored)
+		cargo test --locked -p winpool --test container -- --ignored)
 
 # Cargo cannot leave out what only tests bring in (the CEL interpreter), so the list is somewhat too long.
 .PHONY: sbom

@@ -6,20 +6,17 @@ mod program;
 
 use std::process::Command;
 
-use k8s_openapi::{
-    api::{core::v1::Node, events::v1::Event},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::{core::v1::Node, events::v1::Event};
 use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use winpool_core::{
-    api::{WindowsPool, crd, names},
+    api::{WindowsPool, names},
     words::is_command,
 };
-use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, wait_for};
+use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, scene::install_crd, wait_for};
 
 use program::{Program, command};
 
@@ -57,16 +54,14 @@ fn liar(name: &str, kernel: &str) -> SimulatedNode {
 }
 
 async fn install(server: &ApiServer, client: &Client) {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &crd()).await.unwrap();
+    install_crd(client).await.unwrap();
     let pools: Api<WindowsPool> = Api::all(client.clone());
     for (name, spec) in [("default", json!({})), ("other", json!({"nodeSelector": {"none": "such"}}))] {
         let pool = json!({
             "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": name}, "spec": spec,
         });
         let pool: WindowsPool = serde_json::from_value(pool).unwrap();
-        let created = async || Ok(pools.create(&PostParams::default(), &pool).await.ok());
-        wait_for("a pool can be created", LIMIT, created).await.unwrap();
+        pools.create(&PostParams::default(), &pool).await.unwrap();
     }
     SimulatedNode::windows("10.0.20348.2655").name("honest").join(client).await.unwrap();
     liar("liar", EVIL).join(&kubelet(server, "liar")).await.unwrap();

@@ -9,18 +9,15 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use k8s_openapi::{
-    api::{coordination::v1::Lease, core::v1::Node},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
 use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, PostParams},
 };
-use winpool_core::api::{WindowsPool, WindowsPoolSpec, crd, names};
-use winpool_e2e::{ApiServer, AuditLog, LIMIT, Request, SimulatedNode, wait_for};
+use winpool_core::api::{WindowsPool, WindowsPoolSpec, names};
+use winpool_e2e::{ApiServer, AuditLog, LIMIT, Request, SimulatedNode, sample, scene::install_crd, wait_for};
 
-use program::{Program, sample};
+use program::Program;
 
 const FIRST: &str = "winpool-first";
 const SECOND: &str = "winpool-second";
@@ -29,12 +26,10 @@ const SECOND: &str = "winpool-second";
 async fn two_programs() -> (ApiServer, AuditLog, Client, Program, Program) {
     let (server, audit) = AuditLog::start().await.unwrap();
     let client = server.connect().unwrap();
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &crd()).await.unwrap();
+    install_crd(&client).await.unwrap();
     let pools: Api<WindowsPool> = Api::all(client.clone());
     let pool = WindowsPool::new("default", WindowsPoolSpec::default());
-    let created = async || Ok(pools.create(&PostParams::default(), &pool).await.ok());
-    wait_for("a pool can be created", LIMIT, created).await.unwrap();
+    pools.create(&PostParams::default(), &pool).await.unwrap();
     let mut first = Program::start_as(&server, FIRST);
     first.leads(true).await;
     let mut second = Program::start_as(&server, SECOND);

@@ -8,19 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_core::api::{WindowsPool, WindowsPoolSpec, crd};
-use winpool_e2e::{LIMIT, SimulatedNode, WINDOWS_BUILD, lend, wait_for};
+use winpool_core::api::{WindowsPool, WindowsPoolSpec};
+use winpool_e2e::{SimulatedNode, WINDOWS_BUILD, lend, sample, scene::install_crd};
 
-use program::{Program, command, sample};
-
-#[path = "run/container.rs"]
-mod container;
+use program::{Program, command};
 
 #[tokio::test]
 async fn it_is_ready_once_pools_are_defined_counts_nodes_without_naming_them_and_ends_when_told_to() {
@@ -37,8 +33,7 @@ async fn it_is_ready_once_pools_are_defined_counts_nodes_without_naming_them_and
     assert_eq!(code, 503, "{body}");
     assert!(body.contains("caches of nodes, pools and RuntimeClasses are not filled yet"), "{body}");
 
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &crd()).await.unwrap();
+    install_crd(&client).await.unwrap();
     program.answers("/readyz", "is ready", |code, body| code == 200 && body == "ok").await;
 
     let pools: Api<WindowsPool> = Api::all(client.clone());
@@ -81,11 +76,8 @@ async fn an_address_that_is_taken_ends_it_with_a_message_that_tells_what_to_do()
 async fn each_change_is_one_line_of_json_and_heartbeats_are_none() {
     let server = lend().await.unwrap();
     let client = server.client();
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &crd()).await.unwrap();
+    install_crd(&client).await.unwrap();
     let pools: Api<WindowsPool> = Api::all(client.clone());
-    let listed = async || Ok(pools.list(&ListParams::default()).await.ok());
-    wait_for("WindowsPools are served", LIMIT, listed).await.unwrap();
     let bare = SimulatedNode::windows("10.0.20348.2655").name("bare").without_label(WINDOWS_BUILD);
     let nodes = [bare.join(&client).await.unwrap()];
     let mut program = Program::start(&server);

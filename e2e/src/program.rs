@@ -1,11 +1,25 @@
-//! The program `winpool` as a process, to be killed like one.
+//! The program `winpool` as a process: to be killed like one, and to be measured.
 
-use crate::error::text;
-use crate::process::{Launch, Process};
-use crate::{Error, Result};
+use crate::error::{FileContext, text};
+use crate::guard::Guard;
+use crate::process::{Launch, Process, free_port};
+use crate::requests::sample;
+use crate::{ApiServer, Error, Result, Usage};
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use tokio::process::Command;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
 use tokio::sync::OnceCell;
+
+/// Whatever takes longer than this is broken: measured programs may have much to do.
+const LIMIT: Duration = Duration::from_mins(5);
+
+/// How often an endpoint is asked: often enough to measure milliseconds by.
+const INTERVAL: Duration = Duration::from_micros(500);
 
 /// Starts `winpool run` as the user of `kubeconfig`, with these arguments and any free port for its endpoints. Its log lies
 /// beside the kubeconfig.
@@ -48,4 +62,130 @@ async fn build() -> Result<PathBuf> {
         status: output.status.to_string(),
         output: String::from_utf8_lossy(&output.stderr).into_owned(),
     })
+}
+
+/// Starts a process that ends when this one does, however that ends, and tells its id.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start_child(mut command: Command) -> Result<(Child, u32)> {
+    let program = command.as_std().get_program().display().to_string();
+    let started = command.process_group(Guard::get()?.process_group()).kill_on_drop(true).spawn();
+    let child = started.map_err(|source| Error::NotStarted { program: program.clone(), source })?;
+    match child.id() {
+        Some(pid) => Ok((child, pid)),
+        None => Err(Error::Died { program, status: "at once".to_owned(), tail: String::new() }),
+    }
+}
+
+/// `winpool run` of some build, asked for what it does and what it takes.
+pub struct Program {
+    process: Child,
+    pid: u32,
+    address: SocketAddr,
+    started: Instant,
+}
+
+impl Program {
+    /// Starts it with the rights of an administrator. Its log lies beside those of the API server.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(program: &Path, server: &ApiServer) -> Result<Self> {
+        Self::start_with(program, server, server.kubeconfig())
+    }
+
+    /// Starts it as whoever this kubeconfig says.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_with(program: &Path, server: &ApiServer, kubeconfig: &Path) -> Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let log = server.folder().join("winpool.log");
+        let log = File::options().create(true).append(true).open(&log).when("write", &log)?;
+        let mut command = Command::new(program);
+        command.args(["run", "--listen", &address.to_string()]).env("KUBECONFIG", kubeconfig).stderr(log);
+        let started = Instant::now();
+        let (process, pid) = start_child(command)?;
+        Ok(Self { process, pid, address, started })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// How long it took until this path answered 200.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn answers(&self, path: &str) -> Result<Duration> {
+        self.until(path, |_| true).await
+    }
+
+    /// Waits until it leads and has looked at its pools for the first time.
+    ///
+    /// # Errors
+    /// When it does not get there.
+    pub async fn leads(&self) -> Result<()> {
+        self.until("/metrics", |text| sample(text, "winpool_leader") == Some(1.0)).await?;
+        Ok(())
+    }
+
+    /// Waits until what this path answers is like this; tells when that was, counted from its start.
+    ///
+    /// # Errors
+    /// When it does not get there.
+    pub async fn until(&self, path: &str, holds: impl Fn(&str) -> bool) -> Result<Duration> {
+        let (mut last, asked) = (String::new(), Instant::now());
+        while asked.elapsed() < LIMIT {
+            if let Some((code, body)) = self.get(path).await {
+                if code == 200 && holds(&body) {
+                    return Ok(self.started.elapsed());
+                }
+                last = body;
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+        let (what, seen) = (format!("winpool answers {path} as it should"), format!("Its last answer: {last}"));
+        Err(Error::Timeout { what, limit: LIMIT, seen })
+    }
+
+    /// Code and body of an answer; `None` while nobody answers.
+    async fn get(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(self.address).await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: winpool\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    /// What it has used so far.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn usage(&self) -> Result<Usage> {
+        Usage::of(self.pid)
+    }
+
+    /// Tells it to end, as Kubernetes would, and waits until it has.
+    ///
+    /// # Errors
+    /// When it ends with an error, or not at all.
+    pub async fn stop(mut self) -> Result<()> {
+        let told = Command::new("kill").args(["-TERM", &self.pid.to_string()]).status().await;
+        let status = match told {
+            Ok(told) if told.success() => match tokio::time::timeout(LIMIT, self.process.wait()).await {
+                Ok(Ok(ended)) if ended.success() => return Ok(()),
+                Ok(ended) => ended.as_ref().map_or_else(ToString::to_string, ExitStatus::to_string),
+                Err(_) => "told to end, and still running".to_owned(),
+            },
+            Ok(_) => "before it was told to".to_owned(),
+            Err(source) => return Err(Error::NotStarted { program: "kill".to_owned(), source }),
+        };
+        Err(Error::Died { program: "winpool".to_owned(), status, tail: String::new() })
+    }
 }

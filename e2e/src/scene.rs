@@ -3,9 +3,10 @@
 use crate::{Cluster, Error, LIMIT, Result, SimulatedNode, WINDOWS_BUILD, manifests, wait_for};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, PostParams};
-use kube::{Api, Config};
+use kube::runtime::{conditions, wait::Condition};
+use kube::{Api, Client, Config, ResourceExt};
 use std::fmt::Write;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool::Options;
 use winpool_core::api::{WindowsPool, crd, names::condition::READY};
@@ -35,18 +36,30 @@ pub async fn nodes_join(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Installs the CustomResourceDefinition and waits until pools are served.
+/// Installs the CustomResourceDefinition of WindowsPools and waits until they are served.
 ///
 /// # Errors
 /// When the API server refuses it, or does not get there in time.
-pub async fn install_crd(cluster: &Cluster) -> Result<()> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
-    definitions.create(&PostParams::default(), &crd()).await?;
-    let pools: Api<WindowsPool> = Api::all(cluster.client());
-    // Until then lists are refused in more than one way.
-    let served = async || Ok(pools.list(&ListParams::default()).await.ok());
-    cluster.wait_for("WindowsPools are served", served).await?;
+pub async fn install_crd(client: &Client) -> Result<()> {
+    define(client, &crd()).await?;
+    // Established comes before the API server can list: for a moment it answers 404, then 429.
+    let pools: Api<WindowsPool> = Api::all(client.clone());
+    wait_for("WindowsPools are served", LIMIT, async || Ok(pools.list(&ListParams::default()).await.ok())).await?;
     Ok(())
+}
+
+/// Installs a CustomResourceDefinition and waits until it is established.
+///
+/// # Errors
+/// When the API server refuses it, or does not get there in time.
+pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<()> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), definition).await?;
+    let (name, established) = (definition.name_any(), conditions::is_crd_established());
+    wait_for(&format!("CustomResourceDefinition {name} is established"), LIMIT, async || {
+        Ok(established.matches_object(definitions.get_opt(&name).await?.as_ref()).then_some(()))
+    })
+    .await
 }
 
 /// Applies the pool of the examples, which is empty, and waits until it is Ready.
@@ -93,20 +106,28 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Starts it with the rights that `config` gives it.
+    /// Starts it alone, with the rights that `config` gives it.
     #[must_use]
     pub fn start(config: Config) -> Self {
+        Self::start_with(config, Options { leader_election: false, ..Options::default() })
+    }
+
+    /// Starts it with these options.
+    #[must_use]
+    pub fn start_with(config: Config, options: Options) -> Self {
         let stop = CancellationToken::new();
-        let options = Options { leader_election: false, ..Options::default() };
         let task = tokio::spawn(winpool::run(config, options, stop.clone()));
         Self { stop, task }
     }
 
-    /// Waits for the end that should not come: says why it ended by itself.
-    pub async fn ended(&mut self) -> Error {
-        match result_of((&mut self.task).await) {
-            Ok(()) => Error::OperatorEnded("nobody had told it to".to_owned()),
-            Err(error) => error,
+    /// Waits until it has ended by itself.
+    ///
+    /// # Errors
+    /// When it ends with an error.
+    pub async fn ended(&mut self) -> Result<()> {
+        match (&mut self.task).await {
+            Ok(result) => Ok(result?),
+            Err(panic) => Err(Error::OperatorEnded(panic.to_string())),
         }
     }
 
@@ -114,15 +135,14 @@ impl Operator {
     ///
     /// # Errors
     /// When it ends with an error.
-    pub async fn stop(self) -> Result<()> {
+    pub async fn stop(mut self) -> Result<()> {
         self.stop.cancel();
-        result_of(self.task.await)
+        self.ended().await
     }
 }
 
-fn result_of(end: std::result::Result<std::result::Result<(), winpool::Error>, JoinError>) -> Result<()> {
-    match end {
-        Ok(result) => Ok(result?),
-        Err(panic) => Err(Error::OperatorEnded(panic.to_string())),
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.stop.cancel();
     }
 }

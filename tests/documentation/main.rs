@@ -8,8 +8,6 @@
 //! the reader saves under this name.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../install/host.rs"]
-mod host;
 mod links;
 mod manifests;
 mod page;

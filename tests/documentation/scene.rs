@@ -5,11 +5,11 @@ use std::path::Path;
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Node};
 use kube::Api;
 use winpool_e2e::{
-    Cluster, Component, Sample, SimulatedNode, lend_cluster, manifests,
+    Cluster, Component, Sample, SimulatedNode,
+    harness::Host,
+    lend_cluster, manifests,
     scene::{Operator, install_crd},
 };
-
-use crate::host::Host;
 
 const POOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/windowspool.yaml");
 const HISTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documentation/history.yaml");
@@ -59,13 +59,13 @@ impl Scene {
         }
         match operated {
             Operated::ByPods => {
-                let host = Host::join(&cluster, "linux").await;
+                let host = Host::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool"))).await;
                 Self { cluster: Some(cluster), _host: Some(host), _operator: None }
             }
             Operated::Here => {
                 let linux = SimulatedNode::linux().join(&client).await.unwrap();
                 cluster.node_ready(linux.name()).await.unwrap();
-                install_crd(&cluster).await.unwrap();
+                install_crd(&client).await.unwrap();
                 let operator = Operator::start(cluster.api_server().config().unwrap());
                 Self { cluster: Some(cluster), _host: None, _operator: Some(operator) }
             }

@@ -3,6 +3,5 @@
 
 mod equal;
 mod helm;
-mod host;
 mod kustomize;
 mod scene;

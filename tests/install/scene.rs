@@ -1,6 +1,9 @@
 //! The cluster that winpool is installed in and removed from, and what is left of it then.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use k8s_openapi::{
     api::{
@@ -14,9 +17,7 @@ use k8s_openapi::{
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{Cluster, Component, SimulatedNode, lend_cluster};
-
-use crate::host::Host;
+use winpool_e2e::{Cluster, Component, SimulatedNode, harness::Host, lend_cluster};
 
 pub const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/winpool");
@@ -34,7 +35,7 @@ pub struct Scene {
 impl Scene {
     pub async fn new() -> Self {
         let cluster = lend_cluster().await.unwrap();
-        let host = Host::join(&cluster, "linux").await;
+        let host = Host::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool"))).await;
         let mut before = BTreeMap::new();
         for (name, build) in WINDOWS.into_iter().zip(["10.0.17763.6659", "10.0.20348.2655", "10.0.26100.4061"]) {
             SimulatedNode::windows(build).name(name).join(&cluster.client()).await.unwrap();

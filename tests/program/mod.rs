@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use winpool_e2e::{ApiServer, LIMIT, wait_for};
+use winpool_e2e::{ApiServer, LIMIT, sample, wait_for};
 
 /// The program, ended at the latest when this is dropped.
 pub struct Program {
@@ -137,9 +137,4 @@ pub fn command(kubeconfig: &Path, address: SocketAddr) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
     command.args(["run", "--listen", &address.to_string()]).env("KUBECONFIG", kubeconfig);
     command
-}
-
-/// The value of the sample with this name and these labels.
-pub fn sample(metrics: &str, name: &str) -> Option<f64> {
-    metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }

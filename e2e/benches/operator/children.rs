@@ -2,7 +2,6 @@
 
 use crate::Result;
 use crate::fleet;
-use crate::process::Usage;
 use crate::stage::{WINDOWS, policy};
 use futures::{StreamExt, TryStreamExt};
 use json_patch::Patch as JsonPatch;
@@ -22,6 +21,7 @@ use winpool::node::CachedNode;
 use winpool::pod::{ListedPod, list_unfinished};
 use winpool_core::api::Taint;
 use winpool_core::plan::{self, Policy, assess, node_patch, stranded};
+use winpool_e2e::Usage;
 
 /// Objects in one page of a list, as kube's watcher asks for them if nothing is said.
 const PAGE: u32 = 500;

@@ -10,7 +10,6 @@ mod observer;
 mod options;
 mod process;
 mod report;
-mod requests;
 mod scenarios;
 mod stage;
 mod statistics;

@@ -3,18 +3,18 @@
 use crate::Result;
 use crate::fleet::Fleet;
 use crate::observer::Observer;
-use crate::process::{Bare, Operator};
+use crate::process::Bare;
 use k8s_openapi::api::node::v1::RuntimeClass;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use winpool_core::api::{WindowsPool, crd};
+use winpool_core::api::WindowsPool;
 use winpool_core::plan::{Entry, Policy, Pool};
-use winpool_e2e::{ApiServer, Etcd, LIMIT, wait_for};
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::{ApiServer, Etcd, LIMIT, Program, wait_for};
 
 /// Which nodes are watched, as winpool does it.
 pub const WINDOWS: &str = "kubernetes.io/os=windows";
@@ -59,8 +59,8 @@ impl Stage {
     }
 
     /// The operator starts, has filled its caches, and leads.
-    pub async fn operator(&self) -> Result<Operator> {
-        let operator = Operator::start(&self.program, &self.server)?;
+    pub async fn operator(&self) -> Result<Program> {
+        let operator = Program::start(&self.program, &self.server)?;
         operator.answers("/readyz").await?;
         operator.leads().await?;
         Ok(operator)
@@ -121,13 +121,4 @@ pub async fn start_server() -> Result<ApiServer> {
     let etcd = Arc::new(Etcd::start().await?);
     let flags = ["--disable-admission-plugins=ServiceAccount", "--etcd-compaction-interval=1m"];
     Ok(ApiServer::start_with(&etcd, "bench", &flags).await?)
-}
-
-async fn install_crd(client: &Client) -> Result<()> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &crd()).await?;
-    let pools: Api<WindowsPool> = Api::all(client.clone());
-    // Until then lists are refused in more than one way.
-    wait_for("WindowsPools are served", LIMIT, async || Ok(pools.list(&ListParams::default()).await.ok())).await?;
-    Ok(())
 }

@@ -22,7 +22,7 @@ async fn run() -> Result<()> {
     // Until the handlers are there a signal simply ends the process, and the guard does the rest.
     let cluster = Cluster::start().await?;
     scene::nodes_join(&cluster).await?;
-    scene::install_crd(&cluster).await?;
+    scene::install_crd(&cluster.client()).await?;
     if let Err(error) = telemetry::start(LogFormat::Text) {
         eprintln!("cluster: no log of the operator, because of RUST_LOG: {error}");
     }
@@ -33,7 +33,9 @@ async fn run() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
     introduce(&cluster);
     tokio::select! {
-        error = operator.ended() => return Err(error),
+        end = operator.ended() => {
+            return end.and(Err(Error::OperatorEnded("nobody had told it to".to_owned())));
+        }
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }

@@ -19,12 +19,13 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use winpool::{Options, leader::Elector};
 use winpool_core::{api::WindowsPool, plan::lease::LEASE_DURATION};
-use winpool_e2e::{LIMIT, SimulatedNode, lend, wait_for};
-
-use crate::{
-    stage::{Stage, WINDOWS_2022},
-    support::{Harness, Operator, POOL, condition, label, taints},
+use winpool_e2e::{
+    LIMIT, SimulatedNode,
+    harness::{Harness, Operator, POOL, condition, label, taints},
+    lend, wait_for,
 };
+
+use crate::stage::{Stage, WINDOWS_2022};
 
 const HOUR: Duration = Duration::from_hours(1);
 

@@ -7,12 +7,13 @@ use futures::FutureExt;
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use winpool_e2e::{Fault, LIMIT, Passed, SimulatedNode, wait_for};
-
-use crate::{
-    stage::{Stage, WINDOWS_2019, WINDOWS_2022, picture},
-    support::{BUILD, POOL},
+use winpool_e2e::{
+    Fault, LIMIT, Passed, SimulatedNode,
+    harness::{BUILD, POOL},
+    wait_for,
 };
+
+use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, picture};
 
 /// Longer than the operator puts off a status.
 const QUIET: Duration = Duration::from_millis(1500);

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{Fault, Refusal};
-
-use crate::{
-    stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits},
-    support::{POOL, label, taints},
+use winpool_e2e::{
+    Fault, Refusal,
+    harness::{POOL, label, taints},
 };
+
+use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 
 const GUARD: &str = "os=windows:NoSchedule";
 /// How long an impatient operator does not send what was refused.

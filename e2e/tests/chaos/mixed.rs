@@ -21,12 +21,13 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{Fault, Refusal, Schedule, SimulatedNode, wait_for};
-
-use crate::{
-    stage::{Stage, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, picture},
-    support::{BUILD, POOL, condition, label, taints},
+use winpool_e2e::{
+    Fault, Refusal, Schedule, SimulatedNode,
+    harness::{BUILD, POOL, condition, label, taints},
+    wait_for,
 };
+
+use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, picture};
 
 /// Of a hundred requests so many meet a fault.
 const PERCENT: u8 = 30;

@@ -12,13 +12,15 @@ use winpool_core::{
     api::WindowsPool,
     plan::lease::{LEASE_DURATION, RENEW_DEADLINE},
 };
-use winpool_e2e::{ApiServer, Etcd, FaultProxy, LIMIT, lend_with, wait_for};
-
-use crate::{
-    account::{Account, NAMESPACE},
-    stage::{Stage, WINDOWS_2022},
-    support::{Harness, POOL, Server, install_crd, label, taints},
+use winpool_e2e::{
+    ApiServer, Etcd, FaultProxy, LIMIT,
+    harness::{Account, Harness, NAMESPACE, POOL, Server, label, taints},
+    lend_with,
+    scene::install_crd,
+    wait_for,
 };
+
+use crate::stage::{Stage, WINDOWS_2022};
 
 /// Longer than a leader may lead without a renewal, and than any request may take.
 const OUTAGE: Duration = Duration::from_secs(12);
@@ -29,7 +31,7 @@ impl Stage {
     /// On an API server that is this test's own, to be mistreated.
     async fn on(server: ApiServer) -> Self {
         let client = server.connect().unwrap();
-        install_crd(&client).await;
+        install_crd(&client).await.unwrap();
         let account = Account::create(&server, &client).await;
         let proxy = FaultProxy::start(&server).await.unwrap();
         Self { harness: Harness { server: Server::Own(Box::new(server)), client, account }, proxy }

@@ -7,11 +7,10 @@ use kube::{Api, Client, Config, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use winpool::Options;
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{Fault, FaultProxy, LIMIT, Passing, Process, SimulatedNode, start_winpool, wait_for};
-
-use crate::{
-    account::NAMESPACE,
-    support::{Harness, Operator},
+use winpool_e2e::{
+    Fault, FaultProxy, LIMIT, Passing, Process, SimulatedNode,
+    harness::{Harness, NAMESPACE, Operator},
+    start_winpool, wait_for,
 };
 
 pub const WINDOWS_2019: &str = "10.0.17763.6659";

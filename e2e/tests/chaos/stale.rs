@@ -1,12 +1,12 @@
 //! A second API server of the same cluster that has not heard of what happened.
 
 use serde_json::json;
-use winpool_e2e::{Fault, FaultProxy, Neighbour, SimulatedNode};
-
-use crate::{
-    stage::{ALL, Stage, WINDOWS_2022, hits},
-    support::{Harness, POOL, label, taints},
+use winpool_e2e::{
+    Fault, FaultProxy, Neighbour, SimulatedNode,
+    harness::{Harness, POOL, label, taints},
 };
+
+use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 
 const DEDICATED: &str = "dedicated=windows:NoSchedule";
 const FOREIGN: &str = "example.com/foreign=here:NoSchedule";

@@ -5,12 +5,13 @@ use std::time::Duration;
 use serde_json::json;
 use winpool::requests::Asked;
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{Fault, LIMIT, Passing, Refusal, wait_for};
-
-use crate::{
-    stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits},
-    support::{POOL, label},
+use winpool_e2e::{
+    Fault, LIMIT, Passing, Refusal,
+    harness::{POOL, label},
+    wait_for,
 };
+
+use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 
 fn selects(count: i64) -> impl Fn(&WindowsPool) -> bool {
     move |pool| {

@@ -4,9 +4,11 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 use winpool_core::api::{ClassState, Problem, RuntimeClassStatus, WindowsPool};
-use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
-
-use crate::support::{BUILD, Harness, POOL, condition};
+use winpool_e2e::{
+    LIMIT, SimulatedNode,
+    harness::{BUILD, Harness, POOL, condition},
+    wait_for,
+};
 
 /// A class as people write it by the Kubernetes documentation.
 fn by_hand(name: &str, build: &str, metadata: &Value) -> Value {

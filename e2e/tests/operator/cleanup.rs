@@ -16,9 +16,11 @@ use winpool::cli::{
     cleanup::{Arguments, Error, clean_up},
     connect::Connection,
 };
-use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, wait_for};
-
-use crate::support::{APPLIED, AuditLog, BUILD, Harness, Operator, POOL, face, label, taints};
+use winpool_e2e::{
+    ApiServer, AuditLog, LIMIT, SimulatedNode,
+    harness::{APPLIED, BUILD, Harness, Operator, POOL, face, label, taints},
+    wait_for,
+};
 
 const GUARD: &str = "os=windows:NoSchedule";
 const IGNORED: &str = "winpool.dev/ignore";

@@ -13,9 +13,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{Cluster, SimulatedNode, lend_cluster, manifests::apply, scene};
-
-use crate::support::{Operator, condition, taints};
+use winpool_e2e::{
+    Cluster, SimulatedNode,
+    harness::{Operator, condition, taints},
+    lend_cluster,
+    manifests::apply,
+    scene,
+};
 
 const GUARD: &str = "os=windows:NoSchedule";
 const STAMP: &str = "runtimeclass.winpool.dev/any-2022";
@@ -26,7 +30,7 @@ async fn cluster_with(nodes: impl IntoIterator<Item = SimulatedNode>) -> Cluster
         let node = node.join(&cluster.client()).await.unwrap();
         cluster.node_ready(node.name()).await.unwrap();
     }
-    scene::install_crd(&cluster).await.unwrap();
+    scene::install_crd(&cluster.client()).await.unwrap();
     cluster
 }
 

@@ -7,9 +7,10 @@ use kube::{
 };
 use serde_json::json;
 use winpool_core::api::WindowsPool;
-use winpool_e2e::SimulatedNode;
-
-use crate::support::{APPLIED, BUILD, Harness, POOL, condition, label, scheduling, taints};
+use winpool_e2e::{
+    SimulatedNode,
+    harness::{APPLIED, BUILD, Harness, POOL, condition, label, scheduling, taints},
+};
 
 const GUARD: &str = "os=windows:NoSchedule";
 

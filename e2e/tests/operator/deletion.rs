@@ -3,9 +3,11 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
-use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
-
-use crate::support::{APPLIED, BUILD, Harness, POOL, face, label, taints};
+use winpool_e2e::{
+    LIMIT, SimulatedNode,
+    harness::{APPLIED, BUILD, Harness, POOL, face, label, taints},
+    wait_for,
+};
 
 const GUARD: &str = "os=windows:NoSchedule";
 

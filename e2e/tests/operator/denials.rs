@@ -13,10 +13,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{Kubelet, LIMIT, SimulatedNode, wait_for};
+use winpool_e2e::{
+    AuditLog, Kubelet, LIMIT, SimulatedNode,
+    harness::{APPLIED, BUILD, Harness, Operator, POOL, Right, USER, condition, label, taints},
+    wait_for,
+};
 
-use crate::account::{Right, USER};
-use crate::support::{APPLIED, AuditLog, BUILD, Harness, Operator, POOL, condition, label, taints};
 use kube::ResourceExt;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";

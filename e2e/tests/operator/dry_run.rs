@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::SimulatedNode;
+use winpool_e2e::{
+    AuditLog, SimulatedNode,
+    harness::{BUILD, Harness, condition, label, taints},
+};
 
-use crate::support::{AuditLog, BUILD, Harness, condition, label, taints};
 use kube::ResourceExt;
 
 #[tokio::test]

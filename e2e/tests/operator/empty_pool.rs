@@ -1,9 +1,11 @@
 //! `spec: {}` on clusters of many kinds.
 
 use serde_json::json;
-use winpool_e2e::{Sample, SimulatedNode};
+use winpool_e2e::{
+    Sample, SimulatedNode,
+    harness::{APPLIED, BUILD, Harness, POOL, condition, label, scheduling, taints},
+};
 
-use crate::support::{APPLIED, BUILD, Harness, POOL, condition, label, scheduling, taints};
 use kube::ResourceExt;
 
 #[tokio::test]

@@ -3,9 +3,11 @@
 use futures::{TryStreamExt, pin_mut};
 use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
-use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
-
-use crate::support::{Harness, face};
+use winpool_e2e::{
+    LIMIT, SimulatedNode,
+    harness::{Harness, face},
+    wait_for,
+};
 
 const ROUNDS: usize = 20;
 

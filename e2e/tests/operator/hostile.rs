@@ -9,9 +9,11 @@ use kube::{
 };
 use serde_json::json;
 use winpool_core::api::{WindowsPool, WindowsPoolStatus};
-use winpool_e2e::{SimulatedNode, wait_for};
-
-use crate::support::{Harness, scheduling};
+use winpool_e2e::{
+    SimulatedNode,
+    harness::{Harness, scheduling},
+    wait_for,
+};
 
 const FEW: usize = 10;
 const MANY: usize = 1000;

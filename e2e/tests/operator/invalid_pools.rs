@@ -7,11 +7,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
-
-use crate::{
-    schema::{create, untyped, with_schema, without_any_shape, without_rules},
-    support::{APPLIED, AuditLog, Harness, POOL, condition, label, taints},
+use winpool_e2e::{
+    AuditLog, LIMIT, SimulatedNode,
+    harness::{
+        APPLIED, Harness, POOL, condition, label,
+        schema::{create, untyped, with_schema, without_any_shape, without_rules},
+        taints,
+    },
+    wait_for,
 };
 
 #[tokio::test]

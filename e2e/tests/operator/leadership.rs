@@ -17,9 +17,11 @@ use winpool::{
     metrics::Metrics,
 };
 use winpool_core::plan::lease::{LEASE_DURATION, RENEW_DEADLINE};
-use winpool_e2e::{AuditLog, LIMIT, Proxy, SimulatedNode, lend, wait_for};
-
-use crate::support::{Harness, Operator, POOL, label};
+use winpool_e2e::{
+    AuditLog, LIMIT, Proxy, SimulatedNode,
+    harness::{Harness, Operator, POOL, label},
+    lend, wait_for,
+};
 
 const NAMESPACE: &str = "default";
 

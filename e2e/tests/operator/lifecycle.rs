@@ -10,9 +10,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, crd};
-use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
-
-use crate::support::{APPLIED, AuditLog, BUILD, Harness, POOL, Request, install_crd, label, taints};
+use winpool_e2e::{
+    AuditLog, LIMIT, Request, SimulatedNode,
+    harness::{APPLIED, BUILD, Harness, POOL, label, taints},
+    scene::install_crd,
+    wait_for,
+};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 const OS_WINDOWS: &str = "os=windows:NoSchedule";
@@ -117,7 +120,7 @@ async fn without_the_definition_of_pools_marks_stay_and_with_it_everything_goes_
     let gone = async || Ok(crds.get_opt(&name).await?.is_none().then_some(()));
     wait_for("the definition is gone", LIMIT, gone).await.unwrap();
     harness.edit_node("win", json!({"metadata": {"labels": {"example.com/a": "x"}}})).await;
-    install_crd(&harness.client).await;
+    install_crd(&harness.client).await.unwrap();
     // A pool that concerns no node: when it is reported, the operator has seen that the other one is no more.
     harness.apply_pool_named("elsewhere", json!({"nodeSelector": {"example.com/group": "elsewhere"}})).await;
     harness.ready("elsewhere").await;

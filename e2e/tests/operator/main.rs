@@ -1,7 +1,6 @@
 //! What winpool does on a real Kubernetes control plane. Every test has an API server of its own.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod account;
 mod adoption;
 mod check;
 mod cleanup;
@@ -9,10 +8,8 @@ mod compatible;
 mod contested;
 mod deletion;
 mod denials;
-mod dice;
 mod dry_run;
 mod empty_pool;
-mod guarded;
 mod hasty;
 mod hostile;
 mod invalid_pools;
@@ -26,11 +23,9 @@ mod quiet;
 mod refusals;
 mod repair;
 mod rights;
-mod schema;
 mod spellings;
 mod stolen;
 mod stranded;
-mod support;
 mod taint_change;
 mod uninstall;
 mod validation;

@@ -20,9 +20,11 @@ use winpool_core::{
     api::{ClassState, WindowsPool},
     windows::taint::SPELLINGS,
 };
-use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
-
-use crate::support::{BUILD, Harness, POOL, condition, label, scheduling, taints};
+use winpool_e2e::{
+    LIMIT, SimulatedNode,
+    harness::{BUILD, Harness, POOL, condition, label, scheduling, taints},
+    wait_for,
+};
 
 const OLD: &str = "os=Win1809:NoSchedule";
 const NEW: &str = "os=windows:NoSchedule";

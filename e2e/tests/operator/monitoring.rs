@@ -10,10 +10,12 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use winpool::metrics::reference::{Description, Kind, METRICS, Values};
 use winpool_e2e::{
-    LIMIT, Prometheus, SimulatedNode, free_port, manifests, prometheus_operator_definition, promtool, wait_for,
+    LIMIT, Prometheus, SimulatedNode, free_port,
+    harness::{BUILD, Harness, Operator},
+    manifests, prometheus_operator_definition, promtool,
+    scene::define,
+    wait_for,
 };
-
-use crate::support::{BUILD, Harness, Operator, define};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components/monitoring");
 const RUNBOOKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks");
@@ -289,7 +291,7 @@ async fn the_prometheus_operators_definitions_accept_the_monitor_and_the_rules()
     let harness = Harness::new().await;
     for plural in ["podmonitors", "prometheusrules"] {
         let definition = prometheus_operator_definition(plural).await.unwrap();
-        define(&harness.client, &serde_yaml::from_str(&definition).unwrap()).await;
+        define(&harness.client, &serde_yaml::from_str(&definition).unwrap()).await.unwrap();
     }
     for file in ["pod_monitor.yaml", "prometheus_rule.yaml"] {
         let objects = serde_yaml::from_multiple(&read(file)).unwrap();

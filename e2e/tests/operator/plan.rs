@@ -16,11 +16,10 @@ use winpool_core::{
     api::WindowsPool,
     plan::forecast::{Outcome, forecast},
 };
-use winpool_e2e::{LIMIT, SimulatedNode, WINDOWS_BUILD, wait_for};
-
-use crate::{
-    dice::Dice,
-    support::{APPLIED, Harness, POOL},
+use winpool_e2e::{
+    Dice, LIMIT, SimulatedNode, WINDOWS_BUILD,
+    harness::{APPLIED, Harness, POOL},
+    wait_for,
 };
 
 const NODES: usize = 14;

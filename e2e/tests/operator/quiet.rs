@@ -1,9 +1,10 @@
 //! Nothing to do means no request, told by the API server's audit log.
 
 use serde_json::json;
-use winpool_e2e::SimulatedNode;
-
-use crate::support::{BUILD, Harness, POOL, Request, label};
+use winpool_e2e::{
+    Request, SimulatedNode,
+    harness::{BUILD, Harness, POOL, label},
+};
 
 fn writes(requests: &[Request]) -> Vec<&Request> {
     requests.iter().filter(|request| request.verb != "get" && request.resource != "events").collect()

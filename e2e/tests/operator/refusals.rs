@@ -25,9 +25,10 @@ use winpool_core::{
     api::WindowsPool,
     plan::{Entry, FieldChange, NodePlan, Policy, Pool, TaintChange, assess, node_patch, runtime_class_patch},
 };
-use winpool_e2e::{Kubelet, SimulatedNode};
-
-use crate::support::{APPLIED, BUILD, Harness, POOL, label, taints};
+use winpool_e2e::{
+    Kubelet, SimulatedNode,
+    harness::{APPLIED, BUILD, Harness, POOL, label, taints},
+};
 
 #[tokio::test]
 async fn a_patch_of_a_node_that_changed_since_it_was_read_is_stale_and_changes_nothing() {

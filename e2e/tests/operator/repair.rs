@@ -7,9 +7,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::SimulatedNode;
-
-use crate::support::{BUILD, Harness, label, taints};
+use winpool_e2e::{
+    SimulatedNode,
+    harness::{BUILD, Harness, label, taints},
+};
 
 const GUARD: &str = "os=windows:NoSchedule";
 

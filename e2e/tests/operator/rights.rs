@@ -7,9 +7,11 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use winpool::Options;
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
-
-use crate::support::{AuditLog, Harness, Operator, taints};
+use winpool_e2e::{
+    AuditLog, LIMIT, SimulatedNode,
+    harness::{Harness, Operator, taints},
+    wait_for,
+};
 
 #[tokio::test]
 async fn every_right_is_used_and_none_is_missing() {

@@ -2,9 +2,11 @@
 
 use serde_json::json;
 use winpool_core::windows::taint::SPELLINGS;
-use winpool_e2e::SimulatedNode;
+use winpool_e2e::{
+    SimulatedNode,
+    harness::{APPLIED, Harness, scheduling, taints},
+};
 
-use crate::support::{APPLIED, Harness, scheduling, taints};
 use kube::ResourceExt;
 
 #[tokio::test]

@@ -4,9 +4,11 @@ use http::{Method, Request, header::CONTENT_TYPE};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use winpool_e2e::{LIMIT, SimulatedNode, manifests, wait_for};
-
-use crate::support::{APPLIED, BUILD, Harness, POOL};
+use winpool_e2e::{
+    LIMIT, SimulatedNode,
+    harness::{APPLIED, BUILD, Harness, POOL},
+    manifests, wait_for,
+};
 
 struct Attempt {
     method: Method,

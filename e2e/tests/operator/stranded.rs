@@ -3,9 +3,10 @@
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::SimulatedNode;
-
-use crate::support::{BUILD, Harness, condition, label, taints};
+use winpool_e2e::{
+    SimulatedNode,
+    harness::{BUILD, Harness, condition, label, taints},
+};
 
 const GUARD: &str = "os=windows:NoSchedule";
 

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::SimulatedNode;
-
-use crate::support::{AuditLog, Harness, Request, scheduling, taints};
+use winpool_e2e::{
+    AuditLog, Request, SimulatedNode,
+    harness::{Harness, scheduling, taints},
+};
 
 const NODES: [&str; 2] = ["win-a", "win-b"];
 

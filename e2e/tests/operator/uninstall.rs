@@ -11,10 +11,11 @@ use winpool::{
         connect::Connection,
     },
 };
-use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
-
-use crate::account::NAMESPACE;
-use crate::support::{Harness, Operator, face, taints};
+use winpool_e2e::{
+    LIMIT, SimulatedNode,
+    harness::{Harness, NAMESPACE, Operator, face, taints},
+    wait_for,
+};
 
 const NAME: &str = "winpool";
 const GUARD: &str = "os=windows:NoSchedule";

@@ -7,8 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-
-use crate::support::Harness;
+use winpool_e2e::harness::Harness;
 
 #[tokio::test]
 async fn what_is_wrong_in_a_spec_is_refused_with_a_message_that_tells_what_to_write() {

@@ -12,9 +12,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::plan::landing::{Machine, answer};
-use winpool_e2e::{LIMIT, SimulatedNode, lend_cluster, wait_for};
-
-use crate::dice::Dice;
+use winpool_e2e::{Dice, LIMIT, SimulatedNode, lend_cluster, wait_for};
 
 const NODES: usize = 9;
 const PODS: usize = 30;

@@ -13,12 +13,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_e2e::{
-    Cluster, SimulatedNode, lend_cluster,
+    Cluster, SimulatedNode,
+    harness::{BUILD, Operator, label, taints},
+    lend_cluster,
     manifests::{EXAMPLES, apply, example, rolled_out},
     scene,
 };
-
-use crate::support::{BUILD, Operator, label, taints};
 
 /// Every Deployment in `examples/` with the kernel of the nodes that it has to run on. Two examples bring their own
 /// selector and toleration, the other Windows ones name a class and nothing else.
@@ -158,7 +158,7 @@ async fn cluster_with_empty_pool() -> (Cluster, Operator) {
     for name in &names {
         cluster.node_ready(name).await.unwrap();
     }
-    scene::install_crd(&cluster).await.unwrap();
+    scene::install_crd(&cluster.client()).await.unwrap();
     let operator = Operator::on(&cluster).await;
     scene::pool_gets_ready(&cluster).await.unwrap();
     for node in Api::<Node>::all(cluster.client()).list(&ListParams::default()).await.unwrap() {

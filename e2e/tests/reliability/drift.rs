@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use winpool::cli::{cluster::Cluster, plan::snapshot};
 use winpool_core::plan::forecast::{Snapshot, forecast};
-
-use crate::requests::Requests;
+use winpool_e2e::Requests;
 
 /// The cluster as decisions see it.
 pub async fn look(client: &Client) -> Snapshot {

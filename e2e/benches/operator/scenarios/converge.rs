@@ -3,14 +3,13 @@
 use crate::Result;
 use crate::fleet::Fleet;
 use crate::options::Options;
-use crate::process::Usage;
 use crate::report::{Report, Row};
-use crate::requests::Requests;
 use crate::stage::Stage;
 use crate::statistics::{Pairs, Turn, median, turns};
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use winpool_e2e::{Requests, Usage};
 
 /// After the last node the pool reports at most once a second. That is counted as well.
 const REPORTED: Duration = Duration::from_millis(2500);

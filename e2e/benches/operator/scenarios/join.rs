@@ -4,7 +4,7 @@
 use crate::Result;
 use crate::fleet::{each, name};
 use crate::options::Options;
-use crate::process::{Bare, Operator};
+use crate::process::Bare;
 use crate::report::{Report, Row};
 use crate::stage::Stage;
 use crate::statistics::{Pairs, Turn, quantile, turns};
@@ -12,6 +12,7 @@ use serde_json::json;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
+use winpool_e2e::Program;
 
 /// Nodes that join while others wait to be written, and how long after each other: all within the second or so that a
 /// backlog of 1,000 takes.
@@ -23,7 +24,7 @@ const WARM: usize = 3;
 
 /// Who writes in this turn.
 enum Writer {
-    Winpool(Operator),
+    Winpool(Program),
     Bare(Bare),
 }
 
@@ -48,7 +49,7 @@ impl Writer {
 
     async fn stop(self) -> Result<()> {
         match self {
-            Self::Winpool(operator) => operator.stop().await,
+            Self::Winpool(operator) => Ok(operator.stop().await?),
             Self::Bare(bare) => bare.stop().await,
         }
     }

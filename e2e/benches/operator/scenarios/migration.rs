@@ -4,12 +4,12 @@
 use crate::Result;
 use crate::options::Options;
 use crate::report::{Report, Row};
-use crate::requests::Requests;
 use crate::stage::Stage;
 use crate::statistics::{Pairs, Turn, turns};
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use winpool_e2e::Requests;
 
 /// After the last node the pool reports at most once a second. That is counted as well.
 const REPORTED: Duration = Duration::from_millis(2500);

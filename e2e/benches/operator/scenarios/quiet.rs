@@ -2,14 +2,14 @@
 
 use crate::Result;
 use crate::options::Options;
-use crate::process::{Bare, Usage};
+use crate::process::Bare;
 use crate::report::{Report, Row};
-use crate::requests::Requests;
 use crate::stage::Stage;
 use crate::statistics::{Pairs, Turn, median, turns};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
+use winpool_e2e::{Requests, Usage};
 
 /// Until the last event has been seen by everybody.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ async fn converge(stage: &Stage) -> Result<()> {
     stage.apply_pool(&json!({})).await?;
     stage.observer.until(stage.size, stage.size).await?;
     stage.until_ready(i64::try_from(stage.size)?).await?;
-    operator.stop().await
+    Ok(operator.stop().await?)
 }
 
 /// Tells how many requests there were besides the heartbeats themselves.

@@ -4,12 +4,12 @@ use crate::Result;
 use crate::options::Options;
 use crate::process::Bare;
 use crate::report::{Report, Row};
-use crate::requests::Requests;
 use crate::stage::Stage;
 use crate::statistics::{Pairs, Turn, turns};
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use winpool_e2e::{Program, Requests};
 
 /// After it leads: enough for whatever it might want to write.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -30,7 +30,7 @@ pub async fn run(options: &Options, program: &Path, report: &mut Report<'_>) -> 
         match turn {
             Turn::Winpool => {
                 let before = Requests::until_now(&stage.client).await?;
-                let operator = crate::process::Operator::start(program, &stage.server)?;
+                let operator = Program::start(program, &stage.server)?;
                 seconds.push(turn, operator.answers("/readyz").await?.as_secs_f64());
                 operator.leads().await?;
                 tokio::time::sleep(SETTLED).await;

@@ -2,7 +2,6 @@
 
 use crate::Result;
 use crate::options::Options;
-use crate::process::Operator;
 use crate::report::{Report, Row};
 use crate::stage::start_server;
 use crate::statistics::{Pairs, Turn, turns};
@@ -10,6 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 use tokio::process::Command;
+use winpool_e2e::Program;
 
 /// Measures it, and the size of the program.
 #[expect(clippy::cast_precision_loss, reason = "a program is small")]
@@ -19,7 +19,7 @@ pub async fn run(options: &Options, program: &Path, report: &mut Report<'_>) -> 
     for turn in turns(options.pairs) {
         let took = match turn {
             Turn::Winpool => {
-                let operator = Operator::start(program, &server)?;
+                let operator = Program::start(program, &server)?;
                 let took = operator.answers("/metrics").await?;
                 operator.stop().await?;
                 took

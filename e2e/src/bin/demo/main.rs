@@ -104,7 +104,7 @@ async fn scale(cluster: &Cluster, replicas: usize) -> Result<()> {
 }
 
 async fn operator(cluster: &Cluster, steps: &Steps) -> Result<Operator> {
-    scene::install_crd(cluster).await?;
+    scene::install_crd(&cluster.client()).await?;
     let operator = Operator::start(cluster.api_server().config()?);
     steps.done("the CustomResourceDefinition is installed, the operator runs (in this process)");
     Ok(operator)

@@ -20,10 +20,12 @@ use winpool_core::{
     plan::{Applied, Entry, Policy, Pool, WantedTaints, assess},
     windows::taint::SPELLINGS,
 };
-use winpool_e2e::SimulatedNode;
+use winpool_e2e::{
+    SimulatedNode,
+    harness::{APPLIED, Harness},
+};
 
 use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
-use crate::support::{APPLIED, Harness};
 
 const POOLS: usize = 16;
 const NODES: usize = 2000;

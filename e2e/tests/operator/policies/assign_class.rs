@@ -7,12 +7,15 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::{api::names::CLASS_FROM, windows::product::PRODUCTS};
-use winpool_e2e::{Cluster, lend_cluster, manifests, scene};
+use winpool_e2e::{
+    Cluster,
+    harness::{BUILD, Harness, Operator},
+    lend_cluster, manifests, scene,
+};
 
 use super::{
     admitted, admitted_until, assert_no_panic, assert_no_panic_in, comparable, install, namespace, pod, pods, pool,
 };
-use crate::support::{BUILD, Harness, Operator};
 
 /// The class that a pod was given, and where it came from.
 fn given(pod: &Pod) -> Option<(&str, &str)> {
@@ -264,7 +267,7 @@ async fn a_template_that_says_windows_alone_runs_on_the_right_build_for_each_way
     let cluster = lend_cluster().await.unwrap();
     let client = cluster.client();
     scene::nodes_join(&cluster).await.unwrap();
-    scene::install_crd(&cluster).await.unwrap();
+    scene::install_crd(&cluster.client()).await.unwrap();
     let operator = Operator::on(&cluster).await;
     scene::pool_gets_ready(&cluster).await.unwrap();
     let pool = json!({

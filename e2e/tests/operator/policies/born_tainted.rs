@@ -8,10 +8,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::plan::Applied;
-use winpool_e2e::{SimulatedNode, wait_for};
+use winpool_e2e::{
+    AuditLog, SimulatedNode,
+    harness::{APPLIED, Harness, POOL, label, schema, taints},
+    wait_for,
+};
 
 use super::{admitted, admitted_until, assert_no_panic, install, pool};
-use crate::support::{APPLIED, AuditLog, Harness, POOL, label, taints};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 const OS_WINDOWS: &str = "os=windows:NoSchedule";
@@ -308,21 +311,21 @@ fn invalid() -> Vec<Value> {
 async fn an_old_pool_that_is_not_valid_keeps_no_node_from_registering() {
     let harness = Harness::new().await;
     install(&harness.client, "born-tainted").await;
-    crate::schema::loosen_schema(&harness.client).await;
+    schema::loosen_schema(&harness.client).await;
     for (number, mut spec) in invalid().into_iter().enumerate() {
         spec["taintPolicy"] = json!("Always");
         spec["mode"] = spec.get("mode").cloned().unwrap_or(json!("Enforce"));
         if spec.get("nodeSelector").is_none() {
             spec["nodeSelector"] = json!({"group": format!("{number}")});
         }
-        crate::schema::create(&harness.client, &format!("bad-{number}"), &spec).await;
+        schema::create(&harness.client, &format!("bad-{number}"), &spec).await;
     }
     // Its name cannot be a label's value.
     let long = "a".repeat(64);
     let spec = json!({"mode": "Enforce", "taintPolicy": "Always", "nodeSelector": {"group": "long"}});
-    crate::schema::create(&harness.client, &long, &spec).await;
+    schema::create(&harness.client, &long, &spec).await;
     let spec = json!({"mode": "Enforce", "taintPolicy": "Always", "nodeSelector": {"group": "good"}});
-    crate::schema::create(&harness.client, "good", &spec).await;
+    schema::create(&harness.client, "good", &spec).await;
     until_born_with(&harness, &node("probe").label("group", "good"), &[OS_WINDOWS]).await;
 
     let good = "os=windows:NoSchedule";

@@ -13,10 +13,12 @@ use kube::Api;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use winpool_core::api::Taint;
-use winpool_e2e::SimulatedNode;
+use winpool_e2e::{
+    SimulatedNode,
+    harness::{Harness, POOL, label, taints},
+};
 
 use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
-use crate::support::{Harness, POOL, label, taints};
 
 /// A name of the greatest length: a prefix of 253 characters and a name of 63.
 fn key(number: usize) -> String {

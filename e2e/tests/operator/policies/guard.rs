@@ -7,10 +7,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{LIMIT, SimulatedNode, wait_for};
+use winpool_e2e::{
+    LIMIT, SimulatedNode,
+    harness::{APPLIED, BUILD, Harness, POOL, condition, label, taints},
+    wait_for,
+};
 
 use super::{SERVICE_ACCOUNT, dry_run, install};
-use crate::support::{APPLIED, BUILD, Harness, POOL, condition, label, taints};
 
 const OS_WINDOWS: &str = "os=windows:NoSchedule";
 

@@ -6,14 +6,16 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use winpool_e2e::{lend_cluster, manifests, scene};
+use winpool_e2e::{
+    harness::{BUILD, Harness},
+    lend_cluster, manifests, scene,
+};
 
 use super::{
     admitted, admitted_until, assert_no_panic, assert_no_panic_in, comparable, daemon_set, install, namespace, pod,
     pods,
     tolerate_windows::{rolled_out, runs_on},
 };
-use crate::support::{BUILD, Harness};
 
 fn selects_linux(spec: &Value) -> bool {
     spec["nodeSelector"]["kubernetes.io/os"] == "linux"

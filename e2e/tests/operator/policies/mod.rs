@@ -17,9 +17,7 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use winpool_e2e::{ApiServer, LIMIT, manifests, wait_for};
-
-use crate::support::Harness;
+use winpool_e2e::{ApiServer, LIMIT, harness::Harness, manifests, wait_for};
 
 /// The user that the guard watches.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:winpool-system:winpool";

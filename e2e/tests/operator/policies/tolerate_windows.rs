@@ -7,12 +7,15 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::windows::taint::SPELLINGS;
-use winpool_e2e::{Cluster, SimulatedNode, lend_cluster, manifests, scene};
+use winpool_e2e::{
+    Cluster, SimulatedNode,
+    harness::{BUILD, Harness, Operator},
+    lend_cluster, manifests, scene,
+};
 
 use super::{
     admitted, admitted_until, assert_no_panic, assert_no_panic_in, comparable, daemon_set, install, pod, pods, pool,
 };
-use crate::support::{BUILD, Harness, Operator};
 
 /// Added by the API server to every pod.
 fn of_kubernetes(toleration: &Value) -> bool {
@@ -200,7 +203,7 @@ async fn a_windows_daemonset_without_toleration_runs_on_all_tainted_windows_node
     let spelled = SimulatedNode::windows("10.0.20348.2655").name("win-spelled");
     spelled.taint("node.kubernetes.io/os", "Windows", "NoSchedule").join(&client).await.unwrap();
     cluster.node_ready("win-spelled").await.unwrap();
-    scene::install_crd(&cluster).await.unwrap();
+    scene::install_crd(&cluster.client()).await.unwrap();
     let operator = Operator::on(&cluster).await;
     scene::pool_gets_ready(&cluster).await.unwrap();
     install(&client, "tolerate-windows").await;

@@ -15,14 +15,15 @@ use winpool_core::plan::{
     self, Pool,
     forecast::{Outcome, Snapshot, forecast},
 };
-use winpool_e2e::SimulatedNode;
-
-use crate::{
-    dice::Dice,
-    drift::{drift, look, no_drift, writes_stop, writes_within},
-    schema::{loosen_schema, object, untyped},
-    support::{APPLIED, Harness, POOL},
+use winpool_e2e::{
+    Dice, SimulatedNode,
+    harness::{
+        APPLIED, Harness, POOL,
+        schema::{loosen_schema, object, untyped},
+    },
 };
+
+use crate::drift::{drift, look, no_drift, writes_stop, writes_within};
 
 use super::{first, generator::Generator};
 

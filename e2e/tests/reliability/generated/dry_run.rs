@@ -15,9 +15,7 @@ use winpool_core::plan::{
     Pool,
     forecast::{Snapshot, forecast},
 };
-use winpool_e2e::lend;
-
-use crate::{dice::Dice, support::install_crd};
+use winpool_e2e::{Dice, lend, scene::install_crd};
 
 use super::{first, generator::Generator};
 
@@ -38,7 +36,7 @@ async fn a_hundred_thousand_generated_pools_are_refused_with_a_message_or_valid_
 async fn judge(count: u64) {
     let server = lend().await.unwrap();
     let client = server.client();
-    install_crd(&client).await;
+    install_crd(&client).await.unwrap();
     let generator = Generator::new();
     let (accepted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
     let (client, generator) = (&client, &generator);

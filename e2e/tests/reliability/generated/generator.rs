@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use winpool_core::api::crd;
-
-use crate::dice::Dice;
+use winpool_e2e::Dice;
 
 /// Makes specs.
 pub struct Generator {

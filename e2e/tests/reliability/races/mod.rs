@@ -21,15 +21,15 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use winpool::Options;
-use winpool_e2e::{Cluster, Flags, Kubelet, LIMIT, SimulatedNode, free_port, lend, lend_cluster_with, wait_for};
-
-use crate::{
-    account::Account,
-    dice::Dice,
-    drift::no_drift,
-    requests::sample,
-    support::{Operator, condition, install_crd},
+use winpool_e2e::{
+    Cluster, Dice, Flags, Kubelet, LIMIT, SimulatedNode, free_port,
+    harness::{Account, Operator, condition},
+    lend, lend_cluster_with, sample,
+    scene::install_crd,
+    wait_for,
 };
+
+use crate::drift::no_drift;
 use history::{Recorder, Version, examine, nodes};
 use ledger::{GROUP, Ledger, survivors};
 use writers::{Writer, careless_operator};
@@ -63,7 +63,7 @@ async fn every_foreign_edit_survives_minutes_of_it() {
 async fn race(count: usize, time: Duration) {
     let cluster = lend_cluster_with(HASTY).await.unwrap();
     let client = cluster.client();
-    install_crd(&client).await;
+    install_crd(&client).await.unwrap();
     let kubelets = join(&client, count).await;
     let names: Vec<String> = kubelets.iter().map(|kubelet| kubelet.name().to_owned()).collect();
     for name in &names {

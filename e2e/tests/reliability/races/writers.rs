@@ -10,12 +10,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use winpool_e2e::Dice;
 
 use super::{
     history::{Version, nodes},
     ledger::{Edit, FOREIGN, GROUP, Ledger, identity},
 };
-use crate::dice::Dice;
 
 const KEYS: usize = 4;
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];

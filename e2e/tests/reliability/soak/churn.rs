@@ -20,9 +20,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{Kubelet, SimulatedNode, WINDOWS_BUILD};
-
-use crate::dice::Dice;
+use winpool_e2e::{Dice, Kubelet, SimulatedNode, WINDOWS_BUILD};
 
 const TEAM: &str = "example.com/team";
 const KERNELS: [&str; 4] = ["10.0.17763.6659", "10.0.20348.2655", "10.0.20348.2700", "10.0.26100.4061"];

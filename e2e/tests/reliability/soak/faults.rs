@@ -3,9 +3,7 @@
 use std::{process::Command, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::Proxy;
-
-use crate::dice::Dice;
+use winpool_e2e::{Dice, Proxy};
 
 /// Cuts the program's network, or stops the process, for a while; then leaves it alone for a while.
 pub struct Faults {

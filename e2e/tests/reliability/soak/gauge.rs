@@ -4,8 +4,7 @@ use std::{
     fmt,
     time::{Duration, Instant},
 };
-
-use crate::process::Usage;
+use winpool_e2e::Usage;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(2);

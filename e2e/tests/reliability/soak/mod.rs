@@ -10,14 +10,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{ApiServer, Proxy, lend, winpool_program};
+use winpool_e2e::{ApiServer, Program, Proxy, Requests, lend, scene::install_crd, winpool_program};
 
-use crate::{
-    drift::{no_drift, writes_within},
-    process::Operator,
-    requests::Requests,
-    support::install_crd,
-};
+use crate::drift::{no_drift, writes_within};
 
 use churn::{Churn, Fleet, change_pools, last_pools};
 use faults::Faults;
@@ -42,11 +37,11 @@ async fn soak(time: Duration) {
     };
     let server = lend().await.unwrap();
     let client = server.client();
-    install_crd(&client).await;
+    install_crd(&client).await.unwrap();
     let fleet = Arc::new(Fleet::join(&client, NODES).await);
     let port = server.config().unwrap().cluster_url.port_u16().unwrap();
     let proxy = Arc::new(Proxy::start(port).await.unwrap());
-    let operator = Operator::start_with(&program, &server, &through(&server, &proxy)).unwrap();
+    let operator = Program::start_with(&program, &server, &through(&server, &proxy)).unwrap();
     let gauge = Gauge::of(operator.pid());
     operator.leads().await.unwrap();
     last_pools(&client).await;

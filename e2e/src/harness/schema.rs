@@ -7,13 +7,15 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, crd};
-use winpool_e2e::{LIMIT, wait_for};
+
+use crate::{LIMIT, wait_for};
 
 /// Pools as JSON: some cannot be decoded.
 pub fn untyped(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::erase::<WindowsPool>(&()))
 }
 
+/// A pool with any spec.
 pub fn object(name: &str, spec: &Value) -> DynamicObject {
     let mut pool = DynamicObject::new(name, &ApiResource::erase::<WindowsPool>(&()));
     pool.data = json!({"spec": spec});
@@ -29,6 +31,7 @@ pub async fn loosen_schema(client: &Client) {
     .await;
 }
 
+/// Creates a pool with any spec.
 pub async fn create(client: &Client, name: &str, spec: &Value) {
     untyped(client).create(&PostParams::default(), &object(name, spec)).await.unwrap();
 }
@@ -48,6 +51,7 @@ pub async fn with_schema(client: &Client, spec: &Value, accepted: bool, change: 
     wait_for("the schema is in force", LIMIT, in_force).await.unwrap();
 }
 
+/// Takes the CEL rules out.
 pub fn without_rules(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -59,6 +63,7 @@ pub fn without_rules(schema: &mut Value) {
     }
 }
 
+/// Has a spec be any object.
 pub fn without_any_shape(schema: &mut Value) {
     schema["properties"]["spec"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
 }

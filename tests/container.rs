@@ -1,5 +1,8 @@
 //! The static program of a release, run as a container runs it: as nobody in particular, in a root folder that has
-//! nothing but the program and the files of a `ServiceAccount`.
+//! nothing but the program and the files of a `ServiceAccount`. `make binary-test` builds it and runs these tests.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod program;
 
 use std::{
     fs,
@@ -7,6 +10,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Command,
+    time::{Duration, Instant},
 };
 
 use k8s_openapi::api::{
@@ -18,10 +22,10 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ObjectMeta, PostParams},
 };
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{ApiServer, LIMIT, wait_for};
+use winpool_core::api::{WindowsPool, WindowsPoolSpec};
+use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, lend, scene::install_crd, wait_for};
 
-use super::{CustomResourceDefinition, Duration, Instant, Program, SimulatedNode, WindowsPoolSpec, crd, lend};
+use program::Program;
 
 /// What the image says: nobody, by number.
 const USER: &str = "65532";
@@ -48,8 +52,7 @@ async fn it_runs_in_an_empty_container_without_rights_and_does_its_work() {
     }
     let server = lend().await.unwrap();
     let client = server.client();
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &crd()).await.unwrap();
+    install_crd(&client).await.unwrap();
     SimulatedNode::windows("10.0.20348.2655").name("win").join(&client).await.unwrap();
     let root = container(&server, &client).await;
 

@@ -15,7 +15,8 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
-use winpool_e2e::{ApiServer, LIMIT, wait_for};
+
+use crate::{ApiServer, LIMIT, wait_for};
 
 /// The account's name as the API server knows it.
 pub const USER: &str = "system:serviceaccount:winpool-system:winpool";

@@ -1,11 +1,11 @@
-//! A Linux node on which pods really run: each container is the program of this build.
+//! A Linux node on which pods really run: each container is the program.
 
 use std::{
     collections::BTreeMap,
     fs::File,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus},
     time::{Duration, Instant},
 };
@@ -23,7 +23,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use winpool_e2e::{Cluster, Kubelet, SimulatedNode};
+
+use crate::{Cluster, Kubelet, SimulatedNode};
 
 /// Far below what a kubelet takes, and often enough not to be waited for.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -36,14 +37,15 @@ pub struct Host {
 }
 
 impl Host {
-    /// A node that kwok leaves alone.
-    pub async fn join(cluster: &Cluster, name: &str) -> Self {
+    /// A node that kwok leaves alone, and whose containers are this program.
+    pub async fn join(cluster: &Cluster, name: &str, program: &Path) -> Self {
         let node = SimulatedNode::linux().name(name).annotation("kwok.x-k8s.io/node", "not-simulated").ready();
         let kubelet = node.join(&cluster.client()).await.unwrap();
         let agent = Agent {
             kubelet,
             client: cluster.client(),
             kubeconfig: serde_json::from_slice(&std::fs::read(cluster.kubeconfig()).unwrap()).unwrap(),
+            program: program.to_owned(),
             folder: cluster.api_server().folder().to_owned(),
             containers: BTreeMap::new(),
         };
@@ -65,6 +67,7 @@ struct Agent {
     client: Client,
     /// Of an administrator; containers get another user in it.
     kubeconfig: Value,
+    program: PathBuf,
     folder: PathBuf,
     /// By the pod's uid.
     containers: BTreeMap<String, Running>,
@@ -151,7 +154,7 @@ impl Agent {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+        let mut command = Command::new(&self.program);
         command.args(container.args.iter().flatten()).env_clear();
         for variable in container.env.iter().flatten() {
             command.env(&variable.name, variable.value.as_deref().expect("a plain value"));

@@ -1,37 +1,55 @@
 //! A running operator and what tests ask of it.
+//!
+//! Unlike the rest of this crate it panics where something is not as it should be: only tests use it.
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
-use std::{net::SocketAddr, time::Duration};
+mod account;
+mod guarded;
+mod host;
+mod operator;
+pub mod schema;
 
-use k8s_openapi::{
-    api::{
-        core::v1::{Node, Pod, Taint},
-        node::v1::RuntimeClass,
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+pub use account::{Account, NAMESPACE, Right, USER};
+pub use host::Host;
+pub use operator::Operator;
+
+use std::net::SocketAddr;
+
+use k8s_openapi::api::{
+    core::v1::{Node, Pod, Taint},
+    node::v1::RuntimeClass,
 };
 use kube::{
-    Api, Client, Config, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
-    runtime::{conditions, wait::await_condition},
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use tracing_subscriber::{filter::Targets, fmt::layer, prelude::*};
-use winpool::{Options, telemetry::DIRECTIVES};
-use winpool_core::api::{WindowsPool, crd};
-use winpool_e2e::{ApiServer, Cluster, LIMIT, Lent, SimulatedNode, wait_for};
-pub use winpool_e2e::{AuditLog, Request};
+use winpool::Options;
+use winpool_core::api::WindowsPool;
 
-use crate::{account::Account, guarded::guard};
+use crate::{ApiServer, AuditLog, LIMIT, Lent, SimulatedNode, lend, scene::install_crd, wait_for};
 
+use guarded::guard;
+
+/// The label with the Windows build of a node.
 pub const BUILD: &str = "node.kubernetes.io/windows-build";
+/// The label with the name of the pool that owns a node.
 pub const POOL: &str = "winpool.dev/pool";
+/// The annotation with what winpool put on a node.
 pub const APPLIED: &str = "winpool.dev/applied";
 
 /// The API server of one test.
 pub enum Server {
+    /// Given back at the end of the test.
     Lent(Lent),
+    /// Its own, which ends with the test.
     Own(Box<ApiServer>),
 }
 
@@ -48,9 +66,11 @@ impl std::ops::Deref for Server {
 
 /// An API server with the CustomResourceDefinition and the operator's account, for one test.
 pub struct Harness {
-    #[allow(dead_code, reason = "it ends when this is dropped")]
+    /// The API server; it ends, or is given back, when this is dropped.
     pub server: Server,
+    /// Of an administrator.
     pub client: Client,
+    /// Of the operator.
     pub account: Account,
 }
 
@@ -64,9 +84,9 @@ impl Harness {
 
     /// For tests that install the guard themselves, or do what it refuses.
     pub async fn unguarded() -> Self {
-        let server = winpool_e2e::lend().await.unwrap();
+        let server = lend().await.unwrap();
         let client = server.client();
-        install_crd(&client).await;
+        install_crd(&client).await.unwrap();
         let account = Account::create(&server, &client).await;
         Self { server: Server::Lent(server), client, account }
     }
@@ -75,13 +95,14 @@ impl Harness {
     pub async fn audited() -> (Self, AuditLog) {
         let (server, audit) = AuditLog::start().await.unwrap();
         let client = server.connect().unwrap();
-        install_crd(&client).await;
+        install_crd(&client).await.unwrap();
         let account = Account::create(&server, &client).await;
         guard(&server, &client).await;
         (Self { server: Server::Own(Box::new(server)), client, account }, audit)
     }
 
-    #[allow(clippy::unused_async, reason = "whatever is done to a cluster is awaited")]
+    /// The operator, alone, with its own account.
+    #[expect(clippy::unused_async, reason = "whatever is done to a cluster is awaited")]
     pub async fn operator(&self) -> Operator {
         Operator::start(self.account.config.clone())
     }
@@ -92,14 +113,17 @@ impl Harness {
         Operator::start_with(self.server.config().unwrap(), options)
     }
 
+    /// All nodes.
     pub fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
 
+    /// All `RuntimeClasses`.
     pub fn classes(&self) -> Api<RuntimeClass> {
         Api::all(self.client.clone())
     }
 
+    /// All `WindowsPools`.
     pub fn pools(&self) -> Api<WindowsPool> {
         Api::all(self.client.clone())
     }
@@ -115,6 +139,7 @@ impl Harness {
         self.create_pod(json!({"metadata": {"name": name}, "spec": spec})).await
     }
 
+    /// Creates this pod in the namespace `default`.
     pub async fn create_pod(&self, pod: Value) -> Pod {
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
     }
@@ -124,6 +149,7 @@ impl Harness {
         self.apply_pool_named("default", spec).await;
     }
 
+    /// Applies a pool with this name and spec.
     pub async fn apply_pool_named(&self, name: &str, spec: Value) {
         let pool = json!({
             "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": name}, "spec": spec,
@@ -156,6 +182,7 @@ impl Harness {
         self.pool_until(pool, "is Ready", |pool| condition(pool, "Ready") == Some("True")).await
     }
 
+    /// Waits until the pool's status was computed from its newest spec and this holds of it.
     pub async fn pool_until(&self, name: &str, what: &str, holds: impl Fn(&WindowsPool) -> bool) -> WindowsPool {
         let pools = self.pools();
         let mut seen = None;
@@ -170,10 +197,12 @@ impl Harness {
         result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen.and_then(|p| p.status))))
     }
 
+    /// The node as it is now.
     pub async fn node(&self, name: &str) -> Node {
         self.nodes().get(name).await.unwrap()
     }
 
+    /// Waits until this holds of the node.
     pub async fn node_until(&self, name: &str, what: &str, holds: impl Fn(&Node) -> bool) -> Node {
         let nodes = self.nodes();
         let mut seen = None;
@@ -192,6 +221,7 @@ impl Harness {
         })
     }
 
+    /// Waits until this holds of the RuntimeClass, once it is there.
     pub async fn class_until(&self, name: &str, what: &str, holds: impl Fn(&RuntimeClass) -> bool) -> RuntimeClass {
         let classes = self.classes();
         let mut seen = None;
@@ -210,6 +240,21 @@ impl Harness {
         self.nodes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
 
+    /// Returns when the operator has seen all that happened to nodes until now: it has counted, for the pool `default`,
+    /// a node that joined later and that left again. Nothing is written to that node.
+    pub async fn node_events_are_seen(&self) {
+        let counts = |ignored| {
+            move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.ignored == ignored)
+        };
+        let witness =
+            SimulatedNode::windows("10.0.20348.2655").name("witness").annotation("winpool.dev/ignore", "true");
+        let witness = witness.join(&self.client).await.unwrap();
+        self.pool_until("default", "counts the witness", counts(1)).await;
+        witness.leave().await.unwrap();
+        self.pool_until("default", "no longer counts the witness", counts(0)).await;
+    }
+
+    /// Creates a cluster-scoped object.
     pub async fn create<K>(&self, object: Value) -> K
     where
         K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
@@ -217,24 +262,6 @@ impl Harness {
         let object: K = serde_json::from_value(object).unwrap();
         Api::<K>::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap()
     }
-}
-
-/// Creates a definition and waits until the API server has taken it in.
-pub async fn define(client: &Client, crd: &CustomResourceDefinition) {
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    crds.create(&PostParams::default(), crd).await.unwrap();
-    let name = crd.name_any();
-    let established = await_condition(crds, &name, conditions::is_crd_established());
-    tokio::time::timeout(LIMIT, established).await.unwrap().unwrap();
-}
-
-pub async fn install_crd(client: &Client) {
-    define(client, &crd()).await;
-    // Established comes before the API server can list: for a moment it answers 404, then 429.
-    let pools: Api<WindowsPool> = Api::all(client.clone());
-    let served =
-        wait_for("WindowsPools can be listed", LIMIT, async || Ok(pools.list(&ListParams::default()).await.ok()));
-    assert_eq!(served.await.unwrap().items, []);
 }
 
 /// The status of a condition of a pool.
@@ -257,6 +284,7 @@ fn taint(taint: &Taint) -> String {
         .map_or_else(|| format!("{key}:{effect}"), |value| format!("{key}={value}:{effect}"))
 }
 
+/// The value of a label of a node.
 pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.labels().get(key).map(String::as_str)
 }
@@ -275,88 +303,4 @@ pub fn face(node: &Node) -> Value {
 /// `scheduling` of a class as JSON.
 pub fn scheduling(class: &RuntimeClass) -> Value {
     json!(class.scheduling)
-}
-
-/// The operator, running in this process with its own account.
-pub struct Operator {
-    stop: CancellationToken,
-    task: Option<JoinHandle<Result<(), winpool::Error>>>,
-}
-
-impl Operator {
-    /// On a cluster that has the CustomResourceDefinition.
-    pub async fn on(cluster: &Cluster) -> Self {
-        let account = Account::create(cluster.api_server(), &cluster.client()).await;
-        guard(cluster.api_server(), &cluster.client()).await;
-        Self::start(account.config)
-    }
-
-    /// Alone.
-    pub fn start(config: Config) -> Self {
-        Self::start_with(config, Options { leader_election: false, ..Options::default() })
-    }
-
-    /// Alone, and soon trying again what was refused.
-    pub fn impatient(config: Config) -> Self {
-        let options = Options { leader_election: false, patience: Duration::from_secs(2), ..Options::default() };
-        Self::start_with(config, options)
-    }
-
-    /// One of several users who may do everything: only the leader writes.
-    pub fn elected(mut config: Config, user: &str) -> Self {
-        config.auth_info.impersonate = Some(user.to_owned());
-        config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
-        Self::start_with(config, Options::default())
-    }
-
-    /// As whoever `config` says.
-    pub fn start_with(config: Config, options: Options) -> Self {
-        logs();
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(winpool::run(config, options, stop.clone()));
-        Self { stop, task: Some(task) }
-    }
-
-    /// Ends it and waits until it has ended.
-    pub async fn stop(self) {
-        self.stop.cancel();
-        self.ended().await;
-    }
-
-    /// Waits until it has ended, without an error.
-    pub async fn ended(mut self) {
-        let task = self.task.take().unwrap();
-        tokio::time::timeout(Duration::from_secs(10), task).await.expect("the operator ends in time").unwrap().unwrap();
-    }
-}
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
-
-/// The operator's log lines, shown when a test fails. `RUST_LOG` sets the level.
-fn logs() {
-    static STARTED: std::sync::Once = std::sync::Once::new();
-    STARTED.call_once(|| {
-        let filter: Targets = std::env::var("RUST_LOG").as_deref().unwrap_or(DIRECTIVES).parse().unwrap();
-        tracing_subscriber::registry().with(layer().with_test_writer()).with(filter).init();
-    });
-}
-
-impl Harness {
-    /// Returns when the operator has seen all that happened to nodes until now: it has counted, for the pool `default`,
-    /// a node that joined later and that left again. Nothing is written to that node.
-    pub async fn node_events_are_seen(&self) {
-        let counts = |ignored| {
-            move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.ignored == ignored)
-        };
-        let witness =
-            SimulatedNode::windows("10.0.20348.2655").name("witness").annotation("winpool.dev/ignore", "true");
-        let witness = witness.join(&self.client).await.unwrap();
-        self.pool_until("default", "counts the witness", counts(1)).await;
-        witness.leave().await.unwrap();
-        self.pool_until("default", "no longer counts the witness", counts(0)).await;
-    }
 }

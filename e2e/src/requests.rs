@@ -1,6 +1,6 @@
 //! What an API server was asked, by its own metrics.
 
-use crate::Result;
+use crate::{Error, Result};
 use kube::Client;
 use std::collections::BTreeMap;
 
@@ -14,8 +14,17 @@ pub struct Requests(BTreeMap<String, u64>);
 
 impl Requests {
     /// All until now.
+    ///
+    /// # Errors
+    /// When the API server does not tell.
     pub async fn until_now(client: &Client) -> Result<Self> {
-        let text = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
+        let text = client
+            .request_text(
+                http::Request::get("/metrics")
+                    .body(Vec::new())
+                    .map_err(|error| Error::from(kube::Error::HttpError(error)))?,
+            )
+            .await?;
         let mut counts = BTreeMap::new();
         for line in text.lines().filter_map(|line| line.strip_prefix("apiserver_request_total{")) {
             let Some((labels, value)) = line.rsplit_once("} ") else { continue };
@@ -30,12 +39,13 @@ impl Requests {
             }
             let sub = label("subresource").filter(|sub| !sub.is_empty()).map(|sub| format!("/{sub}"));
             let key = format!("{verb} {resource}{}", sub.unwrap_or_default());
-            *counts.entry(key).or_default() += value.parse::<f64>().map(to_count)?;
+            *counts.entry(key).or_default() += value.parse::<f64>().map(to_count).unwrap_or_default();
         }
         Ok(Self(counts))
     }
 
     /// Those since an earlier look.
+    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let new = |(key, count): (&String, &u64)| {
             let count = count.saturating_sub(earlier.of(key));
@@ -45,21 +55,25 @@ impl Requests {
     }
 
     /// How many of this kind.
+    #[must_use]
     pub fn of(&self, key: &str) -> u64 {
         self.0.get(key).copied().unwrap_or_default()
     }
 
     /// How many of these verbs about this resource, its status apart.
+    #[must_use]
     pub fn writes(&self, resource: &str) -> u64 {
         ["POST", "PUT", "PATCH", "APPLY", "DELETE"].iter().map(|verb| self.of(&format!("{verb} {resource}"))).sum()
     }
 
     /// All of them.
+    #[must_use]
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
     /// `1000 PATCH nodes, 1 LIST pods`.
+    #[must_use]
     pub fn text(&self) -> String {
         if self.0.is_empty() {
             return "none".to_owned();
@@ -74,6 +88,7 @@ fn to_count(value: f64) -> u64 {
 }
 
 /// The value of the sample with this name and these labels.
+#[must_use]
 pub fn sample(metrics: &str, name: &str) -> Option<f64> {
     metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }

@@ -7,9 +7,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, manifests, wait_for};
 
-use crate::account::USER;
+use super::USER;
+use crate::{ApiServer, LIMIT, SimulatedNode, manifests, wait_for};
 
 /// Keys of taints that pools of tests want, besides those that the guard lists as it comes.
 const TAINT_KEYS: [&str; 4] = ["dedicated", "odd", "older", "younger"];

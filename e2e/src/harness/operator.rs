@@ -1,0 +1,69 @@
+//! The operator in the process of a test.
+
+use std::{sync::Once, time::Duration};
+
+use kube::Config;
+use tracing_subscriber::{filter::Targets, fmt::layer, prelude::*};
+use winpool::{Options, telemetry::DIRECTIVES};
+
+use super::{Account, guarded::guard};
+use crate::{Cluster, scene};
+
+/// The operator, running in this process with its own account.
+pub struct Operator(scene::Operator);
+
+impl Operator {
+    /// On a cluster that has the CustomResourceDefinition.
+    pub async fn on(cluster: &Cluster) -> Self {
+        let account = Account::create(cluster.api_server(), &cluster.client()).await;
+        guard(cluster.api_server(), &cluster.client()).await;
+        Self::start(account.config)
+    }
+
+    /// Alone.
+    pub fn start(config: Config) -> Self {
+        Self::start_with(config, Options { leader_election: false, ..Options::default() })
+    }
+
+    /// Alone, and soon trying again what was refused.
+    pub fn impatient(config: Config) -> Self {
+        let options = Options { leader_election: false, patience: Duration::from_secs(2), ..Options::default() };
+        Self::start_with(config, options)
+    }
+
+    /// One of several users who may do everything: only the leader writes.
+    pub fn elected(mut config: Config, user: &str) -> Self {
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
+        Self::start_with(config, Options::default())
+    }
+
+    /// As whoever `config` says.
+    pub fn start_with(config: Config, options: Options) -> Self {
+        logs();
+        Self(scene::Operator::start_with(config, options))
+    }
+
+    /// Ends it and waits until it has ended.
+    pub async fn stop(self) {
+        in_time(self.0.stop()).await;
+    }
+
+    /// Waits until it has ended by itself, without an error.
+    pub async fn ended(mut self) {
+        in_time(self.0.ended()).await;
+    }
+}
+
+async fn in_time(end: impl Future<Output = crate::Result<()>>) {
+    tokio::time::timeout(Duration::from_secs(10), end).await.expect("the operator ends in time").unwrap();
+}
+
+/// The operator's log lines, shown when a test fails. `RUST_LOG` sets the level.
+fn logs() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let filter: Targets = std::env::var("RUST_LOG").as_deref().unwrap_or(DIRECTIVES).parse().unwrap();
+        tracing_subscriber::registry().with(layer().with_test_writer()).with(filter).init();
+    });
+}
