@@ -29,6 +29,7 @@ use winpool_core::{
 };
 
 use crate::{
+    causes::with_causes,
     leader::Leadership,
     metrics::{Metrics, Operation},
     node::CachedNode,
@@ -62,7 +63,7 @@ pub enum WriteError {
     #[error("the API server refuses: {0}")]
     Denied(String),
     /// The API server cannot be reached, is busy, or failed.
-    #[error("the API server did not answer as it should: {0}")]
+    #[error("the API server did not answer as it should: {}", with_causes(.0.as_ref()))]
     Failed(#[source] Box<kube::Error>),
     /// No answer within this time.
     #[error("the API server did not answer within {0:?}")]

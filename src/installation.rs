@@ -25,7 +25,7 @@ use winpool_core::{api::names, plan::Extent};
 use crate::{
     apply::{Applier, WriteError, in_time},
     cleanup::{Cleaner, Leftover, Unreadable},
-    telemetry::words,
+    telemetry::{failure, words},
 };
 
 /// How long a process that was told to end looks whether winpool is being removed.
@@ -87,7 +87,7 @@ impl Installation {
         match tokio::time::timeout(LAST_LOOK, self.bindings().get_metadata_opt(&self.name)).await {
             Ok(Ok(binding)) => binding.is_some_and(|binding| waits(&binding.metadata)),
             Ok(Err(error)) => {
-                tracing::debug!(error = words(&error), "cannot tell whether winpool is being removed");
+                tracing::debug!(error = failure(&error), "cannot tell whether winpool is being removed");
                 false
             }
             Err(_) => false,
@@ -105,7 +105,7 @@ impl Installation {
                 Ok(binding) => binding.filter(|binding| waits(&binding.metadata)),
                 Err(error) => {
                     if !std::mem::replace(&mut said, true) {
-                        tracing::debug!(error = words(&error), "cannot watch whether winpool is being removed");
+                        tracing::debug!(error = failure(&error), "cannot watch whether winpool is being removed");
                     }
                     None
                 }

@@ -4,6 +4,7 @@
 //! should be is decided in `winpool-core`, which knows no client.
 
 pub mod apply;
+pub mod causes;
 pub mod cleanup;
 pub mod cli;
 pub mod client;

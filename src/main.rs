@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
+    causes::with_causes,
     cli::{Outcome, blockers, builds, check, cleanup, generate, output, plan, reference, render, why},
     installation::Installation,
     telemetry::{self, LogFormat},
@@ -100,7 +101,7 @@ async fn main() -> ExitCode {
     match execute(command).await {
         Ok(outcome) => outcome.into(),
         Err(error) => {
-            eprintln!("winpool: {}", output::escape_lines(&output::with_causes(&*error)));
+            eprintln!("winpool: {}", output::escape_lines(&with_causes(&*error)));
             ExitCode::FAILURE
         }
     }

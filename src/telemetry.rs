@@ -3,7 +3,7 @@
 //! What others wrote (a node, a policy's words) is logged as a field of its own and never as a part of the message, and
 //! as text, not by its `Display`: so the text format quotes it and escapes its control characters, and no line can be forged.
 
-use std::{fmt, io::IsTerminal};
+use std::{error::Error, fmt, io::IsTerminal};
 
 use clap::ValueEnum;
 use kube::runtime::watcher;
@@ -13,6 +13,8 @@ use tracing_subscriber::{
     fmt::{MakeWriter, layer},
     prelude::*,
 };
+
+use crate::causes::with_causes;
 
 /// Which lines are written if `RUST_LOG` says nothing. The runtime reports each failed watch and the client each failed
 /// request; winpool says so once, in its own words.
@@ -46,10 +48,10 @@ pub(crate) fn outages<T>(kind: &'static str) -> impl FnMut(&watcher::Result<T>) 
         Ok(_) if std::mem::take(&mut failing) => tracing::info!(kind, "watch works again"),
         Ok(_) => {}
         Err(error) if std::mem::replace(&mut failing, true) => {
-            tracing::debug!(kind, error = words(error), "watch still fails");
+            tracing::debug!(kind, error = failure(error), "watch still fails");
         }
         Err(error) => {
-            tracing::warn!(kind, error = words(error), "watch fails; trying again, with growing pauses");
+            tracing::warn!(kind, error = failure(error), "watch fails; trying again, with growing pauses");
         }
     }
 }
@@ -75,6 +77,11 @@ pub(crate) fn words(text: &impl fmt::Display) -> String {
         None => text,
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
     }
+}
+
+/// An error for a log line, with what is behind it.
+pub(crate) fn failure(error: &(dyn Error + 'static)) -> String {
+    words(&with_causes(error))
 }
 
 /// Several things in one field, which is left out where there are none.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use winpool::causes::with_causes;
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -128,7 +129,7 @@ pub enum Error {
     Certificate(#[from] rcgen::Error),
 
     /// The API server refused a request or could not be reached.
-    #[error("the API server: {0}")]
+    #[error("the API server: {}", with_causes(.0.as_ref()))]
     Kube(Box<kube::Error>),
 
     /// An API server cannot be taken back to what it was born with.

@@ -19,6 +19,7 @@ use winpool_core::{
 
 use crate::{
     apply::{Applier, Leases, WriteError},
+    causes::with_causes,
     cleanup::{Cleaner, Findings, Leftover, Unreadable},
     index::Index,
     installation::{Held, Installation},
@@ -30,6 +31,7 @@ use crate::{
 use super::{
     Outcome,
     connect::{ConnectError, Connection},
+    output::escape,
 };
 
 /// Names shown of each kind.
@@ -161,7 +163,8 @@ pub async fn clean_up(
 
     let findings = looker.look().await?;
     let held = Box::pin(installation.held()).await.unwrap_or_else(|error| {
-        eprintln!("winpool: cannot see whether winpool itself is being removed: {error}");
+        let error = with_causes(&error);
+        eprintln!("winpool: cannot see whether winpool itself is being removed: {}", escape(&error));
         Vec::new()
     });
     show(&cluster, &findings, &held, out)?;
@@ -175,7 +178,7 @@ pub async fn clean_up(
     let alone = Box::pin(Alone::get(&client, &namespace)).await.map_err(|source| Error::Lease { namespace, source })?;
     let applier = applier(alone.leadership());
     let cleaner = Cleaner::new(client.clone(), applier.clone(), Extent::Everything);
-    let mut left = Box::pin(cleaner.run(findings, &|line| eprintln!("{line}"))).await?;
+    let mut left = Box::pin(cleaner.run(findings, &|line| eprintln!("{}", escape(&line)))).await?;
     if left.is_empty() {
         left = Box::pin(installation.let_go(&held, &applier)).await;
     }
@@ -249,7 +252,7 @@ fn show(cluster: &str, findings: &Findings, held: &[Held], out: &mut impl Write)
     }
     for (class, end) in released {
         if let Retirement::Release { why, .. } = end {
-            writeln!(out, "  {}: {why}", class.name_any())?;
+            writeln!(out, "  {}: {}", class.name_any(), escape(why))?;
         }
     }
     let (going, staying): (Vec<_>, Vec<_>) = findings.pools.iter().partition(|pool| pool.deletion_timestamp.is_some());

@@ -4,7 +4,6 @@
 
 use std::{
     borrow::Cow,
-    error::Error,
     fmt::{self, Write as _},
     io::{self, Write},
 };
@@ -72,22 +71,6 @@ pub fn emit(text: &str) -> Result<(), OutputError> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }
-}
-
-/// The error with those behind it, as far as it does not repeat them itself: why a server cannot be reached is known to
-/// the innermost only.
-#[must_use]
-pub fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// The text with what a terminal would obey written out: `\u{1b}`. Line ends are written out too.

@@ -18,7 +18,10 @@ use winpool_core::{
     windows::KubernetesVersion,
 };
 
-use crate::apply::in_time;
+use crate::{
+    apply::in_time,
+    telemetry::{failure, words},
+};
 
 use super::LOOK_AGAIN;
 
@@ -100,7 +103,9 @@ impl ControlPlane {
                     admission.taint_keys = admission.taint_keys.or(found.and_then(|found| found.taint_keys));
                 }
                 // It is only reported: nothing waits for it.
-                Err(error) => tracing::debug!(component.policy, %error, "admission policy cannot be read"),
+                Err(error) => {
+                    tracing::debug!(component.policy, error = failure(&error), "admission policy cannot be read");
+                }
             }
         }
         Told { kubernetes, admission }
@@ -121,7 +126,8 @@ impl ControlPlane {
 /// What the API server says of itself; `None` when it does not answer, or with a version that cannot be read.
 pub(crate) async fn kubernetes_version(client: &Client) -> Option<KubernetesVersion> {
     let answer = in_time(client.apiserver_version()).await;
-    let unreadable = |error: &dyn Display| tracing::debug!(%error, "the version of Kubernetes cannot be read");
+    let unreadable =
+        |error: &dyn Display| tracing::debug!(error = words(&error), "the version of Kubernetes cannot be read");
     let answer = answer.inspect_err(|error| unreadable(error)).ok()?;
     KubernetesVersion::parse(&answer.major, &answer.minor).inspect_err(|error| unreadable(error)).ok()
 }
