@@ -54,6 +54,21 @@ async fn the_chart_and_config_say_the_same() {
     }
 }
 
+#[test]
+fn chart_and_config_name_the_image_of_this_version() {
+    let read = |file: &str| -> Value {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+    };
+    let (chart, config) = (read("charts/winpool/Chart.yaml"), read("config/kustomization.yaml"));
+    let tag = concat!("v", env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["appVersion"], tag);
+    assert_eq!(config["images"][0]["newTag"], tag);
+    let workflow = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/.github/workflows/release.yaml"));
+    assert!(workflow.unwrap().contains(r#""docker://$image:$TAG""#), "the image is pushed with the tag of the release");
+}
+
 #[tokio::test]
 async fn the_chart_passes_helms_own_check_and_refuses_values_that_it_does_not_know() {
     let folder = tempfile::tempdir().unwrap();
