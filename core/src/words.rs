@@ -1,4 +1,6 @@
-//! What others wrote, made fit to be shown.
+//! Words for people: what others wrote, made fit to be shown, and what they are to write.
+
+use serde_json::{Value, json};
 
 /// Whether a terminal may obey the character, or show the text around it in another order.
 #[must_use]
@@ -28,9 +30,47 @@ pub fn plain(text: &str, limit: usize) -> String {
     plain
 }
 
+/// YAML on one line, to be pasted into a manifest: `{key: os, value: windows}`.
+#[must_use]
+pub fn yaml(value: &Value) -> String {
+    match value {
+        Value::Object(members) => {
+            let members: Vec<_> =
+                members.iter().map(|(key, value)| format!("{}: {}", scalar(key), yaml(value))).collect();
+            format!("{{{}}}", members.join(", "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(yaml).collect::<Vec<_>>().join(", ")),
+        Value::String(text) => scalar(text),
+        other => other.to_string(),
+    }
+}
+
+/// Quoted if YAML could read anything but this text.
+fn scalar(text: &str) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '/' | '_');
+    let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic()) && !NOT_TEXT.contains(&&*text.to_lowercase());
+    let is_build = text.split('.').count() > 2 && text.starts_with(|c: char| c.is_ascii_digit());
+    if text.chars().all(harmless) && (is_word || is_build) { text.to_owned() } else { json!(text).to_string() }
+}
+
+/// Words that YAML 1.1 takes for something else.
+const NOT_TEXT: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn yaml_on_one_line_is_read_back_as_it_was() {
+        let value = json!({
+            "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.17763"}},
+            "odd": ["", "1", "1.5", "0x1F", "True", "no", "a: b", "a #b", "-", "x\"y", "2001-01-01", 3, true, null, {}, []],
+        });
+        let text = yaml(&value);
+        assert_eq!(serde_yaml::from_str::<Value>(&text).unwrap(), value, "{text}");
+        let taint = json!({"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"});
+        assert_eq!(yaml(&taint), "{effect: NoSchedule, key: os, operator: Equal, value: windows}");
+    }
 
     #[test]
     fn what_others_wrote_becomes_one_short_line() {

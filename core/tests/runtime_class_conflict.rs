@@ -182,7 +182,7 @@ fn a_class_of_others_that_lacks_a_toleration_is_a_conflict_that_names_it() {
     ];
     for changes in lacking {
         let planned = planned(&by_hand(changes), &policy([pool("{}")]));
-        let named = r#"{"effect":"NoSchedule","key":"os","operator":"Equal","value":"windows"}"#;
+        let named = "{effect: NoSchedule, key: os, operator: Equal, value: windows}";
         assert!(conflict(&planned).contains(named), "{changes}: {planned:?}");
     }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::api::{
     node::v1::RuntimeClass,
 };
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{
     api::{Taint, names},
@@ -15,6 +16,7 @@ use crate::{
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
         image, product,
     },
+    words::yaml,
 };
 
 use super::{
@@ -332,7 +334,7 @@ fn selects_windows(class: &RuntimeClass) -> bool {
 
 fn step(obstacle: &Obstacle, machine: &Machine) -> String {
     let tolerate = |taint: &Taint| {
-        let text = serde_json::to_string(&toleration(taint)).unwrap_or_default();
+        let text = yaml(&json!(toleration(taint)));
         format!("add the toleration {text}")
     };
     match obstacle {

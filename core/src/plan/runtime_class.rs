@@ -18,6 +18,7 @@ use crate::{
         quantity,
     },
     windows::product,
+    words::yaml,
 };
 
 use super::{
@@ -164,12 +165,12 @@ fn plan_foreign(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction
         return (ClassAction::Nothing, ClassState::Satisfied);
     }
     let whose = manager.map_or_else(|| "is not winpool's".to_owned(), |manager| format!("is managed by {manager}"));
-    let yaml = json!({"scheduling": desired.to_object().scheduling});
+    let scheduling = yaml(&json!(desired.to_object().scheduling));
     conflict(
         desired,
         format!(
-            "{whose} and {}; correct it where it is kept: {yaml}; or rename it, choose another classNameFormat, or set \
-         adoptionPolicy: Always",
+            "{whose} and {}; correct it where it is kept: scheduling: {scheduling}; or rename it, choose another \
+             classNameFormat, or set adoptionPolicy: Always",
             problems.join(", and ")
         ),
     )
@@ -199,7 +200,7 @@ fn incompatibilities(desired: &DesiredClass, existing: &RuntimeClass) -> Vec<Str
             problems.push(format!("selects {key}={selected} instead of {wanted}"));
         }
     }
-    let missing: Vec<String> = untolerated(desired, existing).iter().map(|t| json!(t).to_string()).collect();
+    let missing: Vec<String> = untolerated(desired, existing).iter().map(|t| yaml(&json!(t))).collect();
     if !missing.is_empty() {
         problems.push(format!("does not tolerate its nodes' taints: {}", missing.join(", ")));
     }

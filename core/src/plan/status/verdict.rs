@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::{
     api::{ClassState, Mode, names::reason},
     windows::{Build, KubernetesSupport, product},
+    words::yaml,
 };
 
 use super::{
@@ -129,7 +130,7 @@ pub fn held_verdict(pool: &Pool, held: &Held) -> Verdict {
             let named = named.collect::<Vec<_>>().join(", ");
             let more = workloads.len().saturating_sub(WORKLOADS);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let tolerations: Vec<String> = pool.held.iter().map(|taint| json!(toleration(taint)).to_string()).collect();
+            let tolerations: Vec<String> = pool.held.iter().map(|taint| yaml(&json!(toleration(taint)))).collect();
             format!(
                 "{taints} held: on the pool's nodes, {named}{more} do not tolerate it and would find no node after \
                  their next rollout. Add to the pod templates: tolerations: [{}]; or set taintPolicy: Always",
