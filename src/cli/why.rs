@@ -15,7 +15,7 @@ use winpool_core::{
         Entry, Policy,
         forecast::{Change, forecast},
         landing::{Answer, Landing, Machine, answer},
-        node_story::{NodeStory, node_story},
+        node_story::{NodeStory, UNOWNED, node_story},
     },
 };
 
@@ -95,13 +95,13 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
 }
 
 async fn why_node(name: &str, common: &Common) -> Result<NodeStory, Error> {
-    let (mut cluster, found) = if common.files.is_empty() {
-        let client = common.connection.client().await?;
+    let (mut cluster, found) = if common.origin.files.is_empty() {
+        let client = common.origin.connection.client().await?;
         let nodes: Api<CachedNode> = Api::all(client.clone());
         let found = live::get("nodes", &nodes, name).await?;
         (Cluster::live(&client).await?, found)
     } else {
-        let cluster = Cluster::from_manifests(&common.files)?;
+        let cluster = Cluster::from_manifests(&common.origin.files)?;
         let found = cluster.nodes.iter().find(|node| node.name() == name).cloned();
         (cluster, found)
     };
@@ -123,15 +123,15 @@ async fn why_node(name: &str, common: &Common) -> Result<NodeStory, Error> {
 
 async fn why_pod(arguments: &PodArguments) -> Result<Answer, Error> {
     let PodArguments { name, namespace, common } = arguments;
-    let (pod, machines, classes) = if common.files.is_empty() {
-        let client = common.connection.client().await?;
+    let (pod, machines, classes) = if common.origin.files.is_empty() {
+        let client = common.origin.connection.client().await?;
         let namespace = namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let surroundings = surroundings(&client).await?;
         (pod(&client, &namespace, name).await?, surroundings.0, surroundings.1)
     } else {
         let namespace = namespace.as_deref().unwrap_or("default");
         let (mut pods, mut machines, mut classes) = (Vec::new(), Vec::new(), Vec::new());
-        for (_, part) in input::read(&common.files)? {
+        for (_, part) in input::read(&common.origin.files)? {
             match part {
                 Part::Pod(pod) => pods.push(*pod),
                 Part::Machine(machine) => machines.push(*machine),
@@ -191,7 +191,8 @@ impl Keep for Part {
 
 fn node_text(story: &NodeStory) -> Text {
     let mut text = Text::new();
-    text.styled("", BOLD, &format!("Node {} is {}", story.node, story.state));
+    let is = if story.state == UNOWNED { "belongs to no WindowsPool" } else { &format!("is {}", story.state) };
+    text.styled("", BOLD, &format!("Node {} {is}", story.node));
     if let Some(build) = &story.build {
         let product = story.product.as_deref().unwrap_or("a build that this release has no name for");
         let support = story.end_of_support.as_ref().map_or_else(String::new, |day| format!("; supported until {day}"));

@@ -55,7 +55,7 @@ impl Node {
     }
 
     /// A node that was re-imaged may keep its old label until its kubelet reports: no write on such a contradiction.
-    fn reports_another_system(&self) -> bool {
+    pub(super) fn reports_another_system(&self) -> bool {
         self.operating_system.as_deref().is_some_and(|os| !os.is_empty() && os != names::WINDOWS)
     }
 }

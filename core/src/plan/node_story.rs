@@ -11,9 +11,12 @@ use crate::{
 };
 
 use super::{
-    Applied, Node, Policy, Pool, assess,
+    Applied, Node, Policy, Pool, Standing, assess,
     forecast::{Change, Outcome, PoolForecast},
 };
+
+/// The state of a node that no pool owns.
+pub const UNOWNED: &str = "unowned";
 
 /// What there is to say of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -29,7 +32,7 @@ pub struct NodeStory {
     pub end_of_support: Option<String>,
     /// The pool that it belongs to.
     pub pool: Option<String>,
-    /// `converged`, `pending`, `held`, `blocked` or `ignored`.
+    /// `converged`, `pending`, `held`, `blocked` or `ignored`; [`UNOWNED`] if no pool owns it and nothing is to be done.
     pub state: &'static str,
     /// Why it belongs to that pool or to none, and what holds it up.
     pub reasons: Vec<String>,
@@ -74,7 +77,10 @@ pub fn node_story(
         product: product.map(|product| product.name.to_owned()),
         end_of_support: product.map(|product| product.end_of_support().to_string()),
         pool: standing.pool.clone(),
-        state: standing.state().as_str(),
+        state: match &standing {
+            Standing { pool: None, ignored: false, plan, .. } if plan.is_empty() => UNOWNED,
+            standing => standing.state().as_str(),
+        },
         reasons,
         taints: node.taints.taints().iter().map(|taint| taint_story(taint, node, policy)).collect(),
         runtime_classes: classes
@@ -93,10 +99,10 @@ fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
         return vec![format!("its label kubernetes.io/os is {os}: no pool selects it")];
     }
     let mut reasons = Vec::new();
-    if let Some(os) = node.operating_system.as_deref().filter(|os| !os.is_empty() && *os != names::WINDOWS) {
+    if let Some(os) = node.operating_system.as_deref().filter(|_| node.reports_another_system()) {
         reasons.push(format!("its kubelet reports {os}, which its labels contradict: nothing is written"));
     }
-    if node.ignore.as_deref() == Some("true") {
+    if node.is_ignored() {
         reasons.push(format!("its annotation {} is true: winpool leaves it alone", names::IGNORE));
     }
     let mut owner: Option<&str> = None;
@@ -105,11 +111,18 @@ fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
         reasons.push(match (pool.selects(&node.labels), owner) {
             (false, _) => format!("WindowsPool {} does not select it: {}", pool.name, mismatch(node, pool)),
             (true, _) if pool.deleting => format!("WindowsPool {} selects it and is being deleted", pool.name),
-            (true, _) if pool.mode == Mode::DryRun => format!("WindowsPool {} selects it, in dry run", pool.name),
+            (true, _) if pool.mode == Mode::DryRun => {
+                format!("WindowsPool {} selects it, in dry run: nothing is written", pool.name)
+            }
             (true, Some(owner)) => format!("WindowsPool {} selects it, but {owner} is older", pool.name),
             (true, None) => {
                 owner = Some(&pool.name);
-                format!("WindowsPool {} selects it and owns it", pool.name)
+                let and = match node {
+                    _ if node.reports_another_system() => "by its labels",
+                    _ if node.is_ignored() => "and counts it as ignored",
+                    _ => "and owns it",
+                };
+                format!("WindowsPool {} selects it {and}", pool.name)
             }
         });
     }
