@@ -104,6 +104,15 @@ fn standard_input_is_a_file_like_others() {
 }
 
 #[test]
+fn in_dry_run_it_is_said_what_would_be_written() {
+    let pool = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}, spec: {mode: DryRun}}";
+    let (code, out, error) = with_stdin(&["plan", "-f", "-"], &format!("{pool}\n---\n{}", node("win")));
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    let said = "Nothing is written in dry run; with mode: Enforce 1 RuntimeClass(es) and 1 node(s) would be.\n";
+    assert!(out.starts_with(said), "{out}");
+}
+
+#[test]
 fn what_is_wrong_with_a_manifest_is_said_with_its_place() {
     let (code, _, error) = with_stdin(&["plan", "-f", "-"], "apiVersion: v1\nkind: [Node\nmetadata: {}\n");
     assert_eq!((code, error.as_str()), (Some(1), "winpool: stdin:3:9: illegal placement of ':' indicator\n"));

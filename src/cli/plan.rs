@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use anstyle::Style;
 use serde_json::Value;
-use winpool_core::plan::forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast};
+use winpool_core::{
+    api::names::reason,
+    plan::forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
+};
 
 use super::{
     Common, Error, Outcome,
@@ -31,10 +35,10 @@ pub struct Arguments {
 /// # Errors
 /// When it cannot be told what would be done.
 pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
-    let forecast = if common.files.is_empty() {
-        of(Cluster::live(&common.connection.client().await?).await?)
+    let forecast = if common.origin.files.is_empty() {
+        of(Cluster::live(&common.origin.connection.client().await?).await?)
     } else {
-        let cluster = Cluster::from_manifests(&common.files)?;
+        let cluster = Cluster::from_manifests(&common.origin.files)?;
         if cluster.pools.is_empty() {
             return Err(Error::NoPool);
         }
@@ -83,7 +87,8 @@ pub fn snapshot(cluster: Cluster) -> Snapshot {
 fn text(forecast: &Forecast) -> Text {
     let (mut text, summary) = (Text::new(), &forecast.summary);
     if forecast.is_empty() {
-        text.styled("", GOOD, "Nothing to do: everything is as it should be.");
+        let (style, why) = why_nothing(&summary.pools);
+        text.styled("", style, &why);
     } else {
         let (classes, nodes) = (summary.runtime_classes_to_change, summary.nodes_to_change);
         let line = format!("{classes} RuntimeClass(es) and {nodes} of {} node(s) would be written.", summary.nodes);
@@ -111,6 +116,25 @@ fn text(forecast: &Forecast) -> Text {
         workloads_text(&mut text, &summary.silent_workloads);
     }
     text
+}
+
+/// Nothing is written where all is right, but not only there.
+fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
+    let in_dry_run = || pools.iter().filter(|pool| pool.mode == "DryRun");
+    let nodes: usize = in_dry_run().map(|pool| pool.would_change).sum();
+    let problems = in_dry_run().flat_map(|pool| &pool.problems);
+    let classes = problems.filter(|problem| problem.reason == reason::WOULD_CHANGE).count();
+    if nodes + classes > 0 {
+        let what = format!("{classes} RuntimeClass(es) and {nodes} node(s)");
+        return (WARN, format!("Nothing is written in dry run; with mode: Enforce {what} would be."));
+    }
+    if pools.iter().any(|pool| !pool.problems.is_empty() || !pool.held_taints.is_empty()) {
+        return (WARN, "Nothing would be written; what needs attention is named below.".to_owned());
+    }
+    match pools {
+        [] => (WARN, "Nothing would be written.".to_owned()),
+        _ => (GOOD, "Nothing to do: everything is as it should be.".to_owned()),
+    }
 }
 
 fn pool_text(text: &mut Text, pool: &PoolForecast) {
