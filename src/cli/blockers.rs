@@ -1,21 +1,15 @@
 //! `winpool blockers`: what stands in the way of taking a Windows version out of service.
 
-use std::path::PathBuf;
-
 use serde::Serialize;
 use winpool_core::{
     api::WindowsPool,
     check::{Blocker, Pin, Retirement, blockers, pool_blockers},
-    windows::{
-        Build, KubernetesSupport, KubernetesVersion,
-        product::{self, PRODUCTS, Product},
-    },
+    windows::{KubernetesSupport, KubernetesVersion, product::Product},
 };
 
 use super::{
-    Error, Outcome, check,
-    connect::Connection,
-    output::{self, DIM, Output, Table, Text},
+    Common, Error, Outcome, check,
+    output::{self, DIM, Table, Text},
     workloads::{Located, Workloads},
 };
 
@@ -27,31 +21,17 @@ use super::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// The version to take out of service: 2019, or its build.
-    #[arg(long, value_name = "VERSION", value_parser = known_product)]
+    #[arg(long, value_name = "VERSION", value_parser = super::release)]
     pub retire: &'static Product,
     /// The version that takes its place: what to write instead is said for it.
-    #[arg(long, value_name = "VERSION", value_parser = known_product)]
+    #[arg(long, value_name = "VERSION", value_parser = super::release)]
     pub move_to: Option<&'static Product>,
-    /// Manifests instead of a cluster: a file, a folder, or - for standard input. May be given several times.
-    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["context", "kubeconfig"])]
-    pub files: Vec<PathBuf>,
+    /// Where to look and how to print.
+    #[command(flatten)]
+    pub common: Common,
     /// The version of Kubernetes, such as 1.36; that of the cluster if not given.
     #[arg(long, value_name = "VERSION", value_parser = check::version)]
     pub kubernetes_version: Option<KubernetesVersion>,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "it would become a part of the help")]
-    pub output: Output,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "it would become a part of the help")]
-    pub connection: Connection,
-}
-
-fn known_product(text: &str) -> Result<&'static Product, String> {
-    let by_build = || text.parse::<Build>().ok().and_then(product::by_build);
-    product::by_version(&text.to_ascii_lowercase()).or_else(by_build).ok_or_else(|| {
-        let known: Vec<&str> = PRODUCTS.iter().map(|product| product.version).collect();
-        format!("write one of {}, or its build", known.join(", "))
-    })
 }
 
 #[derive(Debug, Serialize)]
@@ -66,15 +46,15 @@ struct Report {
 /// # Errors
 /// When the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
-    let version = arguments.kubernetes_version;
-    let workloads = if arguments.files.is_empty() {
-        Workloads::live(&arguments.connection.client().await?, None, version).await?
+    let (version, origin) = (arguments.kubernetes_version, arguments.common.origin);
+    let workloads = if origin.files.is_empty() {
+        Workloads::live(&origin.connection.client().await?, None, version).await?
     } else {
-        Workloads::from_manifests(&arguments.files, version)?
+        Workloads::from_manifests(&origin.files, version)?
     };
     workloads.print_notes();
     let report = report(&workloads, arguments.retire, arguments.move_to);
-    output::print(arguments.output.format, &report, || text(&report))?;
+    output::print(arguments.common.output.format, &report, || text(&report))?;
     Ok(if report.blockers.is_empty() { Outcome::Done } else { Outcome::Pending })
 }
 

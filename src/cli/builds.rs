@@ -4,6 +4,7 @@ use serde::Serialize;
 use winpool_core::windows::{
     Build, KubernetesSupport, KubernetesVersion,
     compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
+    kubernetes::NEWEST,
     product::{PRODUCTS, Product},
 };
 
@@ -12,8 +13,8 @@ use super::{
     output::{self, DIM, Output, OutputError, Table, Text},
 };
 
-/// Kubernetes versions that are looked up.
-const VERSIONS: std::ops::RangeInclusive<u32> = 14..=36;
+/// The first Kubernetes version, a minor of 1, with which Windows nodes are stable.
+const FIRST: u32 = 14;
 
 /// Print the Windows releases that winpool knows: build, image tags, Kubernetes versions that list them, end of support,
 /// and which images each runs.
@@ -68,7 +69,7 @@ fn listed(build: Build) -> Vec<String> {
     let is_listed =
         |minor: &u32| KubernetesVersion { major: 1, minor: *minor }.support_of(build) == KubernetesSupport::Listed;
     let mut spans: Vec<(u32, u32)> = Vec::new();
-    for minor in VERSIONS.filter(is_listed) {
+    for minor in (FIRST..=NEWEST).filter(is_listed) {
         match spans.last_mut() {
             Some((_, last)) if *last + 1 == minor => *last = minor,
             _ => spans.push((minor, minor)),

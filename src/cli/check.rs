@@ -2,9 +2,9 @@
 
 mod sarif;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
-use clap::ValueEnum;
+use clap::{ValueEnum, builder::PossibleValue};
 use serde::Serialize;
 use winpool_core::{
     check::{Finding, Severity, check, rule},
@@ -12,8 +12,8 @@ use winpool_core::{
 };
 
 use super::{
-    Error, Outcome,
-    connect::{ConnectError, Connection},
+    Error, Origin, Outcome,
+    connect::ConnectError,
     input::Fields,
     output::{self, BAD, DIM, Table, Text, WARN},
     workloads::{Located, Workloads},
@@ -25,9 +25,9 @@ use super::{
 /// the same manifests, is used. Exit code 0: nothing found; 2: something found; 1: it could not be looked at.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Manifests instead of a cluster: a file, a folder, or - for standard input. May be given several times.
-    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["context", "kubeconfig"])]
-    pub files: Vec<PathBuf>,
+    /// Where to look.
+    #[command(flatten)]
+    pub origin: Origin,
     /// The namespace to look at; that of the kubeconfig's context if not given.
     #[arg(long, short, conflicts_with = "files")]
     pub namespace: Option<String>,
@@ -46,23 +46,35 @@ pub struct Arguments {
     /// Print this instead of text for people.
     #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
     pub format: Format,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "it would become a part of the help")]
-    pub connection: Connection,
 }
 
 /// How findings are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A table, for people.
-    #[default]
-    Text,
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
+    /// As any command prints.
+    Plain(output::Format),
     /// SARIF 2.1.0, for code scanning.
     Sarif,
+}
+
+impl Default for Format {
+    fn default() -> Self {
+        Self::Plain(output::Format::default())
+    }
+}
+
+impl ValueEnum for Format {
+    fn value_variants<'a>() -> &'a [Self] {
+        use output::Format::{Json, Text, Yaml};
+        &[Self::Plain(Text), Self::Plain(Json), Self::Plain(Yaml), Self::Sarif]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Plain(format) => format.to_possible_value(),
+            Self::Sarif => Some(PossibleValue::new("sarif").help("SARIF 2.1.0, for code scanning")),
+        }
+    }
 }
 
 /// The least severity.
@@ -110,21 +122,19 @@ struct Report {
 /// # Errors
 /// When the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
-    let workloads = if arguments.files.is_empty() {
-        let config = arguments.connection.config().await?;
+    let workloads = if arguments.origin.files.is_empty() {
+        let config = arguments.origin.connection.config().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = crate::operator::connect(config, None).map_err(ConnectError::from)?;
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         Workloads::live(&client, namespace, arguments.kubernetes_version).await?
     } else {
-        Workloads::from_manifests(&arguments.files, arguments.kubernetes_version)?
+        Workloads::from_manifests(&arguments.origin.files, arguments.kubernetes_version)?
     };
     workloads.print_notes();
     let report = report(&workloads, &arguments);
     match arguments.format {
-        Format::Text => output::print(output::Format::Text, &report, || text(&report))?,
-        Format::Json => output::print(output::Format::Json, &report, Text::new)?,
-        Format::Yaml => output::print(output::Format::Yaml, &report, Text::new)?,
+        Format::Plain(format) => output::print(format, &report, || text(&report))?,
         Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,
     }
     Ok(if report.findings.is_empty() { Outcome::Done } else { Outcome::Pending })

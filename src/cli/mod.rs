@@ -23,19 +23,40 @@ pub use error::Error;
 
 use connect::Connection;
 use output::Output;
+use winpool_core::windows::{
+    Build,
+    product::{self, PRODUCTS, Product},
+};
 
-/// Where to look and how to print.
+/// Where to look.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Common {
+pub struct Origin {
     /// File or folder with manifests, or - for standard input; may be repeated. Without it the cluster is looked at.
-    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-")]
+    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["context", "kubeconfig"])]
     pub files: Vec<PathBuf>,
     /// Which cluster.
     #[command(flatten)]
     pub connection: Connection,
+}
+
+/// Where to look and how to print.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Common {
+    /// Where to look.
+    #[command(flatten)]
+    pub origin: Origin,
     /// How to print.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// A release of Windows that is named on the command line.
+fn release(text: &str) -> Result<&'static Product, String> {
+    let by_build = || text.parse::<Build>().ok().and_then(product::by_build);
+    product::by_version(&text.to_ascii_lowercase()).or_else(by_build).ok_or_else(|| {
+        let known: Vec<&str> = PRODUCTS.iter().map(|product| product.version).collect();
+        format!("write one of {}, or its build", known.join(", "))
+    })
 }
 
 /// How a command ended that did not fail.

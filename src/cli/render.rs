@@ -1,19 +1,17 @@
 //! `winpool render`: a pool's labels and taints in the language of what makes its nodes.
 
-use std::path::PathBuf;
-
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_core::{
     plan::{
         Pool,
         render::{Provisioner, render},
     },
-    windows::product::{self, Product},
+    windows::product::Product,
 };
 
 use crate::controllers::GuardedPool;
 
-use super::{Error, Outcome, cluster::Cluster, connect::Connection, live, output};
+use super::{Error, Origin, Outcome, cluster::Cluster, live, output};
 
 /// Print a pool's labels and taints in the language of what makes its nodes, so that they are born right.
 ///
@@ -27,14 +25,11 @@ pub struct Arguments {
     #[arg(long)]
     pub pool: Option<String>,
     /// The Windows of the nodes, such as 2022.
-    #[arg(long, value_name = "VERSION", value_parser = windows)]
-    pub windows: Option<Windows>,
-    /// File or folder with the pool, or - for standard input; may be repeated. Without it the cluster is looked at.
-    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-")]
-    pub files: Vec<PathBuf>,
-    /// Which cluster.
+    #[arg(long, value_name = "VERSION", value_parser = super::release)]
+    pub windows: Option<&'static Product>,
+    /// Where to look.
     #[command(flatten)]
-    pub connection: Connection,
+    pub origin: Origin,
 }
 
 fn provisioners() -> impl TypedValueParser<Value = Provisioner> {
@@ -43,30 +38,21 @@ fn provisioners() -> impl TypedValueParser<Value = Provisioner> {
         .try_map(|name| Provisioner::by_name(&name).ok_or("there is none of this name"))
 }
 
-/// A release of Windows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Windows(&'static Product);
-
-fn windows(version: &str) -> Result<Windows, String> {
-    let known = || product::PRODUCTS.iter().map(|product| product.version).collect::<Vec<_>>().join(", ");
-    product::by_version(version).map(Windows).ok_or_else(|| format!("known are {}", known()))
-}
-
 /// Runs the command.
 ///
 /// # Errors
 /// When the pool cannot be found or used.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
-    let pools = if arguments.files.is_empty() {
+    let pools = if arguments.origin.files.is_empty() {
         let mut pools = Vec::new();
-        let api = kube::Api::all(arguments.connection.client().await?);
+        let api = kube::Api::all(arguments.origin.connection.client().await?);
         live::list("windowspools", &api, kube::api::ListParams::default(), |pool| pools.push(pool)).await?;
         pools
     } else {
-        Cluster::from_manifests(&arguments.files)?.pools
+        Cluster::from_manifests(&arguments.origin.files)?.pools
     };
     let pool = choose(&pools, arguments.pool.as_deref())?;
-    let text = render(arguments.provisioner, &pool, arguments.windows.map(|Windows(product)| product));
+    let text = render(arguments.provisioner, &pool, arguments.windows);
     output::emit(&output::escape_lines(&text))?;
     Ok(Outcome::Done)
 }

@@ -106,6 +106,9 @@ const DOCUMENTED: &[Documented] = &[
     documented(35, 36, &[20348, 26100]),
 ];
 
+/// The newest Kubernetes version, a minor of 1, whose list is known here.
+pub const NEWEST: u32 = DOCUMENTED[DOCUMENTED.len() - 1].last;
+
 /// Digits only.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
