@@ -1,8 +1,8 @@
 //! The `WindowsPool` API: spec, status, names and validation. The doc comments of its fields are what
 //! `kubectl explain windowspool.spec` prints.
 
+mod choices;
 pub mod names;
-mod policies;
 mod pool;
 pub(crate) mod quantity;
 pub mod reference;
@@ -14,7 +14,7 @@ pub mod validation;
 #[cfg(test)]
 mod tests;
 
-pub use policies::{AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, TaintPolicy};
+pub use choices::{AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, TaintPolicy};
 pub use pool::{NamedBuild, PodDefaults, WindowsPool, WindowsPoolSpec, crd};
 pub(crate) use runtime_class::{
     ANY_VERSION, DEFAULT_ARCHITECTURE, HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER,

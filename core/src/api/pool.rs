@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     AdoptionPolicy, DeletionPolicy, Mode, RuntimeClassSpec, Taint, TaintPolicy, WindowsPoolStatus,
-    policies::{adoption_policy_schema, deletion_policy_schema, mode_schema, taint_policy_schema},
+    choices::{adoption_policy_schema, deletion_policy_schema, mode_schema, taint_policy_schema},
 };
 
 /// A group of Windows nodes and what winpool does to them. It describes nodes; it creates none. Every field has a

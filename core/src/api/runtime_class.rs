@@ -10,7 +10,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::policies::{HostMatch, Isolation, host_match_schema, isolation_schema};
+use super::choices::{HostMatch, Isolation, host_match_schema, isolation_schema};
 
 /// A RuntimeClass that the pool wants whether or not a node of its build is there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]

@@ -3,6 +3,7 @@
 mod admission;
 mod bounds;
 mod crd;
+mod refusals;
 mod rules;
 
 use std::sync::LazyLock;

@@ -1,0 +1,80 @@
+//! What a pool's status records, as the evidence of which taints are winpool's.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod common;
+
+use common::{apply, pool};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use winpool_core::{
+    api::{Taint, WindowsPoolStatus},
+    plan::{Observation, Pool, ever_applied, status, status_patch},
+};
+
+fn report(pool: &Pool, observation: &Observation) -> WindowsPoolStatus {
+    status(pool, observation, None, Timestamp::UNIX_EPOCH)
+}
+
+#[test]
+fn every_taint_ever_put_on_is_remembered_and_none_that_a_dry_run_only_thought_of() {
+    let list = |taints: &[Taint]| taints.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let changed = |mode: &str| {
+        pool(&format!(
+            "{{spec: {{mode: {mode}, taints: [{{key: new, effect: NoSchedule}}]}}, \
+              status: {{taints: ['os=windows:NoSchedule', 'new:NoSchedule', 'not a taint']}}}}"
+        ))
+    };
+    let lingering = [Taint::new("old", "x", "NoSchedule")];
+    let all = ["new:NoSchedule", "old=x:NoSchedule", "os=windows:NoSchedule"];
+    assert_eq!(list(&ever_applied(&changed("Enforce"), &lingering)), all);
+    assert_eq!(list(&ever_applied(&changed("DryRun"), &[])), ["new:NoSchedule", "os=windows:NoSchedule"]);
+    assert_eq!(list(&ever_applied(&pool("spec: {mode: DryRun}"), &[])), Vec::<String>::new());
+    assert_eq!(list(&ever_applied(&pool("{}"), &[])), ["os=windows:NoSchedule"]);
+}
+
+#[test]
+fn a_taint_that_a_node_brought_is_remembered_and_not_let_through_by_that() {
+    let held = Pool { held: [Taint::os_windows()].into(), ..pool("{}") };
+    let status = report(&held, &Observation { carried: vec![Taint::os_windows()], ..Observation::default() });
+    assert_eq!((status.taints, status.enforced_taints), (vec!["os=windows:NoSchedule".to_owned()], vec![]));
+
+    let judged = pool("status: {taints: ['os=windows:NoSchedule']}");
+    assert_eq!(judged.unjudged_taints(), [Taint::os_windows()].into());
+    let judged = pool("status: {enforcedTaints: ['os=windows:NoSchedule']}");
+    assert_eq!(judged.unjudged_taints(), [].into());
+}
+
+#[test]
+fn a_status_is_replaced_as_a_whole_and_only_on_the_pool_it_was_made_for() {
+    let new = report(&pool("{}"), &Observation::default());
+    let pool = json!({"metadata": {"uid": "pool-uid"}, "status": {"problems": [], "nodes": {"selected": 9}}});
+    let after = apply(&pool, &status_patch("pool-uid", Some(&pool["status"]), &new)).unwrap();
+    assert_eq!(after["status"], json!(new));
+    let bare = json!({"metadata": {"uid": "pool-uid"}});
+    assert!(apply(&bare, &status_patch("pool-uid", None, &new)).is_ok());
+    assert!(apply(&pool, &status_patch("another", Some(&pool["status"]), &new)).is_err());
+}
+
+#[test]
+fn a_status_that_records_other_taints_meanwhile_is_not_replaced() {
+    let new = report(&pool("{}"), &Observation::default());
+    let recording = |taints: Value| json!({"metadata": {"uid": "pool-uid"}, "status": {"taints": taints}});
+    let (one, two) = (recording(json!(["a:NoSchedule"])), recording(json!(["a:NoSchedule", "b:NoSchedule"])));
+    let bare = json!({"metadata": {"uid": "pool-uid"}});
+    let empty = json!({"metadata": {"uid": "pool-uid"}, "status": {"nodes": {}}});
+    let all = [&bare, &empty, &one, &two];
+    for (i, seen) in all.iter().enumerate() {
+        for (j, found) in all.iter().enumerate() {
+            let accepted = apply(found, &status_patch("pool-uid", seen.get("status"), &new)).is_ok();
+            assert_eq!(accepted, i == j, "computed from {seen}, found {found}");
+        }
+    }
+}
+
+#[test]
+fn a_pool_is_published_with_the_taints_that_its_status_records() {
+    let observation = Observation { carried: vec![Taint::new("old", "x", "NoSchedule")], ..Observation::default() };
+    let published = observation.publishable(&pool("{}"));
+    let recorded: Vec<_> = published.ever_applied.iter().map(ToString::to_string).collect();
+    assert_eq!(recorded, report(&pool("{}"), &observation).taints);
+}
