@@ -9,16 +9,22 @@ use kube::{core::Status, runtime::watcher};
 #[must_use]
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = words(error);
-    let mut cause = error.source();
+    let mut cause = behind(error);
     while let Some(error) = cause {
         let words = words(error);
         if !text.contains(&words) {
             text = format!("{text}: {words}");
         }
-        // Its words are those of all behind it.
-        cause = if error.is::<kube::Error>() { None } else { error.source() };
+        cause = behind(error);
     }
     text
+}
+
+/// What is not in the words of this error yet.
+fn behind<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
+    use kube::Error::{Api, HyperError, Service};
+    let says_all = matches!(error.downcast_ref(), Some(Api(_) | Service(_) | HyperError(_)));
+    error.source().filter(|_| !says_all && !error.is::<watcher::Error>())
 }
 
 /// What kube shows of an answer is meant for its developers: it is the whole `Status`, twice.
@@ -32,9 +38,9 @@ fn words(error: &(dyn Error + 'static)) -> String {
         };
     }
     match error.downcast_ref::<watcher::Error>() {
-        Some(watcher::Error::InitialListFailed(cause)) => format!("cannot list: {}", words(cause)),
-        Some(watcher::Error::WatchStartFailed(cause)) => format!("cannot watch: {}", words(cause)),
-        Some(watcher::Error::WatchFailed(cause)) => format!("the watch broke: {}", words(cause)),
+        Some(watcher::Error::InitialListFailed(cause)) => format!("cannot list: {}", with_causes(cause)),
+        Some(watcher::Error::WatchStartFailed(cause)) => format!("cannot watch: {}", with_causes(cause)),
+        Some(watcher::Error::WatchFailed(cause)) => format!("the watch broke: {}", with_causes(cause)),
         Some(watcher::Error::WatchError(status)) => format!("the watch ended: {}", said(status)),
         Some(watcher::Error::NoResourceVersion) | None => error.to_string(),
     }
