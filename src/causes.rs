@@ -23,13 +23,19 @@ pub fn with_causes(error: &(dyn Error + 'static)) -> String {
 /// What is not in the words of this error yet.
 fn behind<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     use kube::Error::{Api, HyperError, Service};
-    let says_all = matches!(error.downcast_ref(), Some(Api(_) | Service(_) | HyperError(_)));
+    let says_all = matches!(of_kube(error), Some(Api(_) | Service(_) | HyperError(_)));
     error.source().filter(|_| !says_all && !error.is::<watcher::Error>())
+}
+
+/// As a source, an error in a box is the box.
+fn of_kube<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e kube::Error> {
+    let boxed = || error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref);
+    error.downcast_ref().or_else(boxed)
 }
 
 /// What kube shows of an answer is meant for its developers: it is the whole `Status`, twice.
 fn words(error: &(dyn Error + 'static)) -> String {
-    if let Some(error) = error.downcast_ref::<kube::Error>() {
+    if let Some(error) = of_kube(error) {
         return match error {
             kube::Error::Api(status) => said(status),
             kube::Error::Service(cause) => with_causes(&**cause),
