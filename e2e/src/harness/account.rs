@@ -54,7 +54,9 @@ impl Account {
         in_its_namespace::<ServiceAccount>(admin, "service_account.yaml").await;
 
         let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), NAMESPACE);
-        let request = TokenRequest { spec: TokenRequestSpec::default(), ..TokenRequest::default() };
+        // Longer than any test, the soak included.
+        let spec = TokenRequestSpec { expiration_seconds: Some(7 * 24 * 3600), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
         let answer = accounts.create_token_request(NAME, &PostParams::default(), &request).await.unwrap();
         let mut config = server.config().unwrap();
         config.auth_info = serde_json::from_value(json!({"token": answer.status.unwrap().token})).unwrap();
@@ -91,6 +93,11 @@ impl Account {
 
     fn in_its_namespace<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
         Api::namespaced(self.admin.clone(), NAMESPACE)
+    }
+
+    /// The account's token, for a kubeconfig.
+    pub fn token(&self) -> String {
+        json!(self.config.auth_info)["token"].as_str().unwrap().to_owned()
     }
 
     /// All that the roles allow, wherever they allow it.

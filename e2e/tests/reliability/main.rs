@@ -3,7 +3,17 @@
 //! The long runs are ignored by default; `make chaos` runs them too.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::path::PathBuf;
+
 mod drift;
 mod generated;
 mod races;
 mod soak;
+
+/// The program of the tests' own profile, or another one that is named.
+async fn program() -> PathBuf {
+    match std::env::var_os("WINPOOL_PROGRAM") {
+        Some(other) => other.into(),
+        None => winpool_e2e::winpool_program().await.unwrap().to_owned(),
+    }
+}

@@ -1,41 +1,68 @@
 //! What happens to the program from outside.
 
-use std::{process::Command, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, process::Command, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{Dice, Proxy};
+use winpool_e2e::{Dice, Fault, FaultProxy, Refusal, Schedule};
 
-/// Cuts the program's network, or stops the process, for a while; then leaves it alone for a while.
+/// Of a hundred requests so many meet a fault while the network is there.
+const PERCENT: u8 = 10;
+
+/// Requests meet faults all the time. Now and then nothing gets through for a while, or nothing is answered, or the process
+/// is stopped.
 pub struct Faults {
-    proxy: Arc<Proxy>,
+    proxy: Arc<FaultProxy>,
     pid: u32,
     dice: Dice,
 }
 
 impl Faults {
-    pub fn new(proxy: Arc<Proxy>, pid: u32) -> Self {
+    pub fn new(proxy: Arc<FaultProxy>, pid: u32) -> Self {
         Self { proxy, pid, dice: Dice(99) }
     }
 
-    /// Until it is stopped; the network is whole and the process goes on then.
+    /// Until it is stopped; then nothing goes wrong any more. Tells what did.
     pub async fn run(mut self, stop: CancellationToken) -> String {
-        let (mut cuts, mut pauses) = (0, 0);
-        while pause(&stop, self.seconds(8, 20)).await {
-            // Some are longer than a Lease lasts.
-            let time = self.seconds(1, 25);
-            if self.dice.once_in(3) {
-                self.signal("-STOP");
-                pause(&stop, time).await;
-                self.signal("-CONT");
-                pauses += 1;
-            } else {
+        let mut troubles = BTreeMap::<&str, usize>::new();
+        for seed in 0.. {
+            self.proxy.inject(move |passing| {
+                let fault = Schedule::new(seed, PERCENT).fault(passing.asked, passing.number);
+                // After these two the program leaves a node alone for ten minutes, as it should.
+                fault.filter(|fault| !matches!(fault, Fault::Refuse(Refusal::FailedTest | Refusal::Invalid)))
+            });
+            if !pause(&stop, self.seconds(8, 20)).await {
+                break;
+            }
+            *troubles.entry(self.trouble(&stop).await).or_default() += 1;
+        }
+        self.proxy.calm();
+        let faults = self.proxy.passed().iter().filter(|passed| passed.fault.is_some()).count();
+        let troubles: Vec<String> = troubles.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        format!("{faults} of {} requests with a fault; {}", self.proxy.passed().len(), troubles.join(", "))
+    }
+
+    /// Some are longer than a Lease lasts.
+    async fn trouble(&mut self, stop: &CancellationToken) -> &'static str {
+        let time = self.seconds(1, 25);
+        match self.dice.roll(3) {
+            0 => {
                 self.proxy.cut();
-                pause(&stop, time).await;
+                pause(stop, time).await;
                 self.proxy.mend();
-                cuts += 1;
+                "cuts of the network"
+            }
+            1 => {
+                self.proxy.inject(|_| Some(Fault::Swallow));
+                pause(stop, time).await;
+                "silences"
+            }
+            _ => {
+                self.signal("-STOP");
+                pause(stop, time).await;
+                self.signal("-CONT");
+                "stops of the process"
             }
         }
-        format!("{cuts} cuts of the network, {pauses} stops of the process")
     }
 
     fn seconds(&mut self, least: usize, most: usize) -> Duration {

@@ -1,18 +1,20 @@
-//! The program for a long time: nodes come, go and change, pools are edited, the network fails, the process is stopped for
-//! a while. It grows in nothing, and at the end all is as planned.
+//! The program for a long time: nodes come, go and change, pools are edited, requests meet faults, the network is away, the
+//! process is stopped for a while. It grows in nothing, and at the end all is as planned.
 
 mod churn;
 mod faults;
 mod gauge;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{ApiServer, Program, Proxy, Requests, lend, scene::install_crd, winpool_program};
+use winpool_e2e::{FaultProxy, Program, Requests, harness::{Harness, NAMESPACE}};
 
-use crate::drift::{no_drift, writes_within};
+use crate::{
+    drift::{no_drift, writes_within},
+    program,
+};
 
 use churn::{Churn, Fleet, change_pools, last_pools};
 use faults::Faults;
@@ -31,17 +33,11 @@ async fn the_program_grows_in_nothing_and_ends_with_all_as_planned() {
 }
 
 async fn soak(time: Duration) {
-    let program: PathBuf = match std::env::var_os("WINPOOL_PROGRAM") {
-        Some(other) => other.into(),
-        None => winpool_program().await.unwrap().to_owned(),
-    };
-    let server = lend().await.unwrap();
-    let client = server.client();
-    install_crd(&client).await.unwrap();
+    let Harness { server, client, account } = Harness::new().await;
     let fleet = Arc::new(Fleet::join(&client, NODES).await);
-    let port = server.config().unwrap().cluster_url.port_u16().unwrap();
-    let proxy = Arc::new(Proxy::start(port).await.unwrap());
-    let operator = Program::start_with(&program, &server, &through(&server, &proxy)).unwrap();
+    let proxy = Arc::new(FaultProxy::start(&server).await.unwrap());
+    let kubeconfig = proxy.kubeconfig(&account.token(), NAMESPACE).unwrap();
+    let operator = Program::start_with(&program().await, &server, &kubeconfig).unwrap();
     let gauge = Gauge::of(operator.pid());
     operator.leads().await.unwrap();
     last_pools(&client).await;
@@ -80,13 +76,4 @@ async fn soak(time: Duration) {
     assert!(course.gain_mb() < GAIN_MB, "memory grows: {course}");
     assert!(end.threads <= at_rest.threads + 1 && end.files <= at_rest.files + 4, "before {at_rest}, after {end}");
     operator.stop().await.unwrap();
-}
-
-/// A kubeconfig of an administrator who goes through the proxy.
-fn through(server: &ApiServer, proxy: &Proxy) -> PathBuf {
-    let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(server.kubeconfig()).unwrap()).unwrap();
-    kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://127.0.0.1:{}", proxy.port()));
-    let file = server.folder().join("kubeconfig-through-proxy");
-    std::fs::write(&file, kubeconfig.to_string()).unwrap();
-    file
 }
