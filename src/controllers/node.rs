@@ -98,11 +98,15 @@ fn observe(event: Event<CachedNode>, context: &Context) -> Vec<CachedNode> {
         Event::InitDone => {
             let nodes = context.nodes.state();
             context.index.replace(&nodes);
+            context.retries.nodes.retain(&nodes.iter().map(|node| node.name()).collect());
             context.synced.filled(Cache::Nodes);
             (true, nodes)
         }
         Event::Apply(node) => (context.index.observe(&node), vec![Arc::new(node)]),
-        Event::Delete(node) => (context.index.remove(node.name()), Vec::new()),
+        Event::Delete(node) => {
+            context.retries.nodes.forget(node.name());
+            (context.index.remove(node.name()), Vec::new())
+        }
     };
     if changed {
         context.changed.send_replace(());

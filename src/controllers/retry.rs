@@ -1,7 +1,7 @@
 //! Back-off of objects whose reconcile failed: the runtime has none per object.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -40,6 +40,11 @@ impl Retries {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// Forgets what is not among `names` any more.
+    pub fn retain(&self, names: &BTreeSet<&str>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| names.contains(name.as_str()));
+    }
+
     /// `name` succeeded, or is gone.
     pub fn forget(&self, name: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
@@ -60,5 +65,7 @@ mod tests {
         assert!(retries.after_failure("b") <= FIRST * 2);
         retries.forget("a");
         assert!(retries.after_failure("a") <= FIRST * 2);
+        retries.retain(&["b"].into());
+        assert!(retries.remaining("a").is_none() && retries.remaining("b").is_some());
     }
 }
