@@ -6,9 +6,12 @@
 //! Without leadership nothing is sent, and what is under way ends with it. The one exception is the Lease that leadership
 //! comes from.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{
+    future::BoxFuture,
+    io::{copy, sink},
+};
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::{
     api::{coordination::v1::Lease, core::v1::ObjectReference, node::v1::RuntimeClass},
@@ -22,6 +25,7 @@ use kube::{
 };
 use serde_json::Value;
 use thiserror::Error;
+use tokio::sync::Semaphore;
 use winpool_core::{
     api::{WindowsPool, WindowsPoolStatus, names},
     plan::{Retirement, finalizer_patch, runtime_class_patch, status_patch},
@@ -43,6 +47,9 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of an Event's note, a little less than the API server takes.
 const NOTE: usize = 1000;
+
+/// Nodes that are read at the same time: each takes as much memory as its kubelet likes.
+const READS: usize = 2;
 
 /// Half of what the API server accepts in a patch. Applying them takes it some tenths of a second.
 const TESTS_TO_GAIN_TIME: usize = 5000;
@@ -120,6 +127,7 @@ fn refusal(status: Box<Status>) -> WriteError {
 pub struct Applier {
     client: Client,
     nodes: Api<CachedNode>,
+    reads: Arc<Semaphore>,
     classes: Api<RuntimeClass>,
     /// Of what is answered only the metadata is read: a pool whose spec does not decode has a status all the same.
     pools: Api<PartialObjectMeta<WindowsPool>>,
@@ -135,6 +143,7 @@ impl Applier {
         let reporter = Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: None };
         Self {
             nodes: Api::all(client.clone()),
+            reads: Arc::new(Semaphore::new(READS)),
             classes: Api::all(client.clone()),
             pools: Api::all(client.clone()),
             recorder: Recorder::new(client.clone(), reporter),
@@ -155,8 +164,8 @@ impl Applier {
         })
     }
 
-    /// Sends a guarded patch to a node. Only the metadata is asked for in answer: a node has some 10 KB, and the watch
-    /// brings it anyway.
+    /// Sends a guarded patch to a node. Only the metadata is asked for in answer, and that is not kept: a node is as large as
+    /// its kubelet likes, and the watch brings it anyway.
     ///
     /// # Errors
     /// When it is not accepted.
@@ -165,9 +174,11 @@ impl Applier {
         let request = nodes.patch_metadata(name, &patch_parameters(), &Patch::<()>::Json(patch));
         let sent = self.send(async {
             let request = request.map_err(kube::Error::BuildRequest)?.map(as_go_encodes);
-            self.client.request::<PartialObjectMeta<CachedNode>>(request).await
+            let answer = self.client.request_stream(request).await?;
+            copy(pin!(answer), &mut sink()).await.map_err(kube::Error::ReadEvents)?;
+            Ok(())
         });
-        let result = sent.await.map(|_| ());
+        let result = sent.await;
         self.metrics.node_write(&result);
         result
     }
@@ -177,6 +188,8 @@ impl Applier {
     /// # Errors
     /// When it cannot be read.
     pub async fn read_node(&self, name: &str) -> Result<CachedNode, WriteError> {
+        // Never closed: an error cannot be.
+        let _turn = self.reads.acquire().await;
         in_time(self.nodes.get(name)).await
     }
 

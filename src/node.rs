@@ -2,14 +2,22 @@
 //!
 //! A cluster has thousands of nodes, each some 10 KB of JSON, of which winpool reads a few fields. What it keeps is
 //! shared where nodes are alike: label pairs, taint lists and version strings.
+//!
+//! Whoever has a kubelet's credentials decides how large its node is, so only so much of one is kept. A patch tests what
+//! it was computed from: what was left out makes it fail, and the node is reported as blocked.
 
 use std::{
     collections::BTreeMap,
+    fmt,
+    marker::PhantomData,
     sync::{Arc, LazyLock},
 };
 
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
 use serde_json::Value;
 use winpool_core::{
     api::names,
@@ -17,6 +25,17 @@ use winpool_core::{
 };
 
 use crate::shared::Shared;
+
+/// Labels that are kept of a node, the first by key. Nodes have some dozens.
+pub const LABELS: usize = 512;
+/// Taints that are kept of a node. Nodes have a few.
+pub const TAINTS: usize = 64;
+/// The longest text, in bytes, that is kept; longer ones are as if they were not there.
+pub const TEXT: usize = 4096;
+/// Runtime handlers that are kept of a node. Nodes have a few.
+const HANDLERS: usize = 64;
+/// The longest name that a RuntimeClass can have for its handler.
+const HANDLER: usize = 63;
 
 /// A Node as winpool caches it. `metadata` has name, uid and resourceVersion only.
 #[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
@@ -75,7 +94,7 @@ struct WireMetadata {
 
 #[derive(Default, Deserialize)]
 struct WireSpec {
-    taints: Option<Vec<Value>>,
+    taints: Option<First<Value, TAINTS>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -83,7 +102,7 @@ struct WireSpec {
 struct WireStatus {
     #[serde(default)]
     node_info: WireNodeInfo,
-    runtime_handlers: Option<Vec<WireHandler>>,
+    runtime_handlers: Option<First<WireHandler, HANDLERS>>,
 }
 
 #[derive(Deserialize)]
@@ -100,16 +119,19 @@ struct WireNodeInfo {
     container_runtime_version: Option<Box<str>>,
 }
 
-static LABELS: LazyLock<Shared<(Box<str>, Box<str>)>> = LazyLock::new(Shared::default);
-static TAINTS: LazyLock<Shared<TaintList>> = LazyLock::new(Shared::default);
+static PAIRS: LazyLock<Shared<(Box<str>, Box<str>)>> = LazyLock::new(Shared::default);
+static TAINT_LISTS: LazyLock<Shared<TaintList>> = LazyLock::new(Shared::default);
 static TEXTS: LazyLock<Shared<str>> = LazyLock::new(Shared::default);
 
 impl From<Wire> for CachedNode {
     fn from(wire: Wire) -> Self {
         let Wire { metadata, spec, status } = wire;
-        let labels: Labels = metadata.labels.into_iter().flatten().map(|pair| LABELS.share(pair)).collect();
+        let labels = metadata.labels.into_iter().flatten().take(LABELS);
+        let labels: Labels = labels.map(|pair| PAIRS.share(pair)).collect();
         let has_annotations = metadata.annotations.is_some();
         let mut annotations = metadata.annotations.unwrap_or_default();
+        let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
+        let text = |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.share(text));
         Self {
             metadata: ObjectMeta {
                 name: metadata.name,
@@ -120,20 +142,51 @@ impl From<Wire> for CachedNode {
             seen: plan::Node {
                 labels,
                 has_annotations,
-                applied: annotations.remove(names::APPLIED),
-                ignore: annotations.remove(names::IGNORE),
-                taints: TAINTS.share(TaintList::new(spec.taints)),
-                kernel_version: status.node_info.kernel_version.map(|text| TEXTS.share(text)),
-                operating_system: status.node_info.operating_system.map(|text| TEXTS.share(text)),
-                container_runtime: status.node_info.container_runtime_version.map(|text| TEXTS.share(text)),
+                applied: annotation(names::APPLIED),
+                ignore: annotation(names::IGNORE),
+                taints: TAINT_LISTS.share(TaintList::new(spec.taints.map(|First(taints)| taints))),
+                kernel_version: text(status.node_info.kernel_version),
+                operating_system: text(status.node_info.operating_system),
+                container_runtime: text(status.node_info.container_runtime_version),
                 runtime_handlers: status.runtime_handlers.map(handler_names),
             },
         }
     }
 }
 
-fn handler_names(handlers: Vec<WireHandler>) -> Arc<[Box<str>]> {
-    handlers.into_iter().map(|handler| handler.name).collect()
+fn handler_names(First(handlers): First<WireHandler, HANDLERS>) -> Arc<[Box<str>]> {
+    handlers.into_iter().map(|handler| handler.name).filter(|name| name.len() <= HANDLER).collect()
+}
+
+/// The first items of a list; the others are read and dropped.
+struct First<T, const MOST: usize>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for First<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Items(PhantomData))
+    }
+}
+
+struct Items<T, const MOST: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Items<T, MOST> {
+    type Value = First<T, MOST>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < MOST {
+            match list.next_element()? {
+                Some(item) => items.push(item),
+                None => return Ok(First(items)),
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(First(items))
+    }
 }
 
 #[cfg(test)]
@@ -176,6 +229,37 @@ mod tests {
         let node: CachedNode = serde_json::from_value(json!({"metadata": {"name": "bare"}})).unwrap();
         assert_eq!(node.seen.taints.to_json(), Value::Null);
         assert!(!node.seen.has_annotations);
+    }
+
+    #[test]
+    fn of_a_node_that_is_far_too_large_little_is_kept() {
+        let long = "x".repeat(1_000_000);
+        let taints: Vec<Value> =
+            (0..10_000).map(|n| json!({"key": format!("key-{n}"), "effect": "NoSchedule"})).collect();
+        let labels: BTreeMap<String, &str> = (0..10_000).map(|n| (format!("key-{n:05}"), "")).collect();
+        let handlers: Vec<Value> = (0..10_000).map(|n| json!({"name": format!("handler-{n}")})).collect();
+        let node = |handlers: Value| -> CachedNode {
+            serde_json::from_value(json!({
+                "metadata": {
+                    "name": "large", "labels": labels,
+                    "annotations": {"winpool.dev/applied": long, "winpool.dev/ignore": long},
+                },
+                "spec": {"taints": taints},
+                "status": {
+                    "nodeInfo": {"kernelVersion": long, "operatingSystem": long, "containerRuntimeVersion": long},
+                    "runtimeHandlers": handlers,
+                },
+            }))
+            .unwrap()
+        };
+        let CachedNode { seen, .. } = node(json!(handlers));
+        assert_eq!((seen.taints.taints().len(), seen.taints.to_json()[63]["key"].as_str()), (64, Some("key-63")));
+        assert_eq!((seen.labels.get("key-00511"), seen.labels.get("key-00512")), (Some(""), None));
+        assert_eq!((seen.has_annotations, seen.applied, seen.ignore), (true, None, None));
+        assert_eq!((seen.kernel_version, seen.operating_system, seen.container_runtime), (None, None, None));
+        assert_eq!(seen.runtime_handlers.unwrap().len(), 64);
+        let handlers = node(json!([{"name": long}, {"name": "runhcs-wcow-process"}])).seen.runtime_handlers;
+        assert_eq!(handlers.unwrap().as_ref(), [Box::<str>::from("runhcs-wcow-process")]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::{
     installation::Installation,
     leader::{Elector, Leadership},
     metrics::Metrics,
+    pages,
     policy::Publisher,
     server,
 };
@@ -91,7 +92,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let namespace = config.default_namespace.clone();
     let index = Arc::new(Index::default());
     let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
-    let client = connect(config, Some(Arc::clone(&metrics)))?;
+    let client = pages::small(connect(config, Some(Arc::clone(&metrics)))?);
     let installation = options.installation.map(|name| Installation::new(client.clone(), &name, &namespace));
     let ending = stop.child_token();
     let lease_namespace = options.lease_namespace.unwrap_or(namespace);

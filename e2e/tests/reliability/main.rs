@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 mod drift;
 mod generated;
+mod hostile;
 mod races;
 mod soak;
 

@@ -1,0 +1,171 @@
+//! Nodes and pods as large as the API server takes them, by the hundred: the program stays within the memory of an
+//! installation.
+
+use std::{fmt::Debug, time::Duration};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeRuntimeHandler, Pod, Taint};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+use winpool_core::api::NodeCounts;
+use winpool_e2e::{
+    ApiServer, Program, SimulatedNode,
+    harness::{Harness, POOL, label},
+    wait_for,
+};
+
+use crate::program;
+
+const NODES: usize = 100;
+const PODS: usize = 100;
+/// `limits.memory` in `config/` and in the chart: 128 MiB.
+const LIMIT_MB: f64 = 128.0 * 1.048_576;
+/// etcd takes no request of more than 1.5 MiB, and something stands around the text.
+const TEXT: usize = 1_500_000;
+/// All of it is made up of what is six times as long in JSON.
+const CHARACTER: &str = "<";
+const TIME: Duration = Duration::from_mins(5);
+
+/// What a kubelet may say about its own node, and it says too much of one thing.
+fn too_large(number: usize) -> Node {
+    let node = SimulatedNode::windows("10.0.20348.2655").name(&name(number)).without_kwok();
+    let mut node = node.node();
+    let (labels, spec, status) =
+        (node.metadata.labels.as_mut().unwrap(), node.spec.as_mut().unwrap(), node.status.as_mut().unwrap());
+    let info = status.node_info.as_mut().unwrap();
+    let text = |length: usize| CHARACTER.repeat(length);
+    match number % 4 {
+        0 => status.images = Some(vec![ContainerImage { names: Some(vec![text(TEXT)]), size_bytes: Some(1) }]),
+        // Beside them stand their names among the managed fields.
+        1 => labels.extend((0..45_000).map(|n| (format!("l{number:03}{n:05}"), String::new()))),
+        2 => {
+            let taint =
+                |n| Taint { key: format!("t{number:03}{n:05}"), effect: "NoSchedule".to_owned(), ..Taint::default() };
+            spec.taints = Some((0..50_000).map(taint).collect());
+        }
+        _ => {
+            info.kernel_version = text(TEXT / 4);
+            info.container_runtime_version = text(TEXT / 4);
+            let handler =
+                |n| NodeRuntimeHandler { name: Some(format!("h{n}{}", text(30))), ..NodeRuntimeHandler::default() };
+            status.runtime_handlers = Some((0..15_000).map(handler).collect());
+        }
+    }
+    node
+}
+
+fn name(number: usize) -> String {
+    format!("large-{number:03}")
+}
+
+fn kubelet(server: &ApiServer, number: usize) -> Api<Node> {
+    Api::all(server.client_as(&format!("system:node:{}", name(number)), &["system:nodes"]).unwrap())
+}
+
+/// The API server has much to do with such objects, and may not answer in its own time.
+async fn create<K: Clone + Debug + DeserializeOwned + Serialize>(api: &Api<K>, object: &K) {
+    let created = async || match api.create(&PostParams::default(), object).await {
+        Ok(_) => Ok(Some(())),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Some(())),
+        Err(kube::Error::Api(status)) if status.code == 504 => Ok(None),
+        Err(error) => Err(error.into()),
+    };
+    wait_for("the API server takes it", TIME, created).await.unwrap();
+}
+
+async fn join(server: &ApiServer) {
+    stream::iter(0..NODES)
+        .for_each_concurrent(2, async |number| {
+            create(&kubelet(server, number), &too_large(number)).await;
+        })
+        .await;
+}
+
+/// Anybody who may create pods in one namespace.
+async fn run_pods(client: &Client) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    stream::iter(0..PODS)
+        .for_each_concurrent(2, async |number| {
+            let pod = json!({
+                "metadata": {"name": format!("large-{number}")},
+                "spec": {
+                    "nodeName": "honest", "os": {"name": "windows"}, "tolerations": [{"operator": "Exists"}],
+                    "containers": [{
+                        "name": "c", "image": "servercore", "env": [{"name": "A", "value": CHARACTER.repeat(TEXT)}],
+                    }],
+                },
+            });
+            create(&pods, &serde_json::from_value(pod).unwrap()).await;
+        })
+        .await;
+}
+
+/// Nodes that change while they are about to be written, so that they are read again.
+async fn change(server: &ApiServer) {
+    stream::iter((0..NODES).step_by(4))
+        .for_each_concurrent(8, async |number| {
+            let nodes = kubelet(server, number);
+            for round in 0..4 {
+                let label = json!({"metadata": {"labels": {POOL: format!("round-{round}")}}});
+                // The API server has much to do with them, and may say so.
+                let _ = nodes.patch_metadata(&name(number), &PatchParams::default(), &Patch::Merge(label)).await;
+            }
+        })
+        .await;
+}
+
+/// Waits until nothing is left to do.
+async fn judged(harness: &Harness, nodes: usize) -> NodeCounts {
+    let pools = harness.pools();
+    let judged = async || {
+        let counts = pools.get("default").await?.status.unwrap_or_default().nodes;
+        let all = i64::try_from(nodes) == Ok(counts.selected) && counts.pending == 0;
+        Ok(all.then_some(counts))
+    };
+    wait_for("all nodes are judged", TIME, judged).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: make chaos"]
+async fn a_hundred_nodes_and_pods_as_large_as_they_can_be_fit_into_the_memory_of_an_installation() {
+    let harness = Harness::unguarded().await;
+    let (server, client) = (&harness.server, &harness.client);
+    SimulatedNode::windows("10.0.20348.2655").name("honest").join(client).await.unwrap();
+    let program = program().await;
+    let operator = Program::start(&program, server).unwrap();
+    operator.leads().await.unwrap();
+    let idle = operator.usage().unwrap().peak_mb;
+    operator.stop().await.unwrap();
+
+    join(server).await;
+    run_pods(client).await;
+    let operator = Program::start(&program, server).unwrap();
+    let ready = operator.answers("/readyz").await.unwrap();
+    let listed = operator.usage().unwrap().peak_mb;
+    harness.apply_pool(json!({})).await;
+    let counts = judged(&harness, NODES + 1).await;
+    let written = operator.usage().unwrap().peak_mb;
+    let honest = harness.node("honest").await;
+    let classes = harness.classes().list(&ListParams::default()).await.unwrap().items;
+    change(server).await;
+    // Events come in order: once this one is marked, those of the others have been seen.
+    SimulatedNode::windows("10.0.20348.2655").name("late").join(client).await.unwrap();
+    let nodes = harness.nodes();
+    let marked = async || Ok(Some(nodes.get("late").await?).filter(|node| label(node, POOL).is_some()));
+    wait_for("the last node is marked", TIME, marked).await.unwrap();
+    judged(&harness, NODES + 2).await;
+    let usage = operator.usage().unwrap();
+    println!(
+        "hostile: {NODES} nodes, {PODS} pods; peak {idle:.1} MB idle, {listed:.1} MB after the lists ({ready:.1?} until \
+         ready), {written:.1} MB after the writes, {:.1} MB in the end, {:.1} MB resident; {counts:?}",
+        usage.peak_mb, usage.resident_mb
+    );
+    assert_eq!(label(&honest, POOL), Some("default"));
+    assert_eq!(classes.len(), 1, "{classes:#?}");
+    assert!(usage.peak_mb < LIMIT_MB, "{:.1} MB", usage.peak_mb);
+    operator.stop().await.unwrap();
+}
