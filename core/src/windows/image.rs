@@ -38,14 +38,17 @@ pub fn build_of(image: &str) -> Option<Build> {
 pub fn for_build(image: &str, build: Build) -> Option<String> {
     let (from, tag) = (build_of(image)?, tag(image)?);
     let to = super::product::by_build(build)?.image_tags.first()?;
-    let old = words(tag).find(|word| {
+    let mut old = words(tag).filter(|word| {
         let of_product = PRODUCTS.iter().filter(|product| product.build == from);
         of_product.flat_map(|product| product.image_tags).any(|name| word.eq_ignore_ascii_case(name))
-    })?;
+    });
+    let (Some(old), None) = (old.next(), old.next()) else { return None };
+    // Its letters may stand in another word too.
+    let at = old.as_ptr().addr() - tag.as_ptr().addr();
     // An update, such as KB4493509, is one of the old build.
     let has_update = words(tag).any(|word| word.to_ascii_uppercase().starts_with("KB"));
     let start = image.len() - tag.len() - digest(image).len();
-    (!has_update).then(|| format!("{}{}", &image[..start], tag.replacen(old, to, 1)))
+    (!has_update).then(|| format!("{}{to}{}", &image[..start + at], &tag[at + old.len()..]))
 }
 
 fn is_in_windows_repository(image: &str) -> bool {
@@ -141,6 +144,8 @@ mod tests {
             ("mcr.microsoft.com/windows/nanoserver:1809-KB4493509", None),
             ("mcr.microsoft.com/windows/servercore:10.0.17763.437", None),
             ("app:1.0", None),
+            ("app:oldltsc2019-ltsc2019", Some("app:oldltsc2019-ltsc2025")),
+            ("app:1809-windowsservercore-ltsc2019", None),
         ] {
             assert_eq!(to_2025(image).as_deref(), moved, "{image}");
         }
