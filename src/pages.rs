@@ -102,10 +102,10 @@ mod tests {
                 .map(|n| json!({"metadata": {"name": format!("n-{n}"), "annotations": {"a": "x".repeat(size)}}}))
                 .collect();
             let token = if last < nodes { last.to_string() } else { String::new() };
-            let list = json!({
+            let page = json!({
                 "apiVersion": "v1", "kind": "NodeList", "metadata": {"continue": token}, "items": items,
             });
-            async move { Ok::<_, kube::Error>(Response::new(Body::from(list.to_string().into_bytes()))) }
+            async move { Ok::<_, kube::Error>(Response::new(Body::from(page.to_string().into_bytes()))) }
         };
         (small(Client::new(service_fn(answer), "default")), asked)
     }

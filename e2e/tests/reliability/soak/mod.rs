@@ -9,7 +9,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{FaultProxy, Program, Requests, harness::{Harness, NAMESPACE}};
+use winpool_e2e::{
+    FaultProxy, Program, Requests,
+    harness::{Harness, NAMESPACE},
+};
 
 use crate::{
     drift::{no_drift, writes_within},
