@@ -36,10 +36,8 @@ use super::choices::{HostMatch, Isolation, host_match_schema, isolation_schema};
         .message("tolerations: operator Exists has no value, and tolerationSeconds needs effect NoExecute"),
     validation = Rule::new("!has(self.tolerations) || self.tolerations.all(t, (!has(t.key) || t.key == '' || (t.key.indexOf('/') <= 253 && t.key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))) && (!has(t.value) || t.value.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$')))")
         .message("tolerations: key must be a qualified name such as os or node.kubernetes.io/os, and value a label value such as windows"),
-    validation = Rule::new("!has(self.overhead) || self.overhead.podFixed.all(k, string(self.overhead.podFixed[k]).matches('^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?$'))")
-        .message("overhead.podFixed: values must be quantities that are not negative, such as 512Mi or 500m"),
-    validation = Rule::new("!has(self.overhead) || self.overhead.podFixed.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || (k.indexOf('/') > 0 && size(k) <= 317 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && string(self.overhead.podFixed[k]).matches('^[+]?[0-9]+$')))")
-        .message("overhead.podFixed: names are cpu, memory, ephemeral-storage, or that of an extended resource such as example.com/gpu, of which there are whole numbers"),
+    validation = Rule::new("!has(self.overhead) || self.overhead.podFixed.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || (k.indexOf('/') > 0 && size(k) <= 317 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')))")
+        .message("overhead.podFixed: names are cpu, memory, ephemeral-storage, or that of an extended resource such as example.com/gpu"),
     validation = Rule::new("!has(self.version) || self.version != 'Any' || !has(self.hostMatch) || self.hostMatch == 'Exact'")
         .message("hostMatch: Compatible needs the build of the images; write a version such as 2022 instead of Any"),
     validation = Rule::new("!has(self.architecture) || self.architecture.matches('^[a-z0-9]+$')")
@@ -112,8 +110,17 @@ fn default_architecture() -> String {
 pub struct Overhead {
     /// Resources for each pod, such as `memory: 512Mi`.
     #[serde(default, deserialize_with = "amounts")]
-    // Without a maxLength the API server refuses the rule on these values as too costly.
-    #[schemars(extend("maxProperties" = 8, "additionalProperties" = {"x-kubernetes-int-or-string": true, "maxLength": 32}))]
+    // No rule may read these values: Kubernetes 1.33 takes each to be as long as a request may be, whatever maxLength says, and
+    // then refuses the rule as too costly. That extended resources come in whole numbers is left to the operator.
+    #[schemars(extend(
+        "maxProperties" = 8,
+        "additionalProperties" = {
+            "x-kubernetes-int-or-string": true,
+            "maxLength": 32,
+            "minimum": 0,
+            "pattern": "^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?$",
+        }
+    ))]
     pub pod_fixed: BTreeMap<String, Quantity>,
 }
 

@@ -126,7 +126,7 @@ fn classes() -> Cases {
     };
     let selector = "nodeSelector may not set kubernetes.io/os, kubernetes.io/arch or node.kubernetes.io/windows-build";
     let name = "name must be a DNS subdomain of at most 63 characters, such as windows-2022";
-    let quantity = "values must be quantities that are not negative, such as 512Mi or 500m";
+    let quantity = "podFixed.memory in body should match";
     let exactly_one = "write exactly one of version (such as 2019) and build (such as 10.0.17763)";
     vec![
         (with(json!({"build": "10.0.20348"})), exactly_one),
@@ -152,7 +152,7 @@ fn classes() -> Cases {
         (with(json!({"overhead": {"podFixed": {"disk": 1}}})), "overhead.podFixed: names are cpu, memory"),
         (with(json!({"overhead": {"podFixed": {"memory": "lots"}}})), quantity),
         (with(json!({"overhead": {"podFixed": {"memory": "-1Gi"}}})), quantity),
-        (with(json!({"overhead": {"podFixed": {"memory": -1}}})), quantity),
+        (with(json!({"overhead": {"podFixed": {"memory": -1}}})), "should be greater than or equal to 0"),
         (
             json!({"runtimeClasses": [{"name": "a", "version": "2019"}, {"name": "a", "version": "2022"}]}),
             "names must be unique; remove or rename one of the two",

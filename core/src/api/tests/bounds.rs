@@ -213,6 +213,10 @@ fn values_outside_an_enumeration_or_type_are_refused() {
         "spec: {builds: [{build: 10.0.1}]}",
         "spec: {runtimeClasses: [{version: '2019'}]}",
         "spec: {nodeSelector: {a: 1}}",
+        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {memory: lots}}}]}",
+        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {memory: -1Gi}}}]}",
+        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {memory: -1}}}]}",
+        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {example.com/gpu: 500m}}}]}",
     ];
     for text in refused {
         assert!(!refused_by_operator(&pool(text)).is_empty(), "{text}");

@@ -279,18 +279,6 @@ pub const CLASSES: &[Refusal] = &[
         "such as runhcs-wcow-process",
     ),
     (
-        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {memory: lots}}}]}",
-        "overhead.podFixed: values must be quantities",
-        "spec.runtimeClasses[0].overhead.podFixed",
-        "such as 512Mi",
-    ),
-    (
-        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {memory: -1Gi}}}]}",
-        "overhead.podFixed: values must be quantities",
-        "spec.runtimeClasses[0].overhead.podFixed",
-        "not negative",
-    ),
-    (
         "spec: {runtimeClasses: [{name: a, version: '2019', tolerations: [{operator: Maybe}]}]}",
         "tolerations: operator must be",
         "spec.runtimeClasses[0].tolerations",
@@ -337,12 +325,6 @@ pub const CLASSES: &[Refusal] = &[
         "overhead.podFixed: names are cpu, memory",
         "spec.runtimeClasses[0].overhead.podFixed",
         "names are cpu, memory",
-    ),
-    (
-        "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {example.com/gpu: 500m}}}]}",
-        "overhead.podFixed: names are cpu, memory",
-        "spec.runtimeClasses[0].overhead.podFixed",
-        "of which there are whole numbers",
     ),
     (
         "spec: {runtimeClasses: [{name: a, version: Any, hostMatch: Compatible}]}",
