@@ -75,7 +75,7 @@ const NODE_READY: &str = include_str!("../kwok/node-ready.yaml");
 const STAGES: [&str; 3] =
     ["node/heartbeat-with-lease/node-heartbeat-with-lease.yaml", "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml"];
 
-/// The version of Kubernetes that runs: the one that go.mod pins.
+/// The version of Kubernetes that is built: the one that go.mod pins.
 ///
 /// # Errors
 /// When go.mod does not pin it, or an unknown one is asked for.
@@ -83,10 +83,15 @@ pub fn kubernetes_version() -> Result<&'static str> {
     kubernetes()?.version_of("k8s.io/kubernetes")
 }
 
+/// The newest that is supported.
+pub(crate) fn newest_kubernetes() -> Result<&'static str> {
+    CONTROL_PLANE.version_of("k8s.io/kubernetes")
+}
+
 /// The module of API server, scheduler and controller manager.
 fn kubernetes() -> Result<&'static Module> {
     let Ok(wanted) = std::env::var(VERSION_VARIABLE) else { return Ok(&CONTROL_PLANE) };
-    if CONTROL_PLANE.version_of("k8s.io/kubernetes")?.starts_with(&format!("v{wanted}.")) {
+    if newest_kubernetes()?.starts_with(&format!("v{wanted}.")) {
         return Ok(&CONTROL_PLANE);
     }
     let module = OLDER.iter().find(|(version, _)| *version == wanted);

@@ -63,6 +63,15 @@ pub enum Error {
         wanted: String,
     },
 
+    /// A version of Kubernetes that is not one.
+    #[error("{told_by} says that Kubernetes is {version:?}, which is not a version such as v1.36.3")]
+    UnreadableVersion {
+        /// Who said it.
+        told_by: &'static str,
+        /// What was said.
+        version: String,
+    },
+
     /// No folder for the cache can be named.
     #[error("no cache folder: set XDG_CACHE_HOME or HOME")]
     NoCacheFolder,

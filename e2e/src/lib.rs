@@ -46,6 +46,7 @@ mod requests;
 pub mod scene;
 mod tools;
 mod usage;
+mod version;
 mod wait;
 
 pub use api_server::{ApiServer, Neighbour};
@@ -64,4 +65,5 @@ pub use prometheus::{Prometheus, promtool};
 pub use proxy::Proxy;
 pub use requests::{Requests, sample};
 pub use usage::Usage;
+pub use version::{Feature, MUTATING_ADMISSION_POLICY, running_kubernetes};
 pub use wait::{LIMIT, wait_for};

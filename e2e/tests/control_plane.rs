@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use winpool_e2e::{
-    Component, LIMIT, Process, Result, Sample, SimulatedNode, WINDOWS_BUILD, kubernetes_version, lend, lend_cluster,
-    lend_with, wait_for,
+    Component, LIMIT, MUTATING_ADMISSION_POLICY, Process, Result, Sample, SimulatedNode, WINDOWS_BUILD,
+    kubernetes_version, lend, lend_cluster, lend_with, running_kubernetes, wait_for,
 };
 
 #[tokio::test]
@@ -19,6 +19,17 @@ async fn the_server_is_the_pinned_kubernetes() -> Result<()> {
     if std::env::var_os("KUBEBUILDER_ASSETS").is_none() {
         assert_eq!(version.git_version, kubernetes_version()?);
     }
+    let running = running_kubernetes().await?;
+    assert_eq!((version.major, version.minor), (running.major.to_string(), running.minor.to_string()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_tests_are_skipped_for_is_what_the_server_does_not_serve() -> Result<()> {
+    let api = lend().await?;
+    let kinds = api.client().list_api_group_resources("admissionregistration.k8s.io/v1").await?.resources;
+    let served = kinds.iter().any(|kind| kind.name == "mutatingadmissionpolicies");
+    assert_eq!(MUTATING_ADMISSION_POLICY.is_there().await?, served);
     Ok(())
 }
 

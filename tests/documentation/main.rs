@@ -1,6 +1,7 @@
 //! What is written for users: links lead somewhere, manifests are valid, and every command does what is shown.
 //!
-//! A page says in a comment on which cluster its commands are run, `<!-- scene: windows-nodes -->`. In a block of the
+//! A page says in a comment on which cluster its commands are run, `<!-- scene: windows-nodes -->`, and in another, if older
+//! versions of Kubernetes have it print something else, `<!-- kubernetes: 1.36 -->`. In a block of the
 //! language `console` each line after `$ ` is a command, and the lines below it are what it prints; with no lines below,
 //! it only has to succeed. `…` stands for anything within a line, alone on a line for any lines. Ages and times may
 //! differ. Marks follow the language after a comma: `console,fails` for a last command that has to fail, `console,norun`
@@ -18,6 +19,7 @@ mod transcript;
 use page::Page;
 use scene::Scene;
 use terminal::Terminal;
+use winpool_e2e::{Feature, needs};
 
 /// One test for each page that has commands.
 macro_rules! pages {
@@ -51,6 +53,7 @@ pages! {
 
 async fn does_what_it_shows(path: &str) {
     let page = Page::read(path);
+    needs!(Feature { name: path, since: page.kubernetes });
     let scene = Scene::set(page.scene.as_deref().unwrap_or_else(|| panic!("{path} names no scene"))).await;
     let terminal = Terminal::open(&scene).await;
     let mut wrong = Vec::new();

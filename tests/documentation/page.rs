@@ -15,6 +15,8 @@ pub struct Page {
     pub path: PathBuf,
     /// The cluster on which its commands are run.
     pub scene: Option<String>,
+    /// The oldest Kubernetes that prints what it shows, by the minor of 1; 0 for all.
+    pub kubernetes: u32,
     /// Its blocks of code.
     pub blocks: Vec<Block>,
     /// Where its links and images lead, and their lines.
@@ -72,7 +74,8 @@ impl Page {
 
     fn parse(path: PathBuf, text: &str) -> Self {
         let line = |offset: usize| text[..offset].matches('\n').count() + 1;
-        let mut page = Self { path, scene: None, blocks: Vec::new(), links: Vec::new(), anchors: Vec::new() };
+        let mut page =
+            Self { path, scene: None, kubernetes: 0, blocks: Vec::new(), links: Vec::new(), anchors: Vec::new() };
         let (mut heading, mut block, mut comment) = (None, None, String::new());
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
@@ -100,6 +103,9 @@ impl Page {
                     words.unwrap_or_default().trim().clone_into(&mut comment);
                     if let Some(scene) = comment.strip_prefix("scene: ") {
                         page.scene = Some(scene.to_owned());
+                    }
+                    if let Some(minor) = comment.strip_prefix("kubernetes: 1.") {
+                        page.kubernetes = minor.parse().unwrap();
                     }
                 }
                 Event::Start(Tag::Paragraph) => comment.clear(),

@@ -11,6 +11,7 @@ use http::{Request, StatusCode};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use winpool_core::check::{Facts, Finding, Workload, check};
+use winpool_e2e::running_kubernetes;
 
 /// Posts at the same time.
 const HANDS: usize = 8;
@@ -80,9 +81,14 @@ fn workload(kind: &str, pod: &Value) -> Value {
     }
 }
 
-/// What the rules say, without anything known of the cluster.
-fn findings(object: &Value) -> Vec<Finding> {
-    check(&Workload::read(object).unwrap(), &Facts::none())
+/// What is known of the cluster: its version.
+async fn facts() -> Facts {
+    Facts::of_version(Some(running_kubernetes().await.unwrap()))
+}
+
+/// What the rules say.
+fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
+    check(&Workload::read(object).unwrap(), facts)
 }
 
 fn set(texts: impl IntoIterator<Item = impl Into<String>>) -> BTreeSet<String> {

@@ -21,8 +21,9 @@ use winpool_core::{
     windows::taint::SPELLINGS,
 };
 use winpool_e2e::{
-    SimulatedNode,
+    MUTATING_ADMISSION_POLICY, SimulatedNode,
     harness::{APPLIED, Harness},
+    needs,
 };
 
 use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
@@ -145,6 +146,7 @@ fn planned(node: &Node, policy: &Policy) -> BTreeSet<Taint> {
 
 #[tokio::test]
 async fn nodes_are_born_with_what_the_operator_would_add() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     install(&harness.client, "born-tainted").await;
     let mut runner = TestRunner::deterministic();
@@ -237,6 +239,7 @@ fn tolerations(pod: &Value) -> Vec<Toleration> {
 
 #[tokio::test]
 async fn pods_get_the_tolerations_that_they_lack_in_the_operators_eyes() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let mut runner = TestRunner::deterministic();
     let pools: Vec<Pool> = pools(&harness, &mut runner).await.iter().map(read).collect();

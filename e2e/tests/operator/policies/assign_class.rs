@@ -8,9 +8,9 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_core::{api::names::CLASS_FROM, windows::product::PRODUCTS};
 use winpool_e2e::{
-    Cluster,
+    Cluster, MUTATING_ADMISSION_POLICY,
     harness::{BUILD, Harness, Operator},
-    lend_cluster, manifests, scene,
+    lend_cluster, manifests, needs, scene,
 };
 
 use super::{
@@ -91,6 +91,7 @@ fn expression(key: &str, operator: &str, values: &Value) -> Value {
 
 #[tokio::test]
 async fn a_pod_that_chose_for_itself_stays_byte_for_byte_as_it_is() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness, json!({"runtimeClassName": "windows-2022", "fromImageTags": true})).await;
     in_force(&harness).await;
@@ -147,6 +148,7 @@ async fn a_pod_that_chose_for_itself_stays_byte_for_byte_as_it_is() {
 
 #[tokio::test]
 async fn image_tags_choose_a_class_only_where_they_can_mean_nothing_else_and_the_class_is_ready() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness, json!({"runtimeClassName": "windows-2022-big", "fromImageTags": true})).await;
     in_force(&harness).await;
@@ -207,6 +209,7 @@ async fn image_tags_choose_a_class_only_where_they_can_mean_nothing_else_and_the
 
 #[tokio::test]
 async fn a_default_class_that_is_not_ready_is_never_given_and_without_a_pool_none_is() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness, json!({})).await;
     in_force(&harness).await;
@@ -264,6 +267,7 @@ fn workload(kind: &str, name: &str, namespace: &str, image: &str) -> Value {
 
 #[tokio::test]
 async fn a_template_that_says_windows_alone_runs_on_the_right_build_for_each_way_of_choosing() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let cluster = lend_cluster().await.unwrap();
     let client = cluster.client();
     scene::nodes_join(&cluster).await.unwrap();
@@ -329,6 +333,7 @@ async fn running(cluster: &Cluster, namespace: &str, name: &str) -> Pod {
 
 #[tokio::test]
 async fn every_base_image_of_a_long_term_release_is_recognised() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let mut classes = Vec::new();
     let mut builds = Vec::new();

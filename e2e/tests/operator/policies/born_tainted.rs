@@ -9,9 +9,9 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_core::plan::Applied;
 use winpool_e2e::{
-    AuditLog, SimulatedNode,
+    AuditLog, MUTATING_ADMISSION_POLICY, SimulatedNode,
     harness::{APPLIED, Harness, POOL, label, schema, taints},
-    wait_for,
+    needs, wait_for,
 };
 
 use super::{admitted, admitted_until, assert_no_panic, install, pool};
@@ -42,6 +42,7 @@ fn patches(log: &AuditLog, node: &str) -> usize {
 
 #[tokio::test]
 async fn without_an_operator_a_node_has_its_taint_in_its_first_version_and_the_operator_finds_nothing_to_do() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let (harness, log) = Harness::audited().await;
     // The first node of a pool shows whether its taint strands anybody.
     node("first").join(&harness.client).await.unwrap();
@@ -100,6 +101,7 @@ async fn without_an_operator_a_node_has_its_taint_in_its_first_version_and_the_o
 
 #[tokio::test]
 async fn a_held_taint_is_not_born_until_it_was_let_through() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     node("busy").join(&harness.client).await.unwrap();
     harness.run_pod("web", json!({"nodeName": "busy"})).await;
@@ -212,6 +214,7 @@ fn cases() -> Vec<(&'static str, Value, Value, SimulatedNode, Vec<&'static str>)
 
 #[tokio::test]
 async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     install(&harness.client, "born-tainted").await;
     for (group, mut spec, through, ..) in cases() {
@@ -252,6 +255,7 @@ async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
 
 #[tokio::test]
 async fn of_several_pools_one_claims_the_node_and_the_operator_hands_it_over() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let operator = harness.operator().await;
     let taint = |key: &str| {
@@ -309,6 +313,7 @@ fn invalid() -> Vec<Value> {
 
 #[tokio::test]
 async fn an_old_pool_that_is_not_valid_keeps_no_node_from_registering() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     install(&harness.client, "born-tainted").await;
     schema::loosen_schema(&harness.client).await;

@@ -14,8 +14,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use winpool_core::api::Taint;
 use winpool_e2e::{
-    SimulatedNode,
+    MUTATING_ADMISSION_POLICY, SimulatedNode,
     harness::{Harness, POOL, label, taints},
+    needs,
 };
 
 use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
@@ -61,6 +62,7 @@ fn largest_pool() -> (Value, Value) {
 /// With ten times of what anybody has the policies still do their work: over the limit of CEL they would do nothing.
 #[tokio::test]
 async fn the_largest_pool_with_huge_nodes_and_pods_is_far_from_the_limits() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let (spec, status) = largest_pool();
     pool(&harness, "default", spec.clone(), status).await;
@@ -136,6 +138,7 @@ fn tell(what: &str, [with, without]: [Duration; 2]) {
 #[tokio::test]
 #[ignore = "a measurement, not a test: run it alone"]
 async fn measure_what_each_policy_adds_to_a_create() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let windows = pod(&json!({"os": {"name": "windows"}}));
     let silent = pod(&json!({}));
     for component in ["born-tainted", "assign-class", "tolerate-windows", "linux-by-default"] {

@@ -7,8 +7,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_e2e::{
+    MUTATING_ADMISSION_POLICY,
     harness::{BUILD, Harness},
-    lend_cluster, manifests, scene,
+    lend_cluster, manifests, needs, scene,
 };
 
 use super::{
@@ -38,6 +39,7 @@ async fn in_force(harness: &Harness) {
 
 #[tokio::test]
 async fn only_what_says_nothing_about_its_system_gets_a_selector() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let _: k8s_openapi::api::node::v1::RuntimeClass =
         harness.create(json!({"metadata": {"name": "gvisor"}, "handler": "runsc"})).await;
@@ -101,6 +103,7 @@ async fn only_what_says_nothing_about_its_system_gets_a_selector() {
 
 #[tokio::test]
 async fn a_linux_daemonset_that_tolerates_everything_runs_on_linux_only_and_one_that_exists_with_its_next_rollout() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let cluster = lend_cluster().await.unwrap();
     let client = cluster.client();
     scene::nodes_join(&cluster).await.unwrap();

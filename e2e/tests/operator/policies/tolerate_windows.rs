@@ -8,9 +8,9 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_core::windows::taint::SPELLINGS;
 use winpool_e2e::{
-    Cluster, SimulatedNode,
+    Cluster, MUTATING_ADMISSION_POLICY, SimulatedNode,
     harness::{BUILD, Harness, Operator},
-    lend_cluster, manifests, scene,
+    lend_cluster, manifests, needs, scene,
 };
 
 use super::{
@@ -72,6 +72,7 @@ async fn scene(harness: &Harness) {
 
 #[tokio::test]
 async fn what_says_windows_tolerates_the_pools_that_it_may_run_in() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness).await;
     let (default, sets) = (pods(&harness.client, "default"), Api::default_namespaced(harness.client.clone()));
@@ -144,6 +145,7 @@ async fn what_says_windows_tolerates_the_pools_that_it_may_run_in() {
 
 #[tokio::test]
 async fn every_known_spelling_is_tolerated_where_a_pool_leaves_nodes_that_carry_one_as_they_are() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     pool(&harness, "default", json!({}), json!({})).await;
     install(&harness.client, "tolerate-windows").await;
@@ -158,6 +160,7 @@ async fn every_known_spelling_is_tolerated_where_a_pool_leaves_nodes_that_carry_
 
 #[tokio::test]
 async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());
     let old = daemon_set("old", &json!({"os": {"name": "windows"}}));
@@ -197,6 +200,7 @@ fn restart() -> Value {
 
 #[tokio::test]
 async fn a_windows_daemonset_without_toleration_runs_on_all_tainted_windows_nodes_also_after_a_restart() {
+    needs!(MUTATING_ADMISSION_POLICY);
     let cluster = lend_cluster().await.unwrap();
     let client = cluster.client();
     scene::nodes_join(&cluster).await.unwrap();

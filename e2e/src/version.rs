@@ -1,0 +1,114 @@
+//! The Kubernetes that runs, and tests that need a newer one.
+
+use crate::assets::{Component, newest_kubernetes};
+use crate::go::progress;
+use crate::{Error, Result};
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+use winpool_core::windows::KubernetesVersion;
+
+/// What tests need and not every supported Kubernetes has.
+#[derive(Clone, Copy, Debug)]
+pub struct Feature<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The first version that has it, by the minor of 1.
+    pub since: u32,
+}
+
+/// MutatingAdmissionPolicy in the version that winpool's are written in.
+pub const MUTATING_ADMISSION_POLICY: Feature<'_> = Feature { name: "MutatingAdmissionPolicy v1", since: 36 };
+
+/// Ends a test, and says so, where the Kubernetes that runs lacks this [`Feature`]. On the newest it never does.
+#[macro_export]
+macro_rules! needs {
+    ($feature:expr) => {
+        if $crate::Feature::is_missing(&$feature).await.unwrap() {
+            return;
+        }
+    };
+}
+
+impl Feature<'_> {
+    /// Whether the Kubernetes that runs has it.
+    ///
+    /// # Errors
+    /// When its version cannot be told.
+    pub async fn is_there(&self) -> Result<bool> {
+        let version = newest_kubernetes()?;
+        let newest = read(version).ok_or_else(|| unreadable("go.mod", version))?;
+        Ok(self.is_in(running_kubernetes().await?, newest))
+    }
+
+    /// Whether it is not there: then somebody is told that a test is skipped.
+    ///
+    /// # Errors
+    /// When the version of Kubernetes cannot be told.
+    pub async fn is_missing(&self) -> Result<bool> {
+        let missing = !self.is_there().await?;
+        if missing {
+            let thread = std::thread::current();
+            let test = thread.name().unwrap_or_default();
+            progress(&format!("skipped: {} needs Kubernetes 1.{} ({test})", self.name, self.since));
+        }
+        Ok(missing)
+    }
+
+    /// The newest has everything: a test that nobody can run is a mistake, and has to fail there.
+    fn is_in(&self, running: KubernetesVersion, newest: KubernetesVersion) -> bool {
+        running >= newest || running.minor >= self.since
+    }
+}
+
+/// The version of the API server that is started: what the program says of itself, wherever it comes from.
+///
+/// # Errors
+/// When it cannot be had, or does not say.
+pub async fn running_kubernetes() -> Result<KubernetesVersion> {
+    static VERSION: OnceCell<KubernetesVersion> = OnceCell::const_new();
+    VERSION.get_or_try_init(ask).await.copied()
+}
+
+async fn ask() -> Result<KubernetesVersion> {
+    let program = Component::KubeApiserver.path().await?;
+    let output = Command::new(&program)
+        .arg("--version")
+        .output()
+        .await
+        .map_err(|source| Error::NotStarted { program: program.display().to_string(), source })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    read(text.trim_start_matches("Kubernetes ")).ok_or_else(|| unreadable("kube-apiserver --version", &text))
+}
+
+/// Reads `v1.36.3`.
+fn read(version: &str) -> Option<KubernetesVersion> {
+    let mut numbers = version.strip_prefix('v')?.split('.');
+    KubernetesVersion::parse(numbers.next()?, numbers.next()?).ok()
+}
+
+fn unreadable(told_by: &'static str, version: &str) -> Error {
+    Error::UnreadableVersion { told_by, version: version.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_versions_lack_what_is_newer_and_the_newest_lacks_nothing() {
+        let version = |minor| KubernetesVersion { major: 1, minor };
+        for (since, running, there) in
+            [(36, 33, false), (36, 35, false), (34, 34, true), (36, 36, true), (99, 36, true)]
+        {
+            let feature = Feature { name: "a feature", since };
+            assert_eq!(feature.is_in(version(running), version(36)), there, "since {since} in {running}");
+        }
+    }
+
+    #[test]
+    fn versions_are_read_as_programs_say_them() {
+        assert_eq!(read("v1.33.13\n"), Some(KubernetesVersion { major: 1, minor: 33 }));
+        assert_eq!(read("v1.36.0-alpha.1"), Some(KubernetesVersion { major: 1, minor: 36 }));
+        assert_eq!(read("1.36.3"), None);
+    }
+}
