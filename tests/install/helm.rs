@@ -16,7 +16,7 @@ use winpool_e2e::MUTATING_ADMISSION_POLICY;
 
 use crate::scene::{CHART, CONFIG, NAMESPACE, Scene};
 
-/// How many of the policies are MutatingAdmissionPolicies.
+/// How many of the policies are of kind `MutatingAdmissionPolicy`.
 const MUTATING: usize = 4;
 
 #[tokio::test]
