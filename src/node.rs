@@ -29,7 +29,7 @@ use crate::shared::Shared;
 /// Labels that are kept of a node, the first by key. Nodes have some dozens.
 pub const LABELS: usize = 512;
 /// Taints that are kept of a node. Nodes have a few.
-pub const TAINTS: usize = 64;
+pub const TAINTS: usize = 128;
 /// The longest text, in bytes, that is kept; longer ones are as if they were not there.
 pub const TEXT: usize = 4096;
 /// Runtime handlers that are kept of a node. Nodes have a few.
@@ -253,7 +253,7 @@ mod tests {
             .unwrap()
         };
         let CachedNode { seen, .. } = node(json!(handlers));
-        assert_eq!((seen.taints.taints().len(), seen.taints.to_json()[63]["key"].as_str()), (64, Some("key-63")));
+        assert_eq!((seen.taints.taints().len(), seen.taints.to_json()[127]["key"].as_str()), (128, Some("key-127")));
         assert_eq!((seen.labels.get("key-00511"), seen.labels.get("key-00512")), (Some(""), None));
         assert_eq!((seen.has_annotations, seen.applied, seen.ignore), (true, None, None));
         assert_eq!((seen.kernel_version, seen.operating_system, seen.container_runtime), (None, None, None));
