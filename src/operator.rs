@@ -92,7 +92,8 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let namespace = config.default_namespace.clone();
     let index = Arc::new(Index::default());
     let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
-    let client = pages::small(connect(config, Some(Arc::clone(&metrics)))?);
+    let writing = connect(config, Some(Arc::clone(&metrics)))?;
+    let client = pages::small(writing.clone());
     let installation = options.installation.map(|name| Installation::new(client.clone(), &name, &namespace));
     let ending = stop.child_token();
     let lease_namespace = options.lease_namespace.unwrap_or(namespace);
@@ -101,9 +102,9 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let (nodes, node_writer) = reflector::store();
     let (pools, pool_writer) = reflector::store();
     let (classes, class_writer) = reflector::store();
-    let parting = Applier::new(client.clone(), Leadership::alone(), Arc::clone(&metrics));
+    let parting = Applier::new(writing.clone(), Leadership::alone(), Arc::clone(&metrics));
     let context = Arc::new(Context {
-        applier: Applier::new(client.clone(), leadership.clone(), Arc::clone(&metrics)),
+        applier: Applier::new(writing, leadership.clone(), Arc::clone(&metrics)),
         leadership,
         metrics: Arc::clone(&metrics),
         index,
