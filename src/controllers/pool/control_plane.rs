@@ -2,7 +2,6 @@
 //! installed. Looked up now and then, as both change while the operator runs.
 
 use std::{
-    collections::BTreeSet,
     fmt::Display,
     time::{Duration, Instant},
 };
@@ -35,12 +34,6 @@ pub(super) struct Told {
     pub kubernetes: Option<KubernetesVersion>,
     /// The admission policies.
     pub admission: Admission,
-}
-
-/// A policy that is installed.
-struct Found {
-    /// The guard alone has them.
-    taint_keys: Option<BTreeSet<String>>,
 }
 
 /// Asks the API server, and remembers the answer for a while.
@@ -94,13 +87,11 @@ impl ControlPlane {
 
     async fn ask(&self, known: Option<KubernetesVersion>) -> Told {
         let kubernetes = kubernetes_version(&self.client).await.or(known);
-        let supported = COMPONENTS.iter().filter(|component| component.is_supported(kubernetes));
         let mut admission = Admission::default();
-        for component in supported {
-            match self.look_up(component).await {
-                Ok(found) => {
-                    admission.installed.insert(component.name, found.is_some());
-                    admission.taint_keys = admission.taint_keys.or(found.and_then(|found| found.taint_keys));
+        for component in COMPONENTS.iter().filter(|component| component.is_supported(kubernetes)) {
+            match self.look_up(component, &mut admission).await {
+                Ok(there) => {
+                    admission.installed.insert(component.name, there);
                 }
                 // It is only reported: nothing waits for it.
                 Err(error) => {
@@ -111,15 +102,17 @@ impl ControlPlane {
         Told { kubernetes, admission }
     }
 
-    async fn look_up(&self, component: &Component) -> kube::Result<Option<Found>> {
+    async fn look_up(&self, component: &Component, admission: &mut Admission) -> kube::Result<bool> {
         if component.mutating {
-            let found = self.mutating.get_metadata_opt(component.policy).await?;
-            return Ok(found.map(|_| Found { taint_keys: None }));
+            return Ok(self.mutating.get_metadata_opt(component.policy).await?.is_some());
         }
-        let Some(policy) = self.validating.get_opt(component.policy).await? else { return Ok(None) };
+        let Some(policy) = self.validating.get_opt(component.policy).await? else { return Ok(false) };
         let variables = policy.spec.and_then(|spec| spec.variables).unwrap_or_default();
-        let keys = variables.iter().find(|variable| variable.name == "taintKeys");
-        Ok(Some(Found { taint_keys: keys.and_then(|keys| texts_of(&keys.expression)) }))
+        // The guard alone has them.
+        if let Some(keys) = variables.iter().find(|variable| variable.name == "taintKeys") {
+            admission.taint_keys = texts_of(&keys.expression);
+        }
+        Ok(true)
     }
 }
 
