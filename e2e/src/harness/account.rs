@@ -47,13 +47,13 @@ impl Account {
     pub async fn create(server: &ApiServer, admin: &Client) -> Self {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
         Api::all(admin.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-        let role = everywhere::<ClusterRole>(admin, "cluster_role.yaml").await;
-        everywhere::<ClusterRoleBinding>(admin, "cluster_role_binding.yaml").await;
-        let local_role = in_its_namespace::<Role>(admin, "role.yaml").await;
-        in_its_namespace::<RoleBinding>(admin, "role_binding.yaml").await;
-        in_its_namespace::<ServiceAccount>(admin, "service_account.yaml").await;
+        let role = create::<ClusterRole>(everywhere(admin), "cluster_role.yaml").await;
+        create::<ClusterRoleBinding>(everywhere(admin), "cluster_role_binding.yaml").await;
+        let local_role = create::<Role>(in_its_namespace(admin), "role.yaml").await;
+        create::<RoleBinding>(in_its_namespace(admin), "role_binding.yaml").await;
+        create::<ServiceAccount>(in_its_namespace(admin), "service_account.yaml").await;
 
-        let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), NAMESPACE);
+        let accounts = in_its_namespace::<ServiceAccount>(admin);
         // Longer than any test, the soak included.
         let spec = TokenRequestSpec { expiration_seconds: Some(7 * 24 * 3600), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec, ..TokenRequest::default() };
@@ -71,28 +71,20 @@ impl Account {
 
     /// Deletes all that was made here as `kubectl delete -k` does: each object waits for the operator.
     pub async fn uninstall(&self) {
-        held(self.everywhere::<ClusterRoleBinding>()).await;
-        held(self.everywhere::<ClusterRole>()).await;
-        held(self.in_its_namespace::<ServiceAccount>()).await;
-        held(self.in_its_namespace::<Role>()).await;
-        held(self.in_its_namespace::<RoleBinding>()).await;
+        held(everywhere::<ClusterRoleBinding>(&self.admin)).await;
+        held(everywhere::<ClusterRole>(&self.admin)).await;
+        held(in_its_namespace::<ServiceAccount>(&self.admin)).await;
+        held(in_its_namespace::<Role>(&self.admin)).await;
+        held(in_its_namespace::<RoleBinding>(&self.admin)).await;
     }
 
     /// Waits until that is done.
     pub async fn is_uninstalled(&self) {
-        gone(self.everywhere::<ClusterRoleBinding>()).await;
-        gone(self.everywhere::<ClusterRole>()).await;
-        gone(self.in_its_namespace::<ServiceAccount>()).await;
-        gone(self.in_its_namespace::<Role>()).await;
-        gone(self.in_its_namespace::<RoleBinding>()).await;
-    }
-
-    fn everywhere<K: Resource<DynamicType = (), Scope = ClusterResourceScope>>(&self) -> Api<K> {
-        Api::all(self.admin.clone())
-    }
-
-    fn in_its_namespace<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
-        Api::namespaced(self.admin.clone(), NAMESPACE)
+        gone(everywhere::<ClusterRoleBinding>(&self.admin)).await;
+        gone(everywhere::<ClusterRole>(&self.admin)).await;
+        gone(in_its_namespace::<ServiceAccount>(&self.admin)).await;
+        gone(in_its_namespace::<Role>(&self.admin)).await;
+        gone(in_its_namespace::<RoleBinding>(&self.admin)).await;
     }
 
     /// The account's token, for a kubeconfig.
@@ -136,7 +128,7 @@ impl Account {
 
     async fn set(&self, mut role: ClusterRole) {
         role.metadata.resource_version = None;
-        self.everywhere::<ClusterRole>().replace(NAME, &PostParams::default(), &role).await.unwrap();
+        everywhere::<ClusterRole>(&self.admin).replace(NAME, &PostParams::default(), &role).await.unwrap();
     }
 
     async fn until(&self, right: Right<'_>, allowed: bool) {
@@ -173,30 +165,20 @@ fn has(list: Option<&Vec<String>>, item: &str) -> bool {
     list.is_some_and(|list| list.iter().any(|other| other == item))
 }
 
-/// An object of `config/rbac/`.
-fn rbac<K: DeserializeOwned>(file: &str) -> K {
+fn everywhere<K: Resource<DynamicType = (), Scope = ClusterResourceScope>>(admin: &Client) -> Api<K> {
+    Api::all(admin.clone())
+}
+
+fn in_its_namespace<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(admin: &Client) -> Api<K> {
+    Api::namespaced(admin.clone(), NAMESPACE)
+}
+
+/// Creates an object of `config/rbac/`.
+async fn create<K>(api: Api<K>, file: &str) -> K
+where
+    K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
     let path = format!("{}/../config/rbac/{file}", env!("CARGO_MANIFEST_DIR"));
-    serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
-async fn everywhere<K>(admin: &Client, file: &str) -> K
-where
-    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + Serialize
-        + DeserializeOwned,
-{
-    Api::all(admin.clone()).create(&PostParams::default(), &rbac(file)).await.unwrap()
-}
-
-async fn in_its_namespace<K>(admin: &Client, file: &str) -> K
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + Serialize
-        + DeserializeOwned,
-{
-    Api::namespaced(admin.clone(), NAMESPACE).create(&PostParams::default(), &rbac(file)).await.unwrap()
+    let object = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap()
 }

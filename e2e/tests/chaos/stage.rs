@@ -53,8 +53,7 @@ impl Stage {
     }
 
     pub async fn process_with(&self, arguments: &[&str]) -> Process {
-        let token = json!(self.harness.account.config.auth_info)["token"].as_str().unwrap().to_owned();
-        let kubeconfig = self.proxy.kubeconfig(&token, NAMESPACE).unwrap();
+        let kubeconfig = self.proxy.kubeconfig(&self.harness.account.token(), NAMESPACE).unwrap();
         start_winpool(&kubeconfig, arguments).await.unwrap()
     }
 
