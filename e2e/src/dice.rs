@@ -1,18 +1,21 @@
 //! Numbers that look random.
 
-/// Numbers that are the same in every run (`SplitMix64`).
+use fastrand::Rng;
+
+/// Numbers that are the same in every run with the same seed.
 #[derive(Clone, Debug)]
-pub struct Dice(pub u64);
+pub struct Dice(Rng);
 
 impl Dice {
+    /// The numbers of this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Rng::with_seed(seed))
+    }
+
     /// A number below `sides`.
     pub fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let sides = u64::try_from(sides).unwrap_or(u64::MAX);
-        usize::try_from((z ^ (z >> 31)) % sides).unwrap_or(usize::MAX)
+        self.0.usize(..sides)
     }
 
     /// One of these.

@@ -241,7 +241,7 @@ async fn what_plan_says_of_a_cluster_is_what_the_operator_then_does() {
     for seed in 1..=8 {
         // The guard refuses some of what pools ask for here.
         let harness = Harness::unguarded().await;
-        fill(&harness, &mut Dice(seed)).await;
+        fill(&harness, &mut Dice::new(seed)).await;
         let predicted = look(&harness).await;
         let summary = &predicted.forecast.summary;
         nodes_written += summary.nodes_to_change;

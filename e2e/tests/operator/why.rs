@@ -126,7 +126,7 @@ fn is_decided(pod: &Pod) -> bool {
 async fn the_nodes_that_why_calls_possible_are_those_on_which_the_scheduler_puts_the_pod() {
     let cluster = lend_cluster().await.unwrap();
     let client = cluster.client();
-    let dice = &mut Dice(7);
+    let dice = &mut Dice::new(7);
     for index in 0..NODES {
         any_node(dice, index).join(&client).await.unwrap();
     }

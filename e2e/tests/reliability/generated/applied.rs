@@ -204,7 +204,7 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
     if let Some(spec) = spec.as_object_mut() {
         spec.entry("taintPolicy").or_insert_with(|| json!("Always"));
     }
-    let mut dice = Dice(number);
+    let mut dice = Dice::new(number);
     let pools = untyped(client);
     if dice.once_in(8) {
         pools.delete(&name(group), &DeleteParams::default()).await.unwrap();

@@ -59,7 +59,7 @@ async fn judge(count: u64) {
 
 /// Whether the API server accepts it, or what is wrong with its answer.
 async fn ask(client: &Client, number: u64, spec: &Value) -> Result<bool, String> {
-    let mut dice = Dice(number);
+    let mut dice = Dice::new(number);
     let name = match dice.roll(20) {
         0 => "n".repeat(63),
         1 => "n".repeat(64),

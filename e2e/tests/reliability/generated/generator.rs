@@ -89,7 +89,7 @@ impl Generator {
 
     /// The spec of this number, whatever it is.
     pub fn any(&self, number: u64) -> Value {
-        let mut dice = Dice(number.wrapping_mul(0x1_0000_0001));
+        let mut dice = Dice::new(number.wrapping_mul(0x1_0000_0001));
         match dice.roll(3) {
             0 => self.mutated(&mut dice),
             1 => self.object("spec", &self.schema, Taste::Tame, &mut dice),
@@ -99,7 +99,7 @@ impl Generator {
 
     /// One that is likely to be valid.
     pub fn plausible(&self, number: u64) -> Value {
-        let mut dice = Dice(number.wrapping_mul(0x1_0000_0003));
+        let mut dice = Dice::new(number.wrapping_mul(0x1_0000_0003));
         if dice.once_in(4) {
             self.mutated(&mut dice)
         } else {

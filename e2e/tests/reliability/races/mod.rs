@@ -150,7 +150,7 @@ async fn requests_of(metrics: &Client) -> String {
 /// Kubelets that say that they are not ready, until kwok says that they are: the node-lifecycle controller taints and
 /// untaints them at once.
 async fn flap(kubelets: Vec<Kubelet>, stop: CancellationToken) {
-    let mut dice = Dice(42);
+    let mut dice = Dice::new(42);
     while !stop.is_cancelled() {
         kubelets[dice.roll(kubelets.len())].report_ready(false).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -161,7 +161,7 @@ async fn flap(kubelets: Vec<Kubelet>, stop: CancellationToken) {
 async fn fall_silent(client: Client, names: Vec<String>, stop: CancellationToken) {
     const SILENCE: u64 = 8;
     let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
-    let mut dice = Dice(43);
+    let mut dice = Dice::new(43);
     while !stop.is_cancelled() {
         let name = &names[dice.roll(names.len())];
         let lease = json!({"spec": {

@@ -44,7 +44,7 @@ pub struct Writer {
 
 impl Writer {
     pub fn new(client: &Client, names: Vec<String>, seed: u64, ledger: &Arc<Ledger>) -> Self {
-        Self { names, nodes: nodes(client), dice: Dice(seed), ledger: Arc::clone(ledger) }
+        Self { names, nodes: nodes(client), dice: Dice::new(seed), ledger: Arc::clone(ledger) }
     }
 
     pub async fn run(mut self, stop: CancellationToken) {

@@ -37,7 +37,7 @@ impl Fleet {
     pub async fn join(client: &Client, count: usize) -> Self {
         let fleet = Self { nodes: Mutex::default(), joined: AtomicUsize::new(0) };
         stream::iter(0..count)
-            .for_each_concurrent(16, async |number| fleet.grow(client, &mut Dice(number as u64)).await)
+            .for_each_concurrent(16, async |number| fleet.grow(client, &mut Dice::new(number as u64)).await)
             .await;
         fleet
     }
@@ -78,7 +78,7 @@ pub struct Churn {
 
 impl Churn {
     pub fn new(client: &Client, fleet: &Arc<Fleet>, seed: u64) -> Self {
-        Self { client: client.clone(), fleet: Arc::clone(fleet), dice: Dice(seed), done: BTreeMap::new() }
+        Self { client: client.clone(), fleet: Arc::clone(fleet), dice: Dice::new(seed), done: BTreeMap::new() }
     }
 
     /// Until it is stopped. Tells what it did.

@@ -18,7 +18,7 @@ pub struct Faults {
 
 impl Faults {
     pub fn new(proxy: Arc<FaultProxy>, pid: u32) -> Self {
-        Self { proxy, pid, dice: Dice(99) }
+        Self { proxy, pid, dice: Dice::new(99) }
     }
 
     /// Until it is stopped; then nothing goes wrong any more. Tells what did.
