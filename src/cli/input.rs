@@ -300,7 +300,7 @@ fn json_syntax(file: &Arc<str>, start: u64, error: &serde_json::Error) -> InputE
 
 /// The place stands in front already, and what a programmer could do about it is of no help.
 fn brief(mut message: String) -> String {
-    for end in [" at line ", " (line ", ", set DuplicateKeyPolicy"] {
+    for end in [" (used at ", " (defined at ", " at line ", " (line ", ", set DuplicateKeyPolicy"] {
         message.truncate(message.rfind(end).unwrap_or(message.len()));
     }
     if let Some((end, _)) = message.char_indices().nth(MESSAGE) {

@@ -181,6 +181,16 @@ fn errors_say_where() {
     insta::assert_snapshot!(error("{\n\"kind\": \"Node\"}"), @"nodes.yaml:1:1: is no Kubernetes object: apiVersion and kind are missing");
     insta::assert_snapshot!(error("{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [\n{\"metadata\": {}}]}"), @"nodes.yaml:2: an item of a List: apiVersion and kind are missing");
     insta::assert_snapshot!(error("apiVersion: v1\nkind: Node\nmetadata: *nothing\n"), @"nodes.yaml:3:11: alias references unknown anchor");
+    let ten = |item| [item; 10].join(", ");
+    let laughs = format!(
+        "a: &a [{}]\nb: &b [{}]\nc: &c [{}]\nd: &d [{}]\ne: [{}]\n",
+        ten("x"),
+        ten("*a"),
+        ten("*b"),
+        ten("*c"),
+        ten("*d"),
+    );
+    insta::assert_snapshot!(error(&laughs), @"nodes.yaml:5:33: alias replay limit exceeded: total_replayed_events=100001 > 100000");
     insta::assert_snapshot!(error("{{- if .Values.enabled }}\napiVersion: v1\n{{- end }}\n"), @r#"nodes.yaml:1:3: "-" is only valid inside a block"#);
 }
 
