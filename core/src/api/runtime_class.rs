@@ -108,7 +108,7 @@ fn default_architecture() -> String {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overhead {
-    /// Resources for each pod, such as `memory: 512Mi`.
+    /// Resources for each pod, such as `memory: 512Mi`: none negative, and whole numbers of extended resources.
     #[serde(default, deserialize_with = "amounts")]
     // No rule may read these values: Kubernetes 1.33 takes each to be as long as a request may be, whatever maxLength says, and
     // then refuses the rule as too costly. That extended resources come in whole numbers is left to the operator.
