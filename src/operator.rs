@@ -92,6 +92,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let namespace = config.default_namespace.clone();
     let index = Arc::new(Index::default());
     let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
+    // Writes list nothing, so they are spared the look at the size of pages.
     let writing = connect(config, Some(Arc::clone(&metrics)))?;
     let client = pages::small(writing.clone());
     let installation = options.installation.map(|name| Installation::new(client.clone(), &name, &namespace));

@@ -23,8 +23,8 @@ use crate::{apply::WriteError, controllers::GuardedPool, node::CachedNode, pages
 
 use super::{Error, State};
 
-/// How soon it is looked again whether the nodes are clean.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How soon the next step of cleaning up is tried.
+const NEXT_STEP: Duration = Duration::from_secs(1);
 
 impl State {
     /// Puts the finalizer on a pool that cleans up, and takes it off one that does not. Tells whether it wrote. Where
@@ -72,7 +72,7 @@ impl State {
             let overdue = self.going_for(&pool.name) >= self.shared.patience;
             let remains = self.remains(pool, policy).await?;
             if remains.keep(overdue) {
-                return Ok(Some(LOOK_AGAIN));
+                return Ok(Some(NEXT_STEP));
             }
             let nodes = remains.nodes;
             if nodes.selected > 0 {
@@ -86,7 +86,7 @@ impl State {
                 self.warn(guarded, reason::DELETING, "KeepMarks", note).await;
             }
             if self.give_up_classes(guarded, pool, policy).await? {
-                return Ok(Some(LOOK_AGAIN));
+                return Ok(Some(NEXT_STEP));
             }
         }
         self.set_finalizer(guarded, false).await?;
