@@ -125,7 +125,7 @@ async fn what_does_not_say_windows_in_full_stays_off_windows() {
     assert_eq!(by_node, BTreeMap::from([(None, 3), (Some("linux-a"), LINUX_ROOM), (Some("linux-b"), LINUX_ROOM)]));
     for pod in pods.iter().filter(|pod| node_of(pod).is_none()) {
         let refusal = refusal(pod).unwrap();
-        let (full, tainted) = ("2 Too many pods", "4 node(s) had untolerated taint(s)");
+        let (full, tainted) = ("2 Too many pods", "4 node(s) had untolerated taint");
         assert!(refusal.contains(full) && refusal.contains(tainted), "{refusal}");
     }
     let by_class = scheduled_or_refused(&cluster, "by-class", 2).await;
