@@ -10,7 +10,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, ClassesPlan, Entry, PlannedClass, Policy, describe, is_made_by_winpool, plan_classes},
+    plan::{ClassAction, ClassesPlan, Entry, PlannedClass, Policy, Seen, describe, is_made_by_winpool, plan_classes},
 };
 
 /// `windows-2019` of the Kubernetes documentation, made by hand, merged with `changes`.
@@ -206,6 +206,34 @@ fn a_class_of_an_older_pool_is_a_conflict_while_that_pool_exists() {
         let message = conflict(&planned);
         assert!(message.contains("WindowsPool older") && message.contains("{pool}"), "{message}");
     }
+}
+
+#[test]
+fn a_class_that_an_older_pool_wants_is_not_the_younger_ones_to_take() {
+    let younger = pool("{metadata: {creationTimestamp: '2021-01-01T00:00:00Z'}, spec: {adoptionPolicy: Always}}");
+    let wants = [
+        // By its nodes, and by its spec.
+        ("metadata: {name: older, creationTimestamp: '2020-01-01T00:00:00Z'}", true),
+        (
+            "{metadata: {name: older, creationTimestamp: '2020-01-01T00:00:00Z'}, \
+              spec: {runtimeClasses: [{name: windows-2019, version: '2019'}]}}",
+            false,
+        ),
+    ];
+    for (older, has_nodes) in wants {
+        let policy = policy([pool(older), younger.clone()]);
+        let of_both = seen(&[17763], &[]);
+        let seen = |name: &str| if name == "older" && !has_nodes { Seen::default() } else { of_both(name) };
+        for existing in [vec![], vec![by_hand("{}")]] {
+            let plan = plan_classes(&younger, &policy, &seen, &existing);
+            assert!(conflict(&plan.classes[0]).contains("belongs to the older WindowsPool older"), "{existing:?}");
+        }
+    }
+    let policy = policy([pool(wants[0].0), younger.clone()]);
+    let of_the_younger = seen(&[17763], &[]);
+    let seen = |name: &str| if name == "older" { Seen::default() } else { of_the_younger(name) };
+    let plan = plan_classes(&younger, &policy, &seen, &[by_hand("{}")]);
+    assert_eq!(plan.classes[0].state, ClassState::Pending, "the older one has no such nodes");
 }
 
 #[test]

@@ -14,12 +14,12 @@ use winpool_core::{
     windows::{Build, product::PRODUCTS},
 };
 
-fn plan(pool: &Pool, seen: &Seen, existing: &[Arc<RuntimeClass>]) -> ClassesPlan {
+fn plan(pool: &Pool, seen: &impl Fn(&str) -> Seen, existing: &[Arc<RuntimeClass>]) -> ClassesPlan {
     plan_classes(pool, &policy([pool.clone()]), seen, existing)
 }
 
 /// Plans from nothing.
-fn fresh(pool: &Pool, seen: &Seen) -> BTreeMap<String, DesiredClass> {
+fn fresh(pool: &Pool, seen: &impl Fn(&str) -> Seen) -> BTreeMap<String, DesiredClass> {
     plan(pool, seen, &[]).classes.into_iter().map(|class| (class.desired.name.clone(), class.desired)).collect()
 }
 

@@ -258,7 +258,7 @@ async fn bring_up_to_date(guarded: &GuardedPool, term: u64, state: &State) -> Re
 
     let totals = context.index.totals(&name);
     let existing = context.classes.state();
-    let plan = plan_classes(pool, &as_written, &totals.seen(), &existing);
+    let plan = plan_classes(pool, &as_written, &|pool| context.index.totals(pool).seen(), &existing);
     state.look_at_workloads(pool, &as_written, totals.waiting(), &plan, &existing).await?;
     if state.held_taints(pool) != pool.held {
         return Ok(Some(Duration::ZERO));

@@ -143,7 +143,8 @@ impl Facts {
                 builds => builds,
             };
             let tolerate = self.nodes.keys().flat_map(|kind| kind.taints.iter().cloned()).collect();
-            let plan = plan_classes(pool, &policy, &Seen { builds: seen, tolerate }, &self.objects);
+            let seen = Seen { builds: seen, tolerate };
+            let plan = plan_classes(pool, &policy, &|_| seen.clone(), &self.objects);
             for class in plan.classes.into_iter().map(|class| class.desired) {
                 let planned =
                     Class { handler: class.handler, selector: class.node_selector, tolerations: class.tolerations };

@@ -50,13 +50,49 @@ pub struct ClassesPlan {
     pub problems: Vec<Problem>,
 }
 
-/// Plans the classes of `pool`, whose nodes show `seen`. `existing` are all RuntimeClasses of the cluster.
+/// Plans the classes of `pool`. `seen` says what the nodes of a pool show, `existing` are all RuntimeClasses of the cluster.
+///
+/// What an older pool wants is not this pool's to take, even for a moment: whatever a class of somebody else gets when it is
+/// adopted stays on it.
 #[must_use]
-pub fn plan_classes(pool: &Pool, policy: &Policy, seen: &Seen, existing: &[Arc<RuntimeClass>]) -> ClassesPlan {
+pub fn plan_classes(
+    pool: &Pool,
+    policy: &Policy,
+    seen: &impl Fn(&str) -> Seen,
+    existing: &[Arc<RuntimeClass>],
+) -> ClassesPlan {
+    let Wanted { classes, leftover, problems } = wanted(pool, &seen(&pool.name), existing);
+    let pools = policy.entries().iter().map(|entry| &entry.pool);
+    let older: Vec<(&str, BTreeSet<String>)> = pools
+        .filter(|other| other.enforces() && policy.is_older(&other.name, &pool.name))
+        .map(|other| (other.name.as_str(), class_names(other, &seen(&other.name), existing)))
+        .collect();
+    let classes = classes.into_values().map(|class| {
+        let taken_by = older.iter().find(|(_, names)| names.contains(&class.name)).map(|(name, _)| (*name).to_owned());
+        let found = existing.iter().find(|found| found.metadata.name.as_ref() == Some(&class.name));
+        plan_class(DesiredClass { taken_by, ..class }, found.map(AsRef::as_ref), policy)
+    });
+    ClassesPlan { classes: classes.collect(), leftover, problems }
+}
+
+/// The names of the classes that a pool wants, whether it gets them or not. `seen` is what its nodes show.
+#[must_use]
+pub fn class_names(pool: &Pool, seen: &Seen, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
+    wanted(pool, seen, existing).classes.into_keys().collect()
+}
+
+/// What a pool wants by itself.
+struct Wanted {
+    classes: BTreeMap<String, DesiredClass>,
+    leftover: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+fn wanted(pool: &Pool, seen: &Seen, existing: &[Arc<RuntimeClass>]) -> Wanted {
     let (mut problems, owned) = (Vec::new(), owned_classes(pool, existing));
-    let mut desired: BTreeMap<String, DesiredClass> = BTreeMap::new();
+    let mut classes: BTreeMap<String, DesiredClass> = BTreeMap::new();
     for (hosts, spec) in &pool.declared {
-        desired.insert(spec.name.clone(), declared_class(pool, *hosts, spec, seen));
+        classes.insert(spec.name.clone(), declared_class(pool, *hosts, spec, seen));
         if spec.isolation == Isolation::HyperV {
             problems.push(hyperv_problem(&spec.name));
         }
@@ -68,29 +104,24 @@ pub fn plan_classes(pool: &Pool, policy: &Policy, seen: &Seen, existing: &[Arc<R
                 problems.push(name_problem(&name, pool, build));
                 continue;
             }
-            desired.entry(name.clone()).or_insert_with(|| discovered_class(pool, build, &name, seen));
+            classes.entry(name.clone()).or_insert_with(|| discovered_class(pool, build, &name, seen));
         }
     }
     // Discovered classes stay when their last node goes: workloads name them.
     let mut leftover = Vec::new();
     for (build, class) in owned {
         let name = class.name_any();
-        if desired.contains_key(&name) {
+        if classes.contains_key(&name) {
             continue;
         }
         match build {
             Some(build) if is_sticky(pool, build, &name) => {
-                desired.insert(name.clone(), discovered_class(pool, build, &name, seen));
+                classes.insert(name.clone(), discovered_class(pool, build, &name, seen));
             }
             _ => leftover.push(name),
         }
     }
-    let find = |name: &str| existing.iter().find(|class| class.metadata.name.as_deref() == Some(name));
-    let classes = desired
-        .into_values()
-        .map(|class| plan_class(class.clone(), find(&class.name).map(AsRef::as_ref), policy))
-        .collect();
-    ClassesPlan { classes, leftover, problems }
+    Wanted { classes, leftover, problems }
 }
 
 /// The classes that winpool made for this pool, with the build of each: the one that its name stands for, because
@@ -165,6 +196,7 @@ fn discovered_class(pool: &Pool, build: Build, name: &str, seen: &Seen) -> Desir
     DesiredClass {
         name: name.to_owned(),
         pool: pool.name.clone(),
+        taken_by: None,
         adoption_policy: pool.adoption_policy,
         hosts: Hosts::Of(build),
         isolation: Isolation::Process,
@@ -179,6 +211,7 @@ fn declared_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &See
     DesiredClass {
         name: spec.name.clone(),
         pool: pool.name.clone(),
+        taken_by: None,
         adoption_policy: pool.adoption_policy,
         hosts,
         isolation: spec.isolation,

@@ -34,6 +34,8 @@ pub struct DesiredClass {
     pub name: String,
     /// The pool that owns it.
     pub pool: String,
+    /// An older pool that wants a class of that name, and gets it.
+    pub taken_by: Option<String>,
     /// What to do with a class of that name that winpool did not make.
     pub adoption_policy: AdoptionPolicy,
     /// The nodes that it selects.
@@ -101,18 +103,21 @@ pub fn owner(class: &RuntimeClass) -> Option<&str> {
 /// Plans one class, where `existing` is what stands under its name.
 #[must_use]
 pub fn plan_class(desired: DesiredClass, existing: Option<&RuntimeClass>, policy: &Policy) -> PlannedClass {
+    let older = |pool: &str| pool != desired.pool && policy.exists(pool) && !policy.is_older(&desired.pool, pool);
+    let taken_by = desired.taken_by.as_deref().or_else(|| existing.and_then(owner).filter(|pool| older(pool)));
+    if let Some(pool) = taken_by {
+        let message = format!(
+            "belongs to the older WindowsPool {pool}; give this pool's classes names of their own, such as \
+             classNameFormat: \"windows-{{version}}-{{pool}}\""
+        );
+        let (action, state) = conflict(&desired, message);
+        return PlannedClass { desired, action, state };
+    }
     let Some(existing) = existing else {
         let class = Box::new(desired.to_object());
         return PlannedClass { desired, action: ClassAction::Create(class), state: ClassState::Pending };
     };
     let (action, state) = match owner(existing) {
-        Some(pool) if pool != desired.pool && policy.exists(pool) && !policy.is_older(&desired.pool, pool) => conflict(
-            &desired,
-            format!(
-                "belongs to the older WindowsPool {pool}; give this pool's classes names of their own, such as \
-                 classNameFormat: \"windows-{{version}}-{{pool}}\""
-            ),
-        ),
         _ if is_made_by_winpool(existing) => plan_own(&desired, existing, ClassState::Applied),
         // Its own, that of a younger pool, or of one that is no more.
         Some(_) => plan_adopted(&desired, existing),

@@ -144,12 +144,13 @@ pub fn applied(node: &Value) -> Option<&str> {
     node["metadata"]["annotations"].get(names::APPLIED).and_then(Value::as_str)
 }
 
-/// What nodes with these builds and these taints to tolerate show.
-pub fn seen(builds: &[u32], tolerate: &[&str]) -> Seen {
-    Seen {
+/// What nodes with these builds and these taints to tolerate show, whichever pool they belong to.
+pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> Seen + use<> {
+    let seen = Seen {
         builds: builds.iter().map(|number| (Build::new(*number), 1)).collect(),
         tolerate: tolerate.iter().map(|text| text.parse().unwrap()).collect(),
-    }
+    };
+    move |_| seen.clone()
 }
 
 /// A RuntimeClass as the API server returns it.

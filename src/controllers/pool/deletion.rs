@@ -14,7 +14,7 @@ use winpool_core::{
         names::{self, reason},
     },
     plan::{
-        Policy, Pool, Remains, Retirement, Standing, assess, is_to_be_taken_over, owner, plan_classes, retire_class,
+        Policy, Pool, Remains, Retirement, Standing, assess, class_names, is_to_be_taken_over, owner, retire_class,
         suspended_status, users_of_class, who_uses_it,
     },
 };
@@ -163,11 +163,7 @@ impl State {
         let others = policy.entries().iter().map(|entry| &entry.pool).filter(|other| other.name != pool.name);
         others
             .filter(|other| other.enforces())
-            .flat_map(|other| {
-                let seen = self.shared.index.totals(&other.name).seen();
-                plan_classes(other, policy, &seen, existing).classes
-            })
-            .map(|planned| planned.desired.name)
+            .flat_map(|other| class_names(other, &self.shared.index.totals(&other.name).seen(), existing))
             .collect()
     }
 

@@ -12,7 +12,7 @@ use crate::api::{Mode, Problem, Taint, names::reason};
 use super::{
     super::{
         ClassAction, ClassesPlan, Entry, Held, InvalidPool, Node, Pod, Policy, Pool, Retirement, Seen, assess,
-        assess_as, ever_applied, held_back, owner, plan_classes, retire_class,
+        assess_as, class_names, ever_applied, held_back, owner, plan_classes, retire_class,
     },
     Snapshot, by_name,
     changes::{self, Reasons},
@@ -84,11 +84,10 @@ impl Rehearsal {
         let views = self.observe(&policy);
         let mut changed = false;
         for pool in self.pools.clone() {
-            let view = views.get(&pool.name);
             changed |= if pool.deleting {
                 self.clean_up(&pool, &policy, &views)
             } else {
-                self.bring_up_to_date(&pool, &policy, view.unwrap_or(&View::default()))
+                self.bring_up_to_date(&pool, &policy, &views)
             };
         }
         let policy = self.policy();
@@ -103,9 +102,11 @@ impl Rehearsal {
         changed
     }
 
-    fn bring_up_to_date(&mut self, pool: &Arc<Pool>, policy: &Policy, view: &View) -> bool {
+    fn bring_up_to_date(&mut self, pool: &Arc<Pool>, policy: &Policy, views: &BTreeMap<String, View>) -> bool {
         let existing: Vec<Arc<RuntimeClass>> = self.classes.values().cloned().collect();
-        let plan = plan_classes(pool, policy, &view.seen, &existing);
+        let plan = plan_classes(pool, policy, &|pool| seen(views, pool), &existing);
+        let none = View::default();
+        let view = views.get(&pool.name).unwrap_or(&none);
         let mut updated = Pool::clone(pool);
         self.look(&mut updated, view, &plan, &existing);
         self.note_problems(pool, &plan, view);
@@ -206,12 +207,7 @@ impl Rehearsal {
             let existing: Vec<Arc<RuntimeClass>> = self.classes.values().cloned().collect();
             let wanted: BTreeSet<String> = (policy.entries().iter())
                 .filter(|entry| entry.pool.name != pool.name && entry.pool.enforces())
-                .flat_map(|entry| {
-                    let none = Seen::default();
-                    let seen = views.get(&entry.pool.name).map_or(&none, |view| &view.seen);
-                    plan_classes(&entry.pool, policy, seen, &existing).classes
-                })
-                .map(|planned| planned.desired.name)
+                .flat_map(|entry| class_names(&entry.pool, &seen(views, &entry.pool.name), &existing))
                 .collect();
             let owned = self.classes.iter().filter(|(_, class)| owner(class) == Some(&pool.name));
             let (handed_over, given_up): (Vec<String>, Vec<String>) =
@@ -225,4 +221,9 @@ impl Rehearsal {
         self.gone.push(pool.name.clone());
         true
     }
+}
+
+/// What the nodes of a pool show.
+fn seen(views: &BTreeMap<String, View>, pool: &str) -> Seen {
+    views.get(pool).map(|view| view.seen.clone()).unwrap_or_default()
 }
