@@ -50,9 +50,9 @@ impl Etcd {
             folder: folder.path(),
             logs: folder.path(),
         })?;
-        let socket = folder.path().join(SOCKET);
-        process.until(async || is_healthy(&socket).unwrap_or(false)).await?;
-        Ok(Self { process, folder })
+        let etcd = Self { process, folder };
+        etcd.until_healthy().await?;
+        Ok(etcd)
     }
 
     /// Ends etcd with SIGKILL, starts it again on its data, and waits until it is healthy.
@@ -61,6 +61,10 @@ impl Etcd {
     /// When it does not start, or ends instead of answering.
     pub async fn restart(&self) -> Result<()> {
         self.process.start_again()?;
+        self.until_healthy().await
+    }
+
+    async fn until_healthy(&self) -> Result<()> {
         let socket = self.socket();
         self.process.until(async || is_healthy(&socket).unwrap_or(false)).await
     }
@@ -83,7 +87,7 @@ impl Etcd {
 }
 
 /// One plain HTTP request; a client library for this would be most of the crate.
-fn is_healthy(socket: &PathBuf) -> std::io::Result<bool> {
+fn is_healthy(socket: &Path) -> std::io::Result<bool> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     stream.write_all(b"GET /health HTTP/1.0\r\nHost: etcd\r\n\r\n")?;
