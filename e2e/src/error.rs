@@ -184,6 +184,12 @@ impl From<kube::Error> for Error {
     }
 }
 
+impl From<http::Error> for Error {
+    fn from(error: http::Error) -> Self {
+        Self::from(kube::Error::HttpError(error))
+    }
+}
+
 /// Says what was tried with which file when an I/O call fails.
 pub(crate) trait FileContext<T> {
     fn when(self, action: &'static str, path: &Path) -> Result<T>;

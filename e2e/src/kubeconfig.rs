@@ -2,7 +2,7 @@
 
 use crate::certificates::Identity;
 use crate::error::{FileContext, text};
-use crate::{Error, Result};
+use crate::Result;
 use kube::config::AuthInfo;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -39,10 +39,7 @@ impl Endpoint {
     ///
     /// Refused requests come back at once: a test wants to see a 429 or 503, not to wait for fifteen tries.
     pub(crate) fn config(&self, identity: &Identity) -> Result<kube::Config> {
-        let url = self
-            .url
-            .parse()
-            .map_err(|error: http::uri::InvalidUri| Error::from(kube::Error::HttpError(error.into())))?;
+        let url = http::Uri::try_from(&self.url).map_err(http::Error::from)?;
         let mut config = kube::Config::new(url);
         config.root_cert = Some(self.root.clone());
         config.default_retry = false;

@@ -72,15 +72,12 @@ impl Prometheus {
     /// # Errors
     /// When it refuses the request.
     pub async fn get(&self, path: &str) -> Result<Value> {
-        let request = http::Request::get(path).body(Vec::new());
-        let request = request.map_err(|error| Error::Kube(Box::new(kube::Error::HttpError(error))))?;
-        Ok(self.client.request(request).await?)
+        Ok(self.client.request(http::Request::get(path).body(Vec::new())?).await?)
     }
 }
 
 fn client(port: u16) -> Result<Client> {
-    let url = format!("http://127.0.0.1:{port}").parse::<http::Uri>();
-    let url = url.map_err(|error| Error::Kube(Box::new(kube::Error::HttpError(error.into()))))?;
+    let url = http::Uri::try_from(format!("http://127.0.0.1:{port}")).map_err(http::Error::from)?;
     Ok(Client::try_from(Config::new(url))?)
 }
 

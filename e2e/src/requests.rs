@@ -1,6 +1,6 @@
 //! What an API server was asked, by its own metrics.
 
-use crate::{Error, Result};
+use crate::Result;
 use kube::Client;
 use std::collections::BTreeMap;
 
@@ -18,13 +18,7 @@ impl Requests {
     /// # Errors
     /// When the API server does not tell.
     pub async fn until_now(client: &Client) -> Result<Self> {
-        let text = client
-            .request_text(
-                http::Request::get("/metrics")
-                    .body(Vec::new())
-                    .map_err(|error| Error::from(kube::Error::HttpError(error)))?,
-            )
-            .await?;
+        let text = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
         let mut counts = BTreeMap::new();
         for line in text.lines().filter_map(|line| line.strip_prefix("apiserver_request_total{")) {
             let Some((labels, value)) = line.rsplit_once("} ") else { continue };

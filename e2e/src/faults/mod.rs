@@ -270,8 +270,7 @@ fn bare(server: &ApiServer) -> Result<Config> {
 }
 
 fn url(port: u16) -> Result<Uri> {
-    let url = format!("https://127.0.0.1:{port}").parse();
-    url.map_err(|error: http::uri::InvalidUri| Error::from(kube::Error::HttpError(error.into())))
+    Ok(Uri::try_from(format!("https://127.0.0.1:{port}")).map_err(http::Error::from)?)
 }
 
 fn tls(certificate: &Path, key: &Path) -> Result<ServerConfig> {
