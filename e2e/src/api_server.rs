@@ -95,11 +95,6 @@ impl ApiServer {
         let of_all = arguments.clone();
         arguments.push(format!("--etcd-servers={ENDPOINT}"));
 
-        let endpoint = |port| Endpoint {
-            url: format!("https://127.0.0.1:{port}"),
-            authority: authority.certificate(),
-            root: authority.root(),
-        };
         let launch = |port| {
             let port = format!("--secure-port={port}");
             Process::start(Launch {
@@ -110,13 +105,10 @@ impl ApiServer {
                 logs: folder.path(),
             })
         };
-        let ready = async |port| match connect(&endpoint(port), &admin) {
-            Ok(client) => answers(&client, "/readyz").await,
-            Err(_) => false,
-        };
+        let ready = async |port| answers(connect(&Endpoint::on(port, &authority), &admin), "/readyz").await;
         let (process, port) = start_on_free_port(launch, ready).await?;
 
-        let endpoint = endpoint(port);
+        let endpoint = Endpoint::on(port, &authority);
         let kubeconfig = folder.path().join("kubeconfig");
         endpoint.write_kubeconfig(&admin, &kubeconfig)?;
         Ok(Self {
@@ -151,10 +143,7 @@ impl ApiServer {
                 logs: folder.path(),
             })
         };
-        let ready = async |port| match self.connect_to_neighbour(port) {
-            Ok(client) => answers(&client, "/readyz").await,
-            Err(_) => false,
-        };
+        let ready = async |port| answers(self.connect_to_neighbour(port), "/readyz").await;
         let (process, port) = start_on_free_port(launch, ready).await?;
         Ok(Neighbour { _process: process, port, etcd, _folder: folder })
     }
@@ -166,12 +155,7 @@ impl ApiServer {
     pub async fn restart(&self) -> Result<()> {
         self.process.start_again()?;
         // A connection of the old process would tell nothing about the new one.
-        self.process
-            .until(async || match self.connect() {
-                Ok(client) => answers(&client, "/readyz").await,
-                Err(_) => false,
-            })
-            .await
+        self.process.until(async || answers(self.connect(), "/readyz").await).await
     }
 
     /// A new client that may do everything. It lives as long as the async runtime that it was made in.
@@ -252,12 +236,7 @@ impl ApiServer {
 
     /// A client of another server of this control plane on `port`.
     pub(crate) fn connect_to_neighbour(&self, port: u16) -> Result<Client> {
-        let endpoint = Endpoint {
-            url: format!("https://127.0.0.1:{port}"),
-            authority: self.authority.certificate(),
-            root: self.authority.root(),
-        };
-        connect(&endpoint, &self.admin)
+        connect(&Endpoint::on(port, &self.authority), &self.admin)
     }
 
     /// The certificate of the authority that its serving certificate comes from.

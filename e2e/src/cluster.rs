@@ -4,6 +4,7 @@ use crate::api_server::ApiServer;
 use crate::assets::{Component, kwok_stages};
 use crate::error::text;
 use crate::etcd::Etcd;
+use crate::kubeconfig::answers;
 use crate::process::{Launch, Process, start_on_free_port};
 use crate::{Error, LIMIT, Result, wait_for};
 use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
@@ -219,10 +220,7 @@ async fn start_component(
             logs: api_server.folder(),
         })
     };
-    let ready = async |port| match api_server.connect_to_neighbour(port) {
-        Ok(client) => crate::kubeconfig::answers(&client, health).await,
-        Err(_) => false,
-    };
+    let ready = async |port| answers(api_server.connect_to_neighbour(port), health).await;
     Ok(start_on_free_port(launch, ready).await?.0)
 }
 

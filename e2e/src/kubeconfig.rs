@@ -1,8 +1,8 @@
 //! How to reach an API server, as a file for programs and as a configuration for clients here.
 
-use crate::certificates::Identity;
-use crate::error::{FileContext, text};
 use crate::Result;
+use crate::certificates::{Authority, Identity};
+use crate::error::{FileContext, text};
 use kube::config::AuthInfo;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,11 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// The server of this authority that listens on `port`.
+    pub(crate) fn on(port: u16, authority: &Authority) -> Self {
+        Self { url: format!("https://127.0.0.1:{port}"), authority: authority.certificate(), root: authority.root() }
+    }
+
     /// Writes a kubeconfig for `identity` to `file`. It is JSON, which every reader of YAML can read.
     pub(crate) fn write_kubeconfig(&self, identity: &Identity, file: &Path) -> Result<()> {
         let kubeconfig = json!({
@@ -73,10 +78,10 @@ pub(crate) fn token_kubeconfig(
     std::fs::write(file, format!("{kubeconfig:#}\n")).when("write", file)
 }
 
-/// Whether `path` of the server answers 200.
-pub(crate) async fn answers(client: &kube::Client, path: &str) -> bool {
-    let Ok(request) = http::Request::get(path).body(Vec::new()) else {
-        return false;
-    };
-    client.request_text(request).await.is_ok()
+/// Whether there is a client, and `path` of its server answers 200.
+pub(crate) async fn answers(client: Result<kube::Client>, path: &str) -> bool {
+    match (client, http::Request::get(path).body(Vec::new())) {
+        (Ok(client), Ok(request)) => client.request_text(request).await.is_ok(),
+        _ => false,
+    }
 }

@@ -3,6 +3,7 @@
 use crate::assets::Component;
 use crate::error::{FileContext, text};
 use crate::guard::{Folder, Guard};
+use crate::kubeconfig::answers;
 use crate::process::{Launch, Process, start_on_free_port};
 use crate::{Error, Result};
 use kube::{Client, Config};
@@ -49,10 +50,7 @@ impl Prometheus {
             })
         };
         // A plain client of the same library that speaks to API servers.
-        let ready = async |port| match client(port) {
-            Ok(client) => crate::kubeconfig::answers(&client, "/-/ready").await,
-            Err(_) => false,
-        };
+        let ready = async |port| answers(client(port), "/-/ready").await;
         let (process, port) = start_on_free_port(launch, ready).await?;
         Ok(Self { _process: process, client: client(port)?, _folder: folder })
     }
