@@ -4,7 +4,7 @@ use crate::Result;
 use crate::certificates::{Authority, Identity};
 use crate::error::{FileContext, text};
 use kube::config::AuthInfo;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// An API server's address and whom it is trusted by.
@@ -21,23 +21,13 @@ impl Endpoint {
         Self { url: format!("https://127.0.0.1:{port}"), authority: authority.certificate(), root: authority.root() }
     }
 
-    /// Writes a kubeconfig for `identity` to `file`. It is JSON, which every reader of YAML can read.
+    /// Writes a kubeconfig for `identity` to `file`.
     pub(crate) fn write_kubeconfig(&self, identity: &Identity, file: &Path) -> Result<()> {
-        let kubeconfig = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "winpool-e2e",
-            "contexts": [{"name": "winpool-e2e", "context": {"cluster": "winpool-e2e", "user": "winpool-e2e"}}],
-            "clusters": [{"name": "winpool-e2e", "cluster": {
-                "server": self.url,
-                "certificate-authority": text(&self.authority)?,
-            }}],
-            "users": [{"name": "winpool-e2e", "user": {
-                "client-certificate": text(&identity.certificate)?,
-                "client-key": text(&identity.key)?,
-            }}],
+        let user = json!({
+            "client-certificate": text(&identity.certificate)?,
+            "client-key": text(&identity.key)?,
         });
-        std::fs::write(file, format!("{kubeconfig:#}\n")).when("write", file)
+        write(&self.url, &self.authority, &user, "default", file)
     }
 
     /// A client configuration for `identity`.
@@ -65,6 +55,11 @@ pub(crate) fn token_kubeconfig(
     namespace: &str,
     file: &Path,
 ) -> Result<()> {
+    write(server, authority, &json!({"token": token}), namespace, file)
+}
+
+/// JSON, which every reader of YAML can read.
+fn write(server: &str, authority: &Path, user: &Value, namespace: &str, file: &Path) -> Result<()> {
     let kubeconfig = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -73,7 +68,7 @@ pub(crate) fn token_kubeconfig(
             "cluster": "winpool-e2e", "user": "winpool-e2e", "namespace": namespace,
         }}],
         "clusters": [{"name": "winpool-e2e", "cluster": {"server": server, "certificate-authority": text(authority)?}}],
-        "users": [{"name": "winpool-e2e", "user": {"token": token}}],
+        "users": [{"name": "winpool-e2e", "user": user}],
     });
     std::fs::write(file, format!("{kubeconfig:#}\n")).when("write", file)
 }
