@@ -4,7 +4,8 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus},
     time::{Duration, Instant},
@@ -24,7 +25,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::{Cluster, Kubelet, SimulatedNode};
+use crate::{Cluster, Kubelet, SimulatedNode, free_port, guard::Guard, kubeconfig::token_kubeconfig};
 
 /// Far below what a kubelet takes, and often enough not to be waited for.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -39,12 +40,13 @@ pub struct Host {
 impl Host {
     /// A node that kwok leaves alone, and whose containers are this program.
     pub async fn join(cluster: &Cluster, name: &str, program: &Path) -> Self {
-        let node = SimulatedNode::linux().name(name).annotation("kwok.x-k8s.io/node", "not-simulated").ready();
+        let node = SimulatedNode::linux().name(name).without_kwok().ready();
         let kubelet = node.join(&cluster.client()).await.unwrap();
         let agent = Agent {
             kubelet,
             client: cluster.client(),
-            kubeconfig: serde_json::from_slice(&std::fs::read(cluster.kubeconfig()).unwrap()).unwrap(),
+            server: cluster.api_server().url().to_owned(),
+            authority: cluster.api_server().authority_file(),
             program: program.to_owned(),
             folder: cluster.api_server().folder().to_owned(),
             containers: BTreeMap::new(),
@@ -65,8 +67,10 @@ impl Drop for Host {
 struct Agent {
     kubelet: Kubelet,
     client: Client,
-    /// Of an administrator; containers get another user in it.
-    kubeconfig: Value,
+    /// The address of the API server.
+    server: String,
+    /// The certificate by which it is known.
+    authority: PathBuf,
     program: PathBuf,
     folder: PathBuf,
     /// By the pod's uid.
@@ -151,11 +155,10 @@ impl Agent {
     async fn start(&self, pod: &Pod) -> Running {
         let container = container(pod);
         assert_eq!(container.command, None, "the image has the program");
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         let mut command = Command::new(&self.program);
         command.args(container.args.iter().flatten()).env_clear();
+        command.process_group(Guard::get().unwrap().process_group());
         for variable in container.env.iter().flatten() {
             command.env(&variable.name, variable.value.as_deref().expect("a plain value"));
         }
@@ -186,11 +189,8 @@ impl Agent {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &namespace);
         let account = spec.service_account_name.as_deref().unwrap();
         let answer = accounts.create_token_request(account, &PostParams::default(), &request).await.unwrap();
-        let mut kubeconfig = self.kubeconfig.clone();
-        kubeconfig["contexts"][0]["context"]["namespace"] = json!(namespace);
-        kubeconfig["users"][0]["user"] = json!({"token": answer.status.unwrap().token});
-        let file = self.folder.join(format!("{name}.kubeconfig"));
-        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        let (token, file) = (answer.status.unwrap().token, self.folder.join(format!("{name}.kubeconfig")));
+        token_kubeconfig(&self.server, &self.authority, &token, &namespace, &file).unwrap();
         file
     }
 }
