@@ -2,6 +2,7 @@
 
 use crate::error::{FileContext, text};
 use crate::guard::{Folder, Guard};
+use crate::harness::USER;
 use crate::{ApiServer, Result, lend_with};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -15,7 +16,6 @@ rules:
 
 /// Operators use the account of their installation, or are users whose names start like this, by impersonation.
 const OPERATOR: &str = "winpool";
-const ACCOUNT: &str = "system:serviceaccount:winpool-system:winpool";
 
 /// With this, tests ask in the operator's name what it may do.
 const REVIEW: &str = "selfsubjectaccessreviews";
@@ -75,7 +75,7 @@ impl AuditLog {
         let of_operator = |event: &Value| {
             // Who only impersonates the account is a test.
             let is_operator =
-                event["user"]["username"] == ACCOUNT || user(event).is_some_and(|user| user.starts_with(OPERATOR));
+                event["user"]["username"] == USER || user(event).is_some_and(|user| user.starts_with(OPERATOR));
             is_operator && event["objectRef"]["resource"] != REVIEW
         };
         events.filter(of_operator).collect()

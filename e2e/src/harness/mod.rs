@@ -34,12 +34,12 @@ use serde_json::{Value, json};
 use winpool::Options;
 use winpool_core::api::WindowsPool;
 
-use crate::{ApiServer, AuditLog, LIMIT, Lent, SimulatedNode, lend, scene::install_crd, wait_for};
+use crate::{ApiServer, AuditLog, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend, scene::install_crd, wait_for};
 
 use guarded::guard;
 
 /// The label with the Windows build of a node.
-pub const BUILD: &str = "node.kubernetes.io/windows-build";
+pub const BUILD: &str = WINDOWS_BUILD;
 /// The label with the name of the pool that owns a node.
 pub const POOL: &str = "winpool.dev/pool";
 /// The annotation with what winpool put on a node.

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     LIMIT, MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, POOL, condition, label, taints},
+    harness::{APPLIED, BUILD, Harness, POOL, USER, condition, label, taints},
     wait_for,
 };
 
-use super::{SERVICE_ACCOUNT, dry_run, install};
+use super::{dry_run, install};
 
 const OS_WINDOWS: &str = "os=windows:NoSchedule";
 
@@ -42,7 +42,7 @@ where
 
 async fn guarded(harness: &Harness) -> Client {
     install(&harness.client, "guard").await;
-    let client = harness.server.client_as(SERVICE_ACCOUNT, &["system:masters"]).unwrap();
+    let client = harness.server.client_as(USER, &["system:masters"]).unwrap();
     let spec = json!({"spec": {"discoverRuntimeClasses": false}});
     // Each policy comes into force by itself.
     let in_force = async || {

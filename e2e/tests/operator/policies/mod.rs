@@ -19,9 +19,6 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use winpool_e2e::{ApiServer, LIMIT, harness::Harness, manifests, wait_for};
 
-/// The user that the guard watches.
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:winpool-system:winpool";
-
 fn dry_run() -> PostParams {
     PostParams { dry_run: true, ..PostParams::default() }
 }
