@@ -26,10 +26,7 @@ const MINE: &str = "os=windows:NoSchedule";
 
 /// Who the API server takes for the kubelet of this node: `NodeRestriction` and the Node authorizer judge it.
 fn kubelet(server: &ApiServer, node: &str) -> Client {
-    let mut config = server.config().unwrap();
-    config.auth_info.impersonate = Some(format!("system:node:{node}"));
-    config.auth_info.impersonate_groups = Some(vec!["system:nodes".to_owned(), "system:authenticated".to_owned()]);
-    Client::try_from(config).unwrap()
+    server.client_as(&format!("system:node:{node}"), &["system:nodes"]).unwrap()
 }
 
 /// All that a kubelet can say about its node, made up. `kernel` is what it says about Windows.

@@ -173,10 +173,7 @@ impl ApiServer {
     /// # Errors
     /// When the certificates cannot be read.
     pub fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {
-        let mut config = self.config()?;
-        config.auth_info.impersonate = Some(user.to_owned());
-        config.auth_info.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
-        Ok(Client::try_from(config)?)
+        Ok(Client::try_from(self.config_as(user, groups)?)?)
     }
 
     /// The configuration of a client that may do everything, to change before use.
@@ -185,6 +182,17 @@ impl ApiServer {
     /// When a path is not UTF-8.
     pub fn config(&self) -> Result<Config> {
         self.endpoint.config(&self.admin)
+    }
+
+    /// The configuration of the client that [`Self::client_as`] makes, to change before use.
+    ///
+    /// # Errors
+    /// When a path is not UTF-8.
+    pub fn config_as(&self, user: &str, groups: &[&str]) -> Result<Config> {
+        let mut config = self.config()?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
+        Ok(config)
     }
 
     /// A kubeconfig of a user who may do everything.

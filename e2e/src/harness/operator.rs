@@ -7,7 +7,7 @@ use tracing_subscriber::{filter::Targets, fmt::layer, prelude::*};
 use winpool::{Options, telemetry::DIRECTIVES};
 
 use super::{Account, guarded::guard};
-use crate::{Cluster, scene};
+use crate::{ApiServer, Cluster, scene};
 
 /// The operator, running in this process with its own account.
 pub struct Operator(scene::Operator);
@@ -32,10 +32,8 @@ impl Operator {
     }
 
     /// One of several users who may do everything: only the leader writes.
-    pub fn elected(mut config: Config, user: &str) -> Self {
-        config.auth_info.impersonate = Some(user.to_owned());
-        config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
-        Self::start_with(config, Options::default())
+    pub fn elected(server: &ApiServer, user: &str) -> Self {
+        Self::start_with(server.config_as(user, &["system:masters"]).unwrap(), Options::default())
     }
 
     /// As whoever `config` says.

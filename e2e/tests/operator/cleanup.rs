@@ -9,7 +9,7 @@ use k8s_openapi::{
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{Api, Config, ResourceExt, api::DeleteParams};
+use kube::{Api, ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 use winpool::cli::{
     Outcome,
@@ -25,15 +25,8 @@ use winpool_e2e::{
 const GUARD: &str = "os=windows:NoSchedule";
 const IGNORED: &str = "winpool.dev/ignore";
 
-/// As the user `winpool`, whom the audit log follows.
-fn as_winpool(server: &ApiServer, groups: &[&str]) -> Config {
-    let mut config = server.config().unwrap();
-    config.auth_info.impersonate = Some("winpool".to_owned());
-    config.auth_info.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
-    config
-}
-
-/// Runs the command, and answers yes when it asks. Returns what it printed and how it ended.
+/// Runs the command as the user `winpool`, whom the audit log follows, and answers yes when it asks. Returns what it
+/// printed and how it ended.
 async fn clean(server: &ApiServer, groups: &[&str]) -> (String, Result<Outcome, Error>) {
     clean_and_answer(server, groups, true, false).await
 }
@@ -52,7 +45,8 @@ async fn clean_and_answer(
         installation: "winpool".to_owned(),
     };
     let mut out = Vec::new();
-    let outcome = clean_up(as_winpool(server, groups), &arguments, &mut out, || Ok(answer)).await;
+    let config = server.config_as("winpool", groups).unwrap();
+    let outcome = clean_up(config, &arguments, &mut out, || Ok(answer)).await;
     (String::from_utf8(out).unwrap(), outcome)
 }
 
@@ -276,7 +270,7 @@ async fn an_operator_that_runs_stands_by_and_undoes_nothing() {
     let harness = Harness::new().await;
     SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
     let before = face(&harness.node("win").await);
-    let operator = Operator::elected(harness.server.config().unwrap(), "operator");
+    let operator = Operator::elected(&harness.server, "operator");
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;

@@ -161,8 +161,7 @@ async fn a_deleted_lease_is_made_again_and_the_leader_stays() {
 #[tokio::test]
 async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
     let (harness, audit) = Harness::audited().await;
-    let config = || harness.server.config().unwrap();
-    let operators = [Operator::elected(config(), "winpool-a"), Operator::elected(config(), "winpool-b")];
+    let operators = ["winpool-a", "winpool-b"].map(|user| Operator::elected(&harness.server, user));
     harness.apply_pool(json!({})).await;
     SimulatedNode::windows("10.0.20348.2655").name("before").join(&harness.client).await.unwrap();
     harness.node_until("before", "is marked", |node| label(node, POOL).is_some()).await;
