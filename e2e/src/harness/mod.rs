@@ -94,11 +94,17 @@ impl Harness {
     /// With an API server that writes an audit log.
     pub async fn audited() -> (Self, AuditLog) {
         let (server, audit) = AuditLog::start().await.unwrap();
+        let harness = Self::on(server).await;
+        guard(&harness.server, &harness.client).await;
+        (harness, audit)
+    }
+
+    /// With an API server that is this test's own, and without the guard.
+    pub async fn on(server: ApiServer) -> Self {
         let client = server.connect().unwrap();
         install_crd(&client).await.unwrap();
         let account = Account::create(&server, &client).await;
-        guard(&server, &client).await;
-        (Self { server: Server::Own(Box::new(server)), client, account }, audit)
+        Self { server: Server::Own(Box::new(server)), client, account }
     }
 
     /// The operator, alone, with its own account.

@@ -6,7 +6,10 @@ use std::{
 };
 
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
-use kube::{Api, api::PostParams};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
 use serde_json::json;
 use winpool_core::{
     api::WindowsPool,
@@ -14,10 +17,8 @@ use winpool_core::{
 };
 use winpool_e2e::{
     ApiServer, Etcd, FaultProxy, LIMIT,
-    harness::{Account, Harness, NAMESPACE, POOL, Server, label, taints},
-    lend_with,
-    scene::install_crd,
-    wait_for,
+    harness::{Harness, NAMESPACE, POOL, label, taints},
+    lend_with, wait_for,
 };
 
 use crate::stage::{Stage, WINDOWS_2022};
@@ -30,11 +31,9 @@ const PATIENTLY: Duration = Duration::from_mins(2);
 impl Stage {
     /// On an API server that is this test's own, to be mistreated.
     async fn on(server: ApiServer) -> Self {
-        let client = server.connect().unwrap();
-        install_crd(&client).await.unwrap();
-        let account = Account::create(&server, &client).await;
-        let proxy = FaultProxy::start(&server).await.unwrap();
-        Self { harness: Harness { server: Server::Own(Box::new(server)), client, account }, proxy }
+        let harness = Harness::on(server).await;
+        let proxy = FaultProxy::start(&harness.server).await.unwrap();
+        Self { harness, proxy }
     }
 
     /// A pool and a node that is right.
@@ -50,14 +49,8 @@ impl Stage {
     async fn works_again(&self) {
         let before = self.about("nodes").len();
         let none = json!({"spec": {"taints": null}});
-        let edited = async || {
-            Ok(self
-                .harness
-                .nodes()
-                .patch("before", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(&none))
-                .await
-                .ok())
-        };
+        let nodes = self.harness.nodes();
+        let edited = async || Ok(nodes.patch("before", &PatchParams::default(), &Patch::Merge(&none)).await.ok());
         wait_for("the API server takes writes", PATIENTLY, edited).await.unwrap();
         self.join("after", WINDOWS_2022).await;
         let started = Instant::now();
