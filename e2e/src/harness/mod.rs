@@ -44,6 +44,10 @@ pub const BUILD: &str = WINDOWS_BUILD;
 pub const POOL: &str = "winpool.dev/pool";
 /// The annotation with what winpool put on a node.
 pub const APPLIED: &str = "winpool.dev/applied";
+/// The taint of a pool with all defaults.
+pub const OS_WINDOWS: &str = "os=windows:NoSchedule";
+/// The taint that the API server puts on every new node, where it stays without a controller manager.
+pub const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 
 /// The API server of one test.
 pub enum Server {
@@ -280,6 +284,18 @@ pub fn condition<'a>(pool: &'a WindowsPool, name: &str) -> Option<&'a str> {
 pub fn taints(node: &Node) -> Vec<String> {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     taints.map(taint).collect()
+}
+
+/// The same but for [`NOT_READY`].
+pub fn lasting_taints(node: &Node) -> Vec<String> {
+    let mut taints = taints(node);
+    taints.retain(|taint| taint != NOT_READY);
+    taints
+}
+
+/// Whether the node has this taint, written as `key=value:effect`.
+pub fn has_taint(node: &Node, taint: &str) -> bool {
+    taints(node).iter().any(|other| other == taint)
 }
 
 fn taint(taint: &Taint) -> String {

@@ -21,7 +21,7 @@ use winpool::{Options, leader::Elector};
 use winpool_core::{api::WindowsPool, plan::lease::LEASE_DURATION};
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{Harness, Operator, POOL, condition, label, taints},
+    harness::{Harness, OS_WINDOWS, Operator, POOL, condition, has_taint, label, taints},
     lend, wait_for,
 };
 
@@ -91,7 +91,7 @@ async fn times_of_others_on_nodes_and_in_status_change_nothing() {
     stage.harness.apply_pool(json!({})).await;
     stage.harness.ready("default").await;
     let node = stage.harness.node_until(name, "is marked", |node| label(node, POOL).is_some()).await;
-    assert!(taints(&node).contains(&"os=windows:NoSchedule".to_owned()));
+    assert!(has_taint(&node, OS_WINDOWS));
     let kept = json!(node.spec.unwrap().taints);
     for taint in &theirs {
         assert!(kept.as_array().unwrap().contains(taint), "{taint} in {kept}");
@@ -138,8 +138,8 @@ async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
 
     harness.apply_pool_that_waits_for_its_class("b-younger").await;
     let operator = Operator::start_with(harness.account.config.clone(), options());
-    let taken_over = |node: &Node| taints(node).contains(&"younger:NoSchedule".to_owned());
+    let taken_over = |node: &Node| has_taint(node, "younger:NoSchedule");
     let node = harness.node_until("win", "has the taint of the next pool", taken_over).await;
-    assert!(!taints(&node).contains(&"older:NoSchedule".to_owned()), "{:?}", taints(&node));
+    assert!(!has_taint(&node, "older:NoSchedule"), "{:?}", taints(&node));
     operator.stop().await;
 }

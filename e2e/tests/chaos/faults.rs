@@ -7,19 +7,18 @@ use serde_json::json;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     Fault, Refusal,
-    harness::{POOL, label, taints},
+    harness::{OS_WINDOWS, POOL, has_taint, label, taints},
 };
 
 use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 
-const GUARD: &str = "os=windows:NoSchedule";
 /// How long an impatient operator does not send what was refused.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Stage {
     async fn is_marked(&self, name: &str) {
         let node = self.harness.node_until(name, "is marked", |node| label(node, POOL).is_some()).await;
-        assert!(taints(&node).contains(&GUARD.to_owned()), "{:?}", taints(&node));
+        assert!(has_taint(&node, OS_WINDOWS), "{:?}", taints(&node));
     }
 }
 

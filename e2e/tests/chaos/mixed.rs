@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool_e2e::{
     Fault, Refusal, Schedule, SimulatedNode,
-    harness::{BUILD, POOL, condition, label, taints},
+    harness::{BUILD, OS_WINDOWS, POOL, condition, has_taint, label},
     wait_for,
 };
 
@@ -131,7 +131,7 @@ impl Stage {
 }
 
 fn has(taint: &'static str) -> impl Fn(&Node) -> bool {
-    move |node| taints(node).iter().any(|other| other == taint)
+    move |node| has_taint(node, taint)
 }
 
 /// Every step waits for what the one before it is to bring about. Before each, all connections break: watches live long,
@@ -150,7 +150,7 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
         ["win-a", "win-b", "win-c"].into_iter().map(|node| Rival::start(harness.nodes(), node)).collect();
     harness.apply_pool(json!({})).await;
     for name in ["win-a", "win-b", "win-c", "win-d"] {
-        stage.node_gets(name, "is tainted", has("os=windows:NoSchedule")).await;
+        stage.node_gets(name, "is tainted", has(OS_WINDOWS)).await;
     }
 
     let spec = |handler: &str, selector: Value| {
@@ -164,7 +164,7 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
     stage.breaks_all_connections();
     harness.apply_pool(spec("first", json!({}))).await;
     for name in ["win-a", "win-b", "win-c", "win-d"] {
-        let changed = |node: &Node| has("dedicated=windows:NoSchedule")(node) && !has("os=windows:NoSchedule")(node);
+        let changed = |node: &Node| has("dedicated=windows:NoSchedule")(node) && !has(OS_WINDOWS)(node);
         stage.node_gets(name, "has the new taint only", changed).await;
     }
 

@@ -17,7 +17,7 @@ use winpool_core::{
 };
 use winpool_e2e::{
     ApiServer, Etcd, FaultProxy, LIMIT,
-    harness::{Harness, NAMESPACE, POOL, label, taints},
+    harness::{Harness, NAMESPACE, OS_WINDOWS, POOL, has_taint, label},
     lend_with, wait_for,
 };
 
@@ -67,9 +67,7 @@ impl Stage {
         let nodes = self.harness.nodes();
         let marked = async || {
             let node = nodes.get(name).await.ok();
-            Ok(node.filter(|node| {
-                label(node, POOL).is_some() && taints(node).contains(&"os=windows:NoSchedule".to_owned())
-            }))
+            Ok(node.filter(|node| label(node, POOL).is_some() && has_taint(node, OS_WINDOWS)))
         };
         wait_for(&format!("node {name} is right"), PATIENTLY, marked).await.unwrap();
     }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use winpool_e2e::{
     Fault, FaultProxy, Neighbour, SimulatedNode,
-    harness::{Harness, POOL, label, taints},
+    harness::{Harness, POOL, has_taint, label, taints},
 };
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
@@ -39,9 +39,9 @@ async fn taints_of_others_survive_a_change_that_is_planned_from_an_old_cache() {
         .harness
         .apply_pool(json!({"taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}]}))
         .await;
-    let changed = |node: &k8s_openapi::api::core::v1::Node| taints(node).contains(&DEDICATED.to_owned());
+    let changed = |node: &k8s_openapi::api::core::v1::Node| has_taint(node, DEDICATED);
     let node = stage.harness.node_until("win", "has the new taint", changed).await;
-    assert!(taints(&node).contains(&FOREIGN.to_owned()), "{:?}", taints(&node));
+    assert!(has_taint(&node, FOREIGN), "{:?}", taints(&node));
     assert_eq!(stage.about("nodes")[before..], ["patch nodes 422", "get nodes 200", "patch nodes 200"]);
     neighbour.mend();
     stage.harness.ready("default").await;
@@ -79,7 +79,7 @@ async fn an_operator_that_starts_from_an_old_list_writes_nothing_that_is_not_so_
         .harness
         .apply_pool(json!({"taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}]}))
         .await;
-    let changed = |node: &k8s_openapi::api::core::v1::Node| taints(node).contains(&DEDICATED.to_owned());
+    let changed = |node: &k8s_openapi::api::core::v1::Node| has_taint(node, DEDICATED);
     stage.harness.node_until("stays", "has the new taint", changed).await;
     stage.harness.node_until("witness", "has the new taint", changed).await;
     stage.join("late", WINDOWS_2022).await;

@@ -18,11 +18,10 @@ use winpool::cli::{
 };
 use winpool_e2e::{
     ApiServer, AuditLog, LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, Operator, POOL, face, label, taints},
+    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, Operator, POOL, face, has_taint, label, taints},
     wait_for,
 };
 
-const GUARD: &str = "os=windows:NoSchedule";
 const IGNORED: &str = "winpool.dev/ignore";
 
 /// Runs the command as the user `winpool`, whom the audit log follows, and answers yes when it asks. Returns what it
@@ -170,7 +169,7 @@ async fn a_cluster_is_given_back_as_it_was_and_a_second_run_writes_nothing() {
 async fn marks_of_a_pool_whose_definition_is_gone_go_too_and_its_taint_is_reported() {
     let server = winpool_e2e::lend().await.unwrap();
     let client = server.client();
-    let applied = format!(r#"{{"pool":"gone","taints":["{GUARD}","node.kubernetes.io/not-ready:NoSchedule"]}}"#);
+    let applied = format!(r#"{{"pool":"gone","taints":["{OS_WINDOWS}","node.kubernetes.io/not-ready:NoSchedule"]}}"#);
     let node = SimulatedNode::windows("10.0.17763.6659").name("win").taint("os", "windows", "NoSchedule");
     let node = node.label(POOL, "gone").annotation(APPLIED, &applied).label("runtimeclass.winpool.dev/x", "true");
     node.join(&client).await.unwrap();
@@ -184,12 +183,12 @@ async fn marks_of_a_pool_whose_definition_is_gone_go_too_and_its_taint_is_report
     let (text, outcome) = clean(&server, &["system:masters"]).await;
     assert!(matches!(outcome, Err(Error::Doubtful)), "{outcome:?}\n{text}");
     assert!(
-        text.contains(&format!("  {GUARD}; if it is winpool's: kubectl taint nodes win os:NoSchedule-\n")),
+        text.contains(&format!("  {OS_WINDOWS}; if it is winpool's: kubectl taint nodes win os:NoSchedule-\n")),
         "{text}"
     );
     assert_eq!(text.matches("kubectl taint").count(), 1, "nobody is told to take off not-ready\n{text}");
     let node: Node = Api::all(client).get("win").await.unwrap();
-    assert_eq!(taints(&node), [GUARD, "node.kubernetes.io/not-ready:NoSchedule"]);
+    assert_eq!(taints(&node), [OS_WINDOWS, "node.kubernetes.io/not-ready:NoSchedule"]);
     assert!(!node.labels().keys().any(|key| key.contains("winpool.dev")), "{:?}", node.labels());
     assert!(!node.annotations().contains_key(APPLIED));
     assert_eq!(classes.get_opt("windows-2019").await.unwrap(), None);
@@ -240,7 +239,7 @@ async fn a_missing_right_is_named_and_pools_keep_their_finalizer_while_nodes_kee
             r#"Node {name}: the API server refuses: nodes "{name}" is forbidden: User "winpool" cannot patch resource "nodes""#
         );
         assert!(error.contains(&refused), "{error}");
-        assert!(taints(&harness.node(name).await).contains(&GUARD.to_owned()));
+        assert!(has_taint(&harness.node(name).await, OS_WINDOWS));
     }
     assert!(error.contains("RuntimeClass windows-2019: waits for the others"), "{error}");
     assert_eq!(harness.pools().get("default").await.unwrap().finalizers(), ["winpool.dev/cleanup"]);

@@ -15,13 +15,12 @@ use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     Cluster, SimulatedNode,
-    harness::{Operator, condition, taints},
+    harness::{OS_WINDOWS, Operator, condition, has_taint},
     lend_cluster,
     manifests::apply,
     scene,
 };
 
-const GUARD: &str = "os=windows:NoSchedule";
 const STAMP: &str = "runtimeclass.winpool.dev/any-2022";
 
 async fn cluster_with(nodes: impl IntoIterator<Item = SimulatedNode>) -> Cluster {
@@ -201,7 +200,7 @@ async fn cluster_with_agents() -> Cluster {
 
 async fn are_tainted(cluster: &Cluster) -> Vec<bool> {
     let nodes = Api::<Node>::all(cluster.client()).list(&ListParams::default()).await.unwrap();
-    nodes.iter().map(|node| taints(node).contains(&GUARD.to_owned())).collect()
+    nodes.iter().map(|node| has_taint(node, OS_WINDOWS)).collect()
 }
 
 #[tokio::test]

@@ -9,10 +9,8 @@ use serde_json::json;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, POOL, condition, label, scheduling, taints},
+    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition, has_taint, label, scheduling},
 };
-
-const GUARD: &str = "os=windows:NoSchedule";
 
 #[tokio::test]
 async fn somebody_who_keeps_undoing_is_named_and_not_fought() {
@@ -29,7 +27,7 @@ async fn somebody_who_keeps_undoing_is_named_and_not_fought() {
     let undo: Patch<()> = Patch::Json(serde_json::from_value(undo).unwrap());
     let parameters = PatchParams { field_manager: Some("node-pool-api".to_owned()), ..PatchParams::default() };
     for _ in 0..3 {
-        harness.node_until("aks", "is tainted", |node| taints(node).contains(&GUARD.to_owned())).await;
+        harness.node_until("aks", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
         harness.nodes().patch("aks", &parameters, &undo).await.unwrap();
     }
     let contested = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.contested == 1);
@@ -109,7 +107,7 @@ async fn a_node_that_comes_back_as_linux_loses_winpools_marks_also_after_a_resta
         label(node, POOL).is_none()
             && label(node, BUILD).is_none()
             && !node.annotations().contains_key(APPLIED)
-            && !taints(node).contains(&GUARD.to_owned())
+            && !has_taint(node, OS_WINDOWS)
     };
     harness.node_until("early", "is clean", clean).await;
     operator.stop().await;

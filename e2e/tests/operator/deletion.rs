@@ -5,11 +5,9 @@ use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, POOL, face, label, taints},
+    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, face, has_taint, label, taints},
     wait_for,
 };
-
-const GUARD: &str = "os=windows:NoSchedule";
 
 async fn run_pod(harness: &Harness, name: &str, node: &str, class: &str) {
     harness.run_pod(name, json!({"nodeName": node, "runtimeClassName": class})).await;
@@ -98,7 +96,7 @@ async fn a_pool_that_retains_leaves_everything_and_needs_no_operator_to_go() {
     harness.apply_pool_named("other", json!({"nodeSelector": {"none": "such"}})).await;
     harness.ready("other").await;
     let node = harness.node("win").await;
-    assert!(taints(&node).contains(&GUARD.to_owned()) && node.annotations().contains_key(APPLIED));
+    assert!(has_taint(&node, OS_WINDOWS) && node.annotations().contains_key(APPLIED));
     assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
     operator.stop().await;
 }
@@ -118,8 +116,8 @@ async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
 
     let operator = harness.operator().await;
     pool_is_gone(&harness).await;
-    assert!(!taints(&harness.node("win").await).contains(&GUARD.to_owned()));
-    assert!(taints(&harness.node("ignored").await).contains(&GUARD.to_owned()), "an ignored node keeps its marks");
+    assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
+    assert!(has_taint(&harness.node("ignored").await, OS_WINDOWS), "an ignored node keeps its marks");
     operator.stop().await;
 }
 
@@ -137,7 +135,7 @@ async fn a_node_that_its_pool_no_longer_selects_is_released() {
     harness.apply_pool(json!({"nodeSelector": {"team": "a"}})).await;
     let node = harness.node_until("b", "is released", |node| label(node, POOL).is_none()).await;
     assert_eq!(face(&node), before);
-    assert!(taints(&harness.node("a").await).contains(&GUARD.to_owned()));
+    assert!(has_taint(&harness.node("a").await, OS_WINDOWS));
     operator.stop().await;
 }
 

@@ -15,14 +15,12 @@ use serde_json::{Value, json};
 use winpool_core::api::{ClassState, WindowsPool};
 use winpool_e2e::{
     AuditLog, Kubelet, LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, Operator, POOL, Right, USER, condition, label, taints},
+    harness::{APPLIED, BUILD, Harness, NOT_READY, OS_WINDOWS, Operator, POOL, Right, USER, condition, label, taints},
     wait_for,
 };
 
 use kube::ResourceExt;
 
-const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
-const OS_WINDOWS: &str = "os=windows:NoSchedule";
 const PATCH_NODES: Right<'_> = ("patch", "", "nodes");
 
 #[tokio::test]

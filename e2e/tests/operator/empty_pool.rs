@@ -3,7 +3,7 @@
 use serde_json::json;
 use winpool_e2e::{
     Sample, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, POOL, condition, label, scheduling, taints},
+    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition, has_taint, label, scheduling, taints},
 };
 
 use kube::ResourceExt;
@@ -109,10 +109,10 @@ async fn nodes_that_people_have_shown_are_all_made_right() {
     for (name, build) in &joined {
         let node = harness.node(name).await;
         assert_eq!(label(&node, BUILD), Some(*build), "{name}");
-        assert!(taints(&node).contains(&"os=windows:NoSchedule".to_owned()), "{name}: {:?}", taints(&node));
+        assert!(has_taint(&node, OS_WINDOWS), "{name}: {:?}", taints(&node));
     }
     let spot = harness.node(&joined[0].0).await;
-    assert!(taints(&spot).contains(&"kubernetes.azure.com/scalesetpriority=spot:NoSchedule".to_owned()));
+    assert!(has_taint(&spot, "kubernetes.azure.com/scalesetpriority=spot:NoSchedule"));
     let status = pool.status.unwrap();
     assert_eq!(status.nodes.converged, 14);
     let classes: Vec<_> = status.runtime_classes.iter().map(|class| class.name.as_str()).collect();

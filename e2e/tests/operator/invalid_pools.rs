@@ -10,7 +10,7 @@ use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     AuditLog, LIMIT, SimulatedNode,
     harness::{
-        APPLIED, Harness, POOL, condition, label,
+        APPLIED, Harness, OS_WINDOWS, POOL, condition, has_taint, label,
         schema::{create, untyped, with_schema, without_any_shape, without_rules},
         taints,
     },
@@ -37,7 +37,7 @@ async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_
     assert_eq!(status["problems"][0]["object"], "WindowsPool/bad");
     for (name, of_good) in [("win-bad", false), ("win-good", true)] {
         let node = harness.node(name).await;
-        assert_eq!(taints(&node).contains(&"os=windows:NoSchedule".to_owned()), of_good, "{name}");
+        assert_eq!(has_taint(&node, OS_WINDOWS), of_good, "{name}");
     }
     // The good pool's status is written after its nodes; by then the operator has long seen the bad one.
     harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}, "adoptionPolicy": "Never"})).await;

@@ -12,13 +12,10 @@ use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, crd};
 use winpool_e2e::{
     AuditLog, LIMIT, Request, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, POOL, label, taints},
+    harness::{APPLIED, BUILD, Harness, NOT_READY, OS_WINDOWS, POOL, has_taint, label, taints},
     scene::install_crd,
     wait_for,
 };
-
-const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
-const OS_WINDOWS: &str = "os=windows:NoSchedule";
 
 #[tokio::test]
 async fn a_class_that_somebody_deletes_or_edits_is_made_right_by_one_request() {
@@ -204,8 +201,8 @@ async fn of_two_pools_that_select_a_node_the_older_owns_it_and_the_younger_write
     harness.pool_until("older", "has both nodes", two).await;
     harness.edit_node("win", json!({"spec": {"taints": null}})).await;
     for name in ["win", "late"] {
-        let node = harness.node_until(name, "is tainted", |node| taints(node).contains(&OS_WINDOWS.to_owned())).await;
-        assert!(!taints(&node).contains(&"younger:NoSchedule".to_owned()), "{:?}", taints(&node));
+        let node = harness.node_until(name, "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
+        assert!(!has_taint(&node, "younger:NoSchedule"), "{:?}", taints(&node));
         assert_eq!(label(&node, POOL), Some("older"));
     }
     assert_eq!(harness.classes().get("windows-2022").await.unwrap().labels()[POOL], "older");

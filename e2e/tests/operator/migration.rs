@@ -22,7 +22,7 @@ use winpool_core::{
 };
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{BUILD, Harness, POOL, condition, label, scheduling, taints},
+    harness::{BUILD, Harness, POOL, condition, label, lasting_taints, scheduling, taints},
     wait_for,
 };
 
@@ -104,13 +104,6 @@ impl Recorder {
 fn os_taints(node: &Node) -> Vec<String> {
     let mut taints = taints(node);
     taints.retain(|taint| taint.starts_with("os=") && taint.ends_with(":NoSchedule"));
-    taints
-}
-
-/// Its taints but for those of Kubernetes itself.
-fn guards(node: &Node) -> Vec<String> {
-    let mut taints = taints(node);
-    taints.retain(|taint| !taint.starts_with("node.kubernetes.io/not-ready"));
     taints
 }
 
@@ -252,7 +245,7 @@ async fn every_spelling_in_use_can_be_retired() {
     for (number, spelling) in retired.iter().enumerate() {
         let taint = format!("{}={}:NoSchedule", spelling.key, spelling.value);
         assert!(tolerates(&class, &taint), "{taint}");
-        assert_eq!(guards(&harness.node(&format!("win-{number}")).await), [taint], "any spelling will do");
+        assert_eq!(lasting_taints(&harness.node(&format!("win-{number}")).await), [taint], "any spelling will do");
     }
 
     let retiring: Vec<Value> = retired
@@ -262,7 +255,7 @@ async fn every_spelling_in_use_can_be_retired() {
     harness.apply_pool(json!({"retiredTaints": retiring})).await;
     harness.ready("default").await;
     for number in 0..retired.len() {
-        assert_eq!(guards(&harness.node(&format!("win-{number}")).await), [NEW], "win-{number}");
+        assert_eq!(lasting_taints(&harness.node(&format!("win-{number}")).await), [NEW], "win-{number}");
     }
     harness.apply_pool(json!({})).await;
     harness

@@ -27,7 +27,7 @@ use winpool_core::{
 };
 use winpool_e2e::{
     Kubelet, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, POOL, label, taints},
+    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, has_taint, label},
 };
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn no_taint_of_others_is_lost_while_many_clients_write_at_the_same_moment(
         .collect();
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let is_guarded = |node: &Node| taints(node).contains(&OS_WINDOWS.to_owned());
+    let is_guarded = |node: &Node| has_taint(node, OS_WINDOWS);
     harness.node_until("win", "is tainted", is_guarded).await;
     let removals = replace_taints(&harness.nodes(), |taints| taints.retain(|taint| taint.key != "os")).await;
     assert_eq!(removals, 1);
@@ -187,7 +187,6 @@ async fn no_taint_of_others_is_lost_while_many_clients_write_at_the_same_moment(
     assert!(refused.len() <= WRITERS * ROUNDS, "each refusal has another's write as its cause: {}", refused.len());
 }
 
-const OS_WINDOWS: &str = "os=windows:NoSchedule";
 const WRITERS: usize = 6;
 /// Odd, so that each taint stands at the end.
 const ROUNDS: usize = 9;

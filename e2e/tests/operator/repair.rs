@@ -9,10 +9,8 @@ use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     SimulatedNode,
-    harness::{BUILD, Harness, label, taints},
+    harness::{BUILD, Harness, OS_WINDOWS, has_taint, label, taints},
 };
-
-const GUARD: &str = "os=windows:NoSchedule";
 
 /// Taints of others, one with every field that a taint can have.
 fn foreign() -> Value {
@@ -32,7 +30,7 @@ fn foreign_of(node: &Node) -> Value {
 }
 
 fn is_right(node: &Node, build: &str) -> bool {
-    label(node, BUILD) == Some(build) && taints(node).contains(&GUARD.to_owned())
+    label(node, BUILD) == Some(build) && has_taint(node, OS_WINDOWS)
 }
 
 #[tokio::test]
@@ -143,7 +141,7 @@ async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.ready("default").await;
-    harness.node_until("mystery", "is tainted", |node| taints(node).contains(&GUARD.to_owned())).await;
+    harness.node_until("mystery", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
     let status = pool.status.unwrap();
     assert_eq!((status.nodes.blocked, status.nodes.converged), (1, 0));
     assert_eq!(status.problems[0].reason, "BuildUnknown");
@@ -170,7 +168,7 @@ async fn an_ignored_node_is_left_alone_until_it_no_longer_is() {
     let pool = harness.ready("default").await;
     assert_eq!(pool.status.unwrap().nodes.ignored, 1);
     let node = harness.node("mine").await;
-    assert_eq!((label(&node, BUILD), taints(&node).contains(&GUARD.to_owned())), (None, false));
+    assert_eq!((label(&node, BUILD), has_taint(&node, OS_WINDOWS)), (None, false));
 
     let unset = json!({"metadata": {"annotations": {"winpool.dev/ignore": null}}});
     harness.nodes().patch("mine", &PatchParams::default(), &Patch::Merge(unset)).await.unwrap();

@@ -9,7 +9,7 @@ use winpool::Options;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     AuditLog, LIMIT, MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{Harness, Operator, taints},
+    harness::{Harness, OS_WINDOWS, Operator, has_taint},
     wait_for,
 };
 
@@ -62,9 +62,7 @@ async fn nothing_but_its_own_role_gives_it_a_right() {
 /// So often that it is looked up who it is.
 async fn somebody_undoes_the_taint(harness: &Harness) {
     for _ in 0..3 {
-        harness
-            .node_until("win", "is tainted", |node| taints(node).contains(&"os=windows:NoSchedule".to_owned()))
-            .await;
+        harness.node_until("win", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
         harness.edit_node("win", json!({"spec": {"taints": null}})).await;
     }
     let contested = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.contested == 1);

@@ -4,7 +4,7 @@ use serde_json::json;
 use winpool_core::windows::taint::SPELLINGS;
 use winpool_e2e::{
     SimulatedNode,
-    harness::{APPLIED, Harness, scheduling, taints},
+    harness::{APPLIED, Harness, lasting_taints, scheduling},
 };
 
 use kube::ResourceExt;
@@ -26,9 +26,7 @@ async fn a_node_with_a_known_spelling_keeps_it_and_its_class_tolerates_it() {
     for (index, spelling) in SPELLINGS.iter().enumerate() {
         let node = harness.node(&format!("win-{index}")).await;
         let guard = format!("{}={}:NoSchedule", spelling.key, spelling.value);
-        let mut found = taints(&node);
-        found.retain(|taint| !taint.starts_with("node.kubernetes.io/not-ready"));
-        assert_eq!(found, [guard], "no second taint");
+        assert_eq!(lasting_taints(&node), [guard], "no second taint");
         assert!(!node.annotations().contains_key(APPLIED), "nothing was added, so nothing is claimed");
         let toleration =
             json!({"effect": "NoSchedule", "key": spelling.key, "operator": "Equal", "value": spelling.value});
@@ -52,18 +50,13 @@ async fn a_list_of_taints_is_exact() {
         .await;
     let pool = harness.ready("default").await;
 
-    let taints_of = |node| {
-        let mut taints = taints(&node);
-        taints.retain(|taint| !taint.starts_with("node.kubernetes.io/not-ready"));
-        taints
-    };
     assert_eq!(
-        taints_of(harness.node("plain").await),
+        lasting_taints(&harness.node("plain").await),
         ["node.kubernetes.io/os=windows:NoSchedule", "os=windows:NoSchedule"]
     );
     // Kubernetes allows one taint for each key and effect: the other value is left alone and reported.
     assert_eq!(
-        taints_of(harness.node("openshift").await),
+        lasting_taints(&harness.node("openshift").await),
         ["os=Windows:NoSchedule", "node.kubernetes.io/os=windows:NoSchedule"]
     );
     let problems = pool.status.unwrap().problems;

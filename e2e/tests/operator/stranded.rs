@@ -5,10 +5,8 @@ use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     SimulatedNode,
-    harness::{BUILD, Harness, condition, label, taints},
+    harness::{BUILD, Harness, OS_WINDOWS, condition, has_taint, label},
 };
-
-const GUARD: &str = "os=windows:NoSchedule";
 
 fn is_held(pool: &WindowsPool) -> bool {
     pool.status.as_ref().is_some_and(|status| status.nodes.held > 0)
@@ -49,13 +47,13 @@ async fn a_taint_is_held_while_pods_do_not_tolerate_it_and_everything_else_is_do
     assert!(message.contains("key: os,") && message.contains("taintPolicy: Always"), "{message}");
     assert_eq!(condition(&pool, "Ready"), Some("False"));
     let node = harness.node_until("busy", "has its label", |node| label(node, BUILD).is_some()).await;
-    assert!(!taints(&node).contains(&GUARD.to_owned()));
+    assert!(!has_taint(&node, OS_WINDOWS));
     harness.class_until("windows-2022", "is there", |_| true).await;
     assert_eq!(pool.status.unwrap().taints, Vec::<String>::new(), "what was never put on is not recorded");
 
     harness.apply_pool(json!({"taintPolicy": "Always"})).await;
     harness.ready("default").await;
-    assert!(taints(&harness.node("busy").await).contains(&GUARD.to_owned()));
+    assert!(has_taint(&harness.node("busy").await, OS_WINDOWS));
     operator.stop().await;
 }
 
@@ -67,17 +65,17 @@ async fn a_taint_that_was_let_through_stays_enforced_and_a_changed_one_is_judged
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.ready("default").await;
-    assert_eq!(pool.status.unwrap().taints, [GUARD]);
+    assert_eq!(pool.status.unwrap().taints, [OS_WINDOWS]);
 
     // A node that joins later is tainted at once, whatever runs on it.
     run_pod(&harness, "early", "second", json!([])).await;
     SimulatedNode::windows("10.0.20348.2655").name("second").join(&harness.client).await.unwrap();
-    harness.node_until("second", "is tainted", |node| taints(node).contains(&GUARD.to_owned())).await;
+    harness.node_until("second", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
 
     harness.apply_pool(json!({"taints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]})).await;
     harness.pool_until("default", "holds the changed taint", is_held).await;
     for name in ["first", "second"] {
-        assert!(taints(&harness.node(name).await).contains(&GUARD.to_owned()), "{name} never loses its guard");
+        assert!(has_taint(&harness.node(name).await, OS_WINDOWS), "{name} never loses its guard");
     }
     operator.stop().await;
 }
@@ -96,7 +94,7 @@ async fn a_taint_that_no_node_needed_yet_is_judged_when_the_spelling_in_its_plac
     harness.apply_pool(json!({"retiredTaints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
     assert!(taints_applied(&pool).1.contains("Deployment default/web (1 pod(s))"), "{pool:?}");
-    assert!(taints(&harness.node("guarded").await).contains(&"os=Windows:NoSchedule".to_owned()));
+    assert!(has_taint(&harness.node("guarded").await, "os=Windows:NoSchedule"));
 
     // A node on which nobody would be stranded waits as well: pods of the workload may be meant for it.
     SimulatedNode::windows("10.0.20348.2655").name("bare").join(&harness.client).await.unwrap();
@@ -136,7 +134,7 @@ async fn a_held_taint_goes_through_once_the_pods_tolerate_it() {
     // It looks again every minute, and when it starts.
     operator.stop().await;
     let operator = harness.operator().await;
-    harness.node_until("busy", "is tainted", |node| taints(node).contains(&GUARD.to_owned())).await;
+    harness.node_until("busy", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
     harness.ready("default").await;
     operator.stop().await;
 }
@@ -148,9 +146,9 @@ async fn never_puts_on_no_taint_takes_winpools_off_and_classes_tolerate_all_the_
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
-    assert!(taints(&harness.node("win").await).contains(&GUARD.to_owned()));
+    assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
     harness.apply_pool(json!({"taintPolicy": "Never"})).await;
-    harness.node_until("win", "lost winpool's taint", |node| !taints(node).contains(&GUARD.to_owned())).await;
+    harness.node_until("win", "lost winpool's taint", |node| !has_taint(node, OS_WINDOWS)).await;
     let class = harness.classes().get("windows-2022").await.unwrap();
     assert!(json!(class.scheduling).to_string().contains(r#""value":"windows""#));
     operator.stop().await;

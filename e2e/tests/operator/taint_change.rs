@@ -4,16 +4,10 @@ use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     AuditLog, Request, SimulatedNode,
-    harness::{Harness, scheduling, taints},
+    harness::{Harness, lasting_taints, scheduling},
 };
 
 const NODES: [&str; 2] = ["win-a", "win-b"];
-
-fn guards(node: &k8s_openapi::api::core::v1::Node) -> Vec<String> {
-    let mut taints = taints(node);
-    taints.retain(|taint| !taint.starts_with("node.kubernetes.io/not-ready"));
-    taints
-}
 
 fn node_writes(requests: &[Request]) -> Vec<&str> {
     let patches = requests.iter().filter(|request| request.resource == "nodes" && request.verb == "patch");
@@ -68,7 +62,7 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
         harness.apply_pool(json!({"taints": [taint]})).await;
         harness.ready("default").await;
         for name in NODES {
-            assert_eq!(guards(&harness.node(name).await), [text]);
+            assert_eq!(lasting_taints(&harness.node(name).await), [text]);
         }
         assert_class_came_first(&audit, before, taint["value"].as_str().unwrap());
     }
@@ -118,7 +112,7 @@ async fn a_retired_taint_is_replaced_in_one_request_a_node_and_the_class_comes_f
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
     for name in NODES {
-        assert_eq!(guards(&harness.node(name).await), ["os=Win1809:NoSchedule"], "a known spelling is kept");
+        assert_eq!(lasting_taints(&harness.node(name).await), ["os=Win1809:NoSchedule"], "a known spelling is kept");
     }
 
     // A class that exists gets a new toleration, so this migration goes through a new key.
@@ -131,7 +125,10 @@ async fn a_retired_taint_is_replaced_in_one_request_a_node_and_the_class_comes_f
         .await;
     harness.ready("default").await;
     for name in NODES {
-        assert_eq!(guards(&harness.node(name).await), ["os=windows:NoSchedule", "dedicated=windows-only:NoSchedule"]);
+        assert_eq!(
+            lasting_taints(&harness.node(name).await),
+            ["os=windows:NoSchedule", "dedicated=windows-only:NoSchedule"]
+        );
     }
     assert_class_came_first(&audit, before, "windows-only");
     let class = harness.classes().get("windows-2019").await.unwrap();

@@ -13,12 +13,11 @@ use winpool::{
 };
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{Harness, NAMESPACE, Operator, face, taints},
+    harness::{Harness, NAMESPACE, OS_WINDOWS, Operator, face, has_taint},
     wait_for,
 };
 
 const NAME: &str = "winpool";
-const GUARD: &str = "os=windows:NoSchedule";
 
 /// Started as its Deployment starts it.
 fn start(harness: &Harness) -> Operator {
@@ -55,7 +54,7 @@ async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_
         operator.ended().await;
     }
     assert_eq!(face(&harness.node("win-1").await), before);
-    assert!(taints(&harness.node("win-2").await).contains(&GUARD.to_owned()));
+    assert!(has_taint(&harness.node("win-2").await, OS_WINDOWS));
     let classes = harness.classes();
     assert_eq!(classes.get_opt("windows-2019").await.unwrap(), None);
     assert!(classes.get_opt("b-2019").await.unwrap().is_some());
@@ -88,7 +87,7 @@ async fn an_end_without_removal_leaves_everything() {
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
     operator.stop().await;
-    assert!(taints(&harness.node("win").await).contains(&GUARD.to_owned()));
+    assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
     // Now nobody is there to clean up, and the removal waits. The command ends it.
     harness.account.uninstall().await;
     let arguments = Arguments {
@@ -106,5 +105,5 @@ async fn an_end_without_removal_leaves_everything() {
     let held = "  RoleBinding winpool\n  Role winpool\n  ServiceAccount winpool\n  ClusterRole winpool\n  ClusterRoleBinding winpool\n";
     assert!(text.contains(held), "{text}");
     harness.account.is_uninstalled().await;
-    assert!(!taints(&harness.node("win").await).contains(&GUARD.to_owned()));
+    assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
 }

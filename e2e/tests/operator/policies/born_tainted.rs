@@ -10,29 +10,19 @@ use serde_json::{Value, json};
 use winpool_core::plan::Applied;
 use winpool_e2e::{
     AuditLog, MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{APPLIED, Harness, POOL, label, schema, taints},
+    harness::{APPLIED, Harness, NOT_READY, OS_WINDOWS, POOL, has_taint, label, lasting_taints, schema, taints},
     needs, wait_for,
 };
 
 use super::{admitted, admitted_until, assert_no_panic, install, pool};
 
-const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
-const OS_WINDOWS: &str = "os=windows:NoSchedule";
-
 fn node(name: &str) -> SimulatedNode {
     SimulatedNode::windows("10.0.20348.2655").name(name)
 }
 
-/// The taints without the one that the API server itself adds.
-fn taints_of(node: &Node) -> Vec<String> {
-    let mut taints = taints(node);
-    taints.retain(|taint| taint != NOT_READY);
-    taints
-}
-
 async fn until_born_with(harness: &Harness, node: &SimulatedNode, expected: &[&str]) {
     let what = format!("{} would be born with {expected:?}", node.node().name_any());
-    admitted_until(&harness.nodes(), &json!(node.node()), &what, |node: &Node| taints_of(node) == expected).await;
+    admitted_until(&harness.nodes(), &json!(node.node()), &what, |node: &Node| lasting_taints(node) == expected).await;
 }
 
 fn patches(log: &AuditLog, node: &str) -> usize {
@@ -92,9 +82,9 @@ async fn without_an_operator_a_node_has_its_taint_in_its_first_version_and_the_o
     let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
     wait_for("the pool is gone", winpool_e2e::LIMIT, gone).await.unwrap();
     let win = harness.node("win-a").await;
-    assert_eq!(taints(&win).iter().filter(|taint| *taint == OS_WINDOWS).count(), 0, "what it was born with goes too");
+    assert!(!has_taint(&win, OS_WINDOWS), "what it was born with goes too");
     assert_eq!((label(&win, POOL), win.annotations().get(APPLIED)), (None, None));
-    assert!(taints(&win).contains(&"example.com/startup:NoExecute".to_owned()));
+    assert!(has_taint(&win, "example.com/startup:NoExecute"));
     operator.stop().await;
     assert_no_panic(&harness.server);
 }
@@ -232,7 +222,7 @@ async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
 
     for (group, _, _, node, expected) in cases() {
         let born: Node = admitted(&harness.nodes(), &json!(node.label("group", group).node())).await.unwrap();
-        assert_eq!(taints_of(&born), expected, "{group}");
+        assert_eq!(lasting_taints(&born), expected, "{group}");
         let ours: Vec<_> = expected
             .iter()
             .filter(|taint| born.annotations().get(APPLIED).is_some_and(|a| a.contains(*taint)))
@@ -248,7 +238,7 @@ async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
         }),
     ] {
         let born: Node = admitted(&harness.nodes(), &json!(node.node())).await.unwrap();
-        assert_eq!((taints_of(&born), label(&born, POOL)), (Vec::new(), None), "{what}");
+        assert_eq!((lasting_taints(&born), label(&born, POOL)), (Vec::new(), None), "{what}");
     }
     assert_no_panic(&harness.server);
 }
@@ -271,7 +261,7 @@ async fn of_several_pools_one_claims_the_node_and_the_operator_hands_it_over() {
     install(&harness.client, "born-tainted").await;
     operator.stop().await;
     let probe = json!(node("probe").node());
-    let tainted = |node: &Node| !taints_of(node).is_empty();
+    let tainted = |node: &Node| !lasting_taints(node).is_empty();
     admitted_until(&harness.nodes(), &probe, "the policy is in force", tainted).await;
 
     let mut names = Vec::new();
@@ -279,13 +269,13 @@ async fn of_several_pools_one_claims_the_node_and_the_operator_hands_it_over() {
         let name = node(&format!("win-{number}")).join(&harness.client).await.unwrap().name().to_owned();
         let born = harness.node(&name).await;
         let owner = label(&born, POOL).unwrap();
-        assert_eq!(taints_of(&born), [format!("{owner}:NoSchedule")]);
+        assert_eq!(lasting_taints(&born), [format!("{owner}:NoSchedule")]);
         assert_eq!(Applied::parse(&born.annotations()[APPLIED]).unwrap().pool, owner);
         names.push(name);
     }
     let operator = harness.operator().await;
     for name in names {
-        let right = |node: &Node| label(node, POOL) == Some("older") && taints_of(node) == ["older:NoSchedule"];
+        let right = |node: &Node| label(node, POOL) == Some("older") && lasting_taints(node) == ["older:NoSchedule"];
         harness.node_until(&name, "belongs to the older pool", right).await;
     }
     operator.stop().await;
@@ -333,15 +323,15 @@ async fn an_old_pool_that_is_not_valid_keeps_no_node_from_registering() {
     schema::create(&harness.client, "good", &spec).await;
     until_born_with(&harness, &node("probe").label("group", "good"), &[OS_WINDOWS]).await;
 
-    let good = "os=windows:NoSchedule";
+    let good = OS_WINDOWS;
     for number in 0..invalid().len() {
         let node = node(&format!("win-{number}")).label("group", &number.to_string());
         let name = node.join(&harness.client).await.unwrap().name().to_owned();
-        let born = taints_of(&harness.node(&name).await);
+        let born = lasting_taints(&harness.node(&name).await);
         let expected: &[&str] = if number == 7 { &[good] } else { &[] };
         assert_eq!(born, expected, "{}", invalid()[number]);
     }
     let node = node("win-long").label("group", "long").join(&harness.client).await.unwrap();
-    assert_eq!(taints_of(&node.get().await.unwrap()), Vec::<String>::new());
+    assert_eq!(lasting_taints(&node.get().await.unwrap()), Vec::<String>::new());
     assert_no_panic(&harness.server);
 }

@@ -9,13 +9,11 @@ use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     LIMIT, MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, POOL, USER, condition, label, taints},
+    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, USER, condition, has_taint, label, taints},
     wait_for,
 };
 
 use super::{dry_run, install};
-
-const OS_WINDOWS: &str = "os=windows:NoSchedule";
 
 /// The message with which the guard refused, if it was the guard.
 fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> Option<String> {
@@ -250,7 +248,7 @@ async fn under_guard_winpool_does_all_its_work() {
         .await;
     let name = "fresh";
     SimulatedNode::windows("10.0.17763.6659").name(name).without_label(BUILD).join(&harness.client).await.unwrap();
-    let right = |node: &Node| taints(node).contains(&OS_WINDOWS.to_owned()) && label(node, BUILD) == Some("10.0.17763");
+    let right = |node: &Node| has_taint(node, OS_WINDOWS) && label(node, BUILD) == Some("10.0.17763");
     let node = harness.node_until(name, "is right", right).await;
     assert_eq!(label(&node, "runtimeclass.winpool.dev/windows-2019"), Some("true"));
     // What winpool wrote on it while it was Windows goes.
