@@ -22,17 +22,20 @@ pub use operator::Operator;
 
 use std::net::SocketAddr;
 
-use k8s_openapi::api::{
-    core::v1::{Node, Pod, Taint},
-    node::v1::RuntimeClass,
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Pod, Taint},
+        node::v1::RuntimeClass,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use winpool::Options;
-use winpool_core::api::WindowsPool;
+use winpool_core::api::{WindowsPool, crd};
 
 use crate::{ApiServer, AuditLog, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend, scene::install_crd, wait_for};
 
@@ -185,6 +188,34 @@ impl Harness {
             "runtimeClasses": [{"name": "mine", "version": "2022"}],
         });
         self.apply_pool_named(name, next).await;
+    }
+
+    /// Deletes a pool. It stays until the operator is done with it.
+    pub async fn delete_pool(&self, name: &str) {
+        self.pools().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Waits until there is no pool of this name.
+    pub async fn pool_is_gone(&self, name: &str) {
+        let pools = self.pools();
+        let gone = async || Ok(pools.get_opt(name).await?.is_none().then_some(()));
+        wait_for(&format!("pool {name} is gone"), LIMIT, gone).await.unwrap();
+    }
+
+    /// Deletes the CustomResourceDefinition, and with it all pools.
+    pub async fn delete_definition(&self) {
+        self.definitions().delete(&crd().name_any(), &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Waits until the CustomResourceDefinition is gone: no pool holds it up.
+    pub async fn definition_is_gone(&self) {
+        let (definitions, name) = (self.definitions(), crd().name_any());
+        let gone = async || Ok(definitions.get_opt(&name).await?.is_none().then_some(()));
+        wait_for("the definition of pools is gone", LIMIT, gone).await.unwrap();
+    }
+
+    fn definitions(&self) -> Api<CustomResourceDefinition> {
+        Api::all(self.client.clone())
     }
 
     /// Waits until the pool's status was computed from its newest spec and says Ready.

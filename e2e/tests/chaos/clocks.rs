@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -133,7 +133,7 @@ async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
     harness.apply_pool_named("a-older", json!({"taints": [{"key": "older", "effect": "NoSchedule"}]})).await;
     harness.ready("a-older").await;
     operator.stop().await;
-    harness.pools().delete("a-older", &DeleteParams::default()).await.unwrap();
+    harness.delete_pool("a-older").await;
     tokio::time::sleep(patience + Duration::from_secs(1)).await;
 
     harness.apply_pool_that_waits_for_its_class("b-younger").await;

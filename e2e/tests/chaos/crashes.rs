@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use winpool_e2e::{
     Fault, LIMIT, Passed, SimulatedNode,
@@ -79,12 +78,8 @@ impl Scenario {
             Self::EmptyPool => harness.apply_pool(json!({})).await,
             Self::TaintChange => harness.apply_pool(taints("younger", Some("older"))).await,
             Self::HandlerChange => harness.apply_pool(handler("second")).await,
-            Self::HandOver => {
-                harness.pools().delete("a-older", &DeleteParams::default()).await.unwrap();
-            }
-            Self::Deletion => {
-                harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
-            }
+            Self::HandOver => harness.delete_pool("a-older").await,
+            Self::Deletion => harness.delete_pool("default").await,
             Self::Adoption => {
                 let selector =
                     json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});

@@ -14,10 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-};
+use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -182,7 +179,7 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
 
     stage.breaks_all_connections();
     deleting.store(true, Ordering::Relaxed);
-    harness.pools().delete("other", &DeleteParams::default()).await.unwrap();
+    harness.delete_pool("other").await;
     let pools = harness.pools();
     let gone = async || Ok(pools.get_opt("other").await?.is_none().then_some(()));
     wait_for("the other pool is gone", PATIENTLY, gone).await.unwrap();

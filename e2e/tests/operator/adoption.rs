@@ -5,9 +5,8 @@ use kube::{ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 use winpool_core::api::{ClassState, Problem, RuntimeClassStatus, WindowsPool};
 use winpool_e2e::{
-    LIMIT, SimulatedNode,
+    SimulatedNode,
     harness::{BUILD, Harness, POOL, condition},
-    wait_for,
 };
 
 /// A class as people write it by the Kubernetes documentation.
@@ -49,13 +48,6 @@ async fn reported(harness: &Harness, name: &str, state: ClassState) -> WindowsPo
     harness.pool_until("default", &format!("says {state:?} of {name}"), is).await
 }
 
-async fn delete_pool(harness: &Harness) {
-    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
-    let pools = harness.pools();
-    let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
-    wait_for("the pool is gone", LIMIT, gone).await.unwrap();
-}
-
 /// With one node each of Windows Server 2019 and 2022.
 async fn with_nodes() -> Harness {
     let harness = Harness::new().await;
@@ -81,7 +73,8 @@ async fn a_compatible_class_made_by_hand_is_adopted_by_a_label_and_outlives_the_
     assert_eq!(labels.remove(POOL).as_deref(), Some("default"));
     assert_eq!(face(&adopted), face(&before), "nothing else changed");
 
-    delete_pool(&harness).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     let released = harness.classes().get("windows-2022").await.unwrap();
     assert_eq!(face(&released), face(&before));
     assert_eq!(harness.classes().get_opt("windows-2019").await.unwrap(), None, "winpool's own goes");
@@ -114,7 +107,8 @@ async fn a_class_that_helm_or_argo_cd_keeps_is_never_touched_and_the_pool_says_w
     let yaml: Value = serde_yaml::from_str(yaml).unwrap();
     assert_eq!(yaml["scheduling"], by_hand("windows-2019", "10.0.17763", &json!({}))["scheduling"]);
 
-    delete_pool(&harness).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     for class in [right, wrong] {
         let now = harness.classes().get(&class.name_any()).await.unwrap();
         assert_eq!(now.resource_version(), class.resource_version(), "{} was never written", class.name_any());
@@ -132,7 +126,8 @@ async fn the_example_of_the_documentation_that_selects_another_windows_is_a_conf
     let message = &problem_of(&pool, "windows-2019").unwrap().message;
     assert!(message.contains("10.0.20348 (Windows Server 2022) instead of 10.0.17763"), "{message}");
     assert_eq!(condition(&pool, "RuntimeClassesApplied"), Some("False"));
-    delete_pool(&harness).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     let now = harness.classes().get("windows-2019").await.unwrap();
     assert_eq!(now.resource_version(), trap.resource_version());
     operator.stop().await;

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::{
-        core::v1::Node,
-        rbac::v1::{ClusterRole, ClusterRoleBinding},
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+use k8s_openapi::api::{
+    core::v1::Node,
+    node::v1::RuntimeClass,
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
-use kube::{Api, ResourceExt, api::DeleteParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
 use serde_json::{Value, json};
 use winpool::cli::{
     Outcome,
@@ -51,15 +52,6 @@ async fn clean_and_answer(
 
 fn writes(log: &AuditLog) -> usize {
     log.requests().iter().filter(|request| request.verb != "get").count()
-}
-
-/// The pools' definition is deleted, and with it the pools: nothing holds that up.
-async fn the_definition_goes(harness: &Harness) {
-    let definitions: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
-    let name = "windowspools.winpool.dev";
-    definitions.delete(name, &DeleteParams::default()).await.unwrap();
-    let gone = async || Ok(definitions.get_opt(name).await?.is_none().then_some(()));
-    wait_for("the definition is gone", LIMIT, gone).await.unwrap();
 }
 
 /// Two pools, one of which retains and lists its taints; nodes of all fates. Returns what was there before winpool came.
@@ -149,7 +141,7 @@ async fn a_cluster_is_given_back_as_it_was_and_a_second_run_writes_nothing() {
     assert_eq!(taints(&reimaged), ["node.kubernetes.io/not-ready:NoSchedule"]);
     let fact = harness.node("a-1").await;
     assert_eq!(label(&fact, BUILD), Some("10.0.17763"), "a fact about the node stays");
-    let classes = harness.classes().list(&kube::api::ListParams::default()).await.unwrap();
+    let classes = harness.classes().list(&ListParams::default()).await.unwrap();
     let classes: Vec<_> = classes.items.iter().map(|class| (class.name_any(), class.labels().clone())).collect();
     assert_eq!(classes, [("used".to_owned(), BTreeMap::new())]);
     for pool in ["a", "b"] {
@@ -162,7 +154,8 @@ async fn a_cluster_is_given_back_as_it_was_and_a_second_run_writes_nothing() {
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
     assert!(text.starts_with("There is nothing of winpool's to take off"), "{text}");
     assert_eq!(writes(&log), sent);
-    the_definition_goes(&harness).await;
+    harness.delete_definition().await;
+    harness.definition_is_gone().await;
 }
 
 #[tokio::test]
@@ -177,8 +170,8 @@ async fn marks_of_a_pool_whose_definition_is_gone_go_too_and_its_taint_is_report
         "metadata": {"name": "windows-2019", "labels": {"app.kubernetes.io/managed-by": "winpool", POOL: "gone"}},
         "handler": "runhcs-wcow-process",
     });
-    let classes: Api<k8s_openapi::api::node::v1::RuntimeClass> = Api::all(client.clone());
-    classes.create(&kube::api::PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    let classes: Api<RuntimeClass> = Api::all(client.clone());
+    classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
 
     let (text, outcome) = clean(&server, &["system:masters"]).await;
     assert!(matches!(outcome, Err(Error::Doubtful)), "{outcome:?}\n{text}");
@@ -255,13 +248,14 @@ async fn a_pool_that_waits_for_an_operator_that_is_no_more_goes() {
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
     operator.stop().await;
-    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
+    harness.delete_pool("default").await;
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
     assert!(text.contains("1 WindowsPool(s) being deleted, which then go, with the finalizer"), "{text}");
     assert_eq!(face(&harness.node("win").await), before);
     assert_eq!(harness.pools().get_opt("default").await.unwrap(), None);
-    the_definition_goes(&harness).await;
+    harness.delete_definition().await;
+    harness.definition_is_gone().await;
 }
 
 #[tokio::test]

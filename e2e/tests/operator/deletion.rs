@@ -1,7 +1,7 @@
 //! Taking winpool's hands off: pools deleted, selectors narrowed, classes no longer wanted.
 
 use k8s_openapi::api::core::v1::Node;
-use kube::{ResourceExt, api::DeleteParams};
+use kube::ResourceExt;
 use serde_json::json;
 use winpool_e2e::{
     LIMIT, SimulatedNode,
@@ -11,17 +11,6 @@ use winpool_e2e::{
 
 async fn run_pod(harness: &Harness, name: &str, node: &str, class: &str) {
     harness.run_pod(name, json!({"nodeName": node, "runtimeClassName": class})).await;
-}
-
-async fn delete_pool(harness: &Harness) {
-    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
-}
-
-async fn pool_is_gone(harness: &Harness) {
-    let pools = harness.pools();
-    let gone =
-        wait_for("the pool is gone", LIMIT, async || Ok(pools.get_opt("default").await?.is_none().then_some(())));
-    gone.await.unwrap();
 }
 
 #[tokio::test]
@@ -45,8 +34,8 @@ async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod
     assert_ne!(face(&harness.node("used").await), before[0]);
     run_pod(&harness, "app", "used", "windows-2019").await;
 
-    delete_pool(&harness).await;
-    pool_is_gone(&harness).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     for (name, before) in names.into_iter().zip(before) {
         assert_eq!(face(&harness.node(name).await), before, "{name}");
     }
@@ -68,15 +57,13 @@ async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
     // The class of the next pool gets a toleration that it lacked, so that pool's nodes have to wait for a while.
     harness.apply_pool_that_waits_for_its_class("b-younger").await;
     harness.class_until("mine", "is adopted", |class| class.labels().contains_key(POOL)).await;
-    harness.pools().delete("a-older", &DeleteParams::default()).await.unwrap();
+    harness.delete_pool("a-older").await;
     let taken_over = |node: &Node| {
         let taints = taints(node);
         taints.contains(&"younger:NoSchedule".to_owned()) && !taints.contains(&"older:NoSchedule".to_owned())
     };
     harness.node_until("win", "has the taint of the next pool only", taken_over).await;
-    let pools = harness.pools();
-    let gone = async || Ok(pools.get_opt("a-older").await?.is_none().then_some(()));
-    wait_for("the older pool is gone", LIMIT, gone).await.unwrap();
+    harness.pool_is_gone("a-older").await;
     operator.stop().await;
 }
 
@@ -89,8 +76,8 @@ async fn a_pool_that_retains_leaves_everything_and_needs_no_operator_to_go() {
     let pool = harness.ready("default").await;
     assert!(pool.finalizers().is_empty());
     operator.stop().await;
-    delete_pool(&harness).await;
-    pool_is_gone(&harness).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     let operator = harness.operator().await;
     // The operator is at work again, and still a pool that is merely absent takes nothing off.
     harness.apply_pool_named("other", json!({"nodeSelector": {"none": "such"}})).await;
@@ -111,11 +98,11 @@ async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
     harness.ready("default").await;
     operator.stop().await;
     harness.edit_node(ignored.name(), json!({"metadata": {"annotations": {"winpool.dev/ignore": "true"}}})).await;
-    delete_pool(&harness).await;
+    harness.delete_pool("default").await;
     assert!(harness.pools().get("default").await.unwrap().metadata.deletion_timestamp.is_some(), "it waits");
 
     let operator = harness.operator().await;
-    pool_is_gone(&harness).await;
+    harness.pool_is_gone("default").await;
     assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
     assert!(has_taint(&harness.node("ignored").await, OS_WINDOWS), "an ignored node keeps its marks");
     operator.stop().await;
@@ -155,8 +142,8 @@ async fn a_taint_that_a_kubelet_forged_into_the_annotation_is_never_removed() {
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
-    delete_pool(&harness).await;
-    pool_is_gone(&harness).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     let node = harness.node("win").await;
     assert_eq!(taints(&node), ["precious=x:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule"]);
     assert_eq!(node.annotations().get(APPLIED), None);
@@ -198,8 +185,8 @@ async fn without_the_right_to_list_pods_classes_stay_and_the_deletion_completes(
     let message = &pool.status.unwrap().conditions.into_iter().find(|c| c.type_ == "TaintsApplied").unwrap().message;
     assert!(message.contains("pods is forbidden") && message.contains("taintPolicy: Always"), "{message}");
 
-    delete_pool(&harness).await;
-    pool_is_gone(&harness).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     let class = harness.classes().get("windows-2019").await.unwrap();
     assert_eq!(class.labels().get(POOL), None);
     operator.stop().await;

@@ -235,10 +235,8 @@ async fn nodes_and_classes_that_may_not_be_given_up_hold_up_the_deletion_of_a_po
     let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
     until_denied("classes", async || harness.classes().delete("windows-2022", &dry_run).await.err()).await;
 
-    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
-    let pools = harness.pools();
-    let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
-    wait_for("the pool is gone", LIMIT, gone).await.unwrap();
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     assert_eq!(label(&harness.node("win").await, POOL), Some("default"), "the node keeps its marks");
     assert!(harness.classes().get_opt("windows-2022").await.unwrap().is_some());
     let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");

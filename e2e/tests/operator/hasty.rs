@@ -1,12 +1,11 @@
 //! Pools that are deleted while their nodes are being written.
 
 use futures::{TryStreamExt, pin_mut};
-use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 use winpool_e2e::{
     LIMIT, SimulatedNode,
     harness::{Harness, face},
-    wait_for,
 };
 
 const ROUNDS: usize = 20;
@@ -48,9 +47,8 @@ async fn a_pool_that_is_deleted_while_its_nodes_are_written_leaves_no_mark() {
         let version = version.metadata.resource_version.unwrap();
         harness.apply_pool(json!({"taintPolicy": "Always", "discoverRuntimeClasses": false})).await;
         recorded(&harness, &version).await;
-        pools.delete("default", &DeleteParams::default()).await.unwrap();
-        let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
-        wait_for("the pool is gone", LIMIT, gone).await.unwrap();
+        harness.delete_pool("default").await;
+        harness.pool_is_gone("default").await;
         // With it ends what was under way.
         operator.stop().await;
         assert_eq!(faces().await, before, "after round {round}");

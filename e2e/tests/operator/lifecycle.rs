@@ -1,15 +1,12 @@
 //! Things come and go: classes, nodes, pools, and the definition of pools itself.
 
-use k8s_openapi::{
-    api::node::v1::RuntimeClass, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use kube::{
-    Api, ResourceExt,
+    ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use winpool_core::api::{WindowsPool, crd};
+use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     AuditLog, LIMIT, Request, SimulatedNode,
     harness::{APPLIED, BUILD, Harness, NOT_READY, OS_WINDOWS, POOL, has_taint, label, taints},
@@ -112,10 +109,8 @@ async fn without_the_definition_of_pools_marks_stay_and_with_it_everything_goes_
     harness.ready("default").await;
     let marked = harness.node("win").await;
 
-    let (crds, name) = (Api::<CustomResourceDefinition>::all(harness.client.clone()), crd().name_any());
-    crds.delete(&name, &DeleteParams::default()).await.unwrap();
-    let gone = async || Ok(crds.get_opt(&name).await?.is_none().then_some(()));
-    wait_for("the definition is gone", LIMIT, gone).await.unwrap();
+    harness.delete_definition().await;
+    harness.definition_is_gone().await;
     harness.edit_node("win", json!({"metadata": {"labels": {"example.com/a": "x"}}})).await;
     install_crd(&harness.client).await.unwrap();
     // A pool that concerns no node: when it is reported, the operator has seen that the other one is no more.
@@ -144,7 +139,7 @@ async fn what_a_deleted_pool_retained_stays_and_a_pool_of_another_name_takes_it_
     let (node, class) = (harness.node("win").await, harness.classes().get("windows-2022").await.unwrap());
     assert_eq!(label(&node, POOL), Some("first"));
 
-    harness.pools().delete("first", &DeleteParams::default()).await.unwrap();
+    harness.delete_pool("first").await;
     // A pool that concerns no node: when it is reported, the operator has seen that the other one is no more.
     harness.apply_pool_named("elsewhere", json!({"nodeSelector": {"example.com/group": "elsewhere"}})).await;
     harness.ready("elsewhere").await;
@@ -172,7 +167,7 @@ async fn a_pool_that_is_deleted_and_made_again_at_once_is_reported_like_a_new_on
     let operator = harness.operator().await;
     harness.apply_pool(json!({"deletionPolicy": "Retain"})).await;
     let before = harness.ready("default").await;
-    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
+    harness.delete_pool("default").await;
     harness.apply_pool(json!({"deletionPolicy": "Retain"})).await;
     let after = harness.ready("default").await;
     assert_ne!(after.uid(), before.uid());
@@ -218,7 +213,7 @@ async fn of_two_pools_that_select_a_node_the_older_owns_it_and_the_younger_write
     assert_eq!(class_writes(&log).len(), 1);
 
     // When the older one goes, the younger has what is evidence enough to put its own in place.
-    harness.pools().delete("older", &DeleteParams::default()).await.unwrap();
+    harness.delete_pool("older").await;
     harness.node_until("win", "is the younger one's", |node| label(node, POOL) == Some("a-younger")).await;
     restarted.stop().await;
 }

@@ -334,7 +334,7 @@ async fn the_younger_of_two_overlapping_pools_says_so_and_takes_over_when_the_ol
     }
 
     let recorder = Recorder::start(&harness).await;
-    harness.pools().delete("a-older", &DeleteParams::default()).await.unwrap();
+    harness.delete_pool("a-older").await;
     for name in NODES {
         harness.node_until(name, "is the younger pool's", |node| label(node, POOL) == Some("b-younger")).await;
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::future::join_all;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use winpool::Options;
 use winpool_core::api::WindowsPool;
@@ -23,9 +23,8 @@ async fn every_right_is_used_and_none_is_missing() {
     harness.ready("default").await;
     somebody_undoes_the_taint(&harness).await;
     somebody_else_writes_the_class_too(&harness, &log).await;
-    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
-    let gone = async || Ok(harness.pools().get_opt("default").await?.is_none().then_some(()));
-    wait_for("the pool is gone", LIMIT, gone).await.unwrap();
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     let refused: Vec<Value> = log.events().into_iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
     assert!(refused.is_empty(), "{refused:#?}");
     // From here on it gives its rights away.

@@ -1,7 +1,5 @@
 //! Removing winpool by deleting what it was installed as: the operator cleans up first.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, api::DeleteParams};
 use serde_json::{Value, json};
 use winpool::{
     Options,
@@ -12,9 +10,8 @@ use winpool::{
     },
 };
 use winpool_e2e::{
-    LIMIT, SimulatedNode,
+    SimulatedNode,
     harness::{Harness, NAMESPACE, OS_WINDOWS, Operator, face, has_taint},
-    wait_for,
 };
 
 const NAME: &str = "winpool";
@@ -46,8 +43,7 @@ async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_
     assert_ne!(face(&harness.node("win-1").await), before);
 
     // As `kubectl delete -k` does: the pools' definition goes with the rest.
-    let definitions: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
-    definitions.delete("windowspools.winpool.dev", &DeleteParams::default()).await.unwrap();
+    harness.delete_definition().await;
     harness.account.uninstall().await;
     harness.account.is_uninstalled().await;
     for operator in operators {
@@ -58,8 +54,7 @@ async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_
     let classes = harness.classes();
     assert_eq!(classes.get_opt("windows-2019").await.unwrap(), None);
     assert!(classes.get_opt("b-2019").await.unwrap().is_some());
-    let gone = async || Ok(definitions.get_opt("windowspools.winpool.dev").await?.is_none().then_some(()));
-    wait_for("the definition is gone", LIMIT, gone).await.unwrap();
+    harness.definition_is_gone().await;
 }
 
 #[tokio::test]

@@ -4,14 +4,14 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, WatchEvent, WatchParams},
+    api::{Patch, PatchParams, WatchEvent, WatchParams},
 };
 use serde_json::{Value, json};
 use winpool_core::plan::Applied;
 use winpool_e2e::{
     AuditLog, MUTATING_ADMISSION_POLICY, SimulatedNode,
     harness::{APPLIED, Harness, NOT_READY, OS_WINDOWS, POOL, has_taint, label, lasting_taints, schema, taints},
-    needs, wait_for,
+    needs,
 };
 
 use super::{admitted, admitted_until, assert_no_panic, install, pool};
@@ -77,10 +77,8 @@ async fn without_an_operator_a_node_has_its_taint_in_its_first_version_and_the_o
     harness.ready("default").await;
     assert_eq!(patches(&log, "win-a"), 0, "it was born as it has to be");
 
-    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
-    let pools = harness.pools();
-    let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
-    wait_for("the pool is gone", winpool_e2e::LIMIT, gone).await.unwrap();
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     let win = harness.node("win-a").await;
     assert!(!has_taint(&win, OS_WINDOWS), "what it was born with goes too");
     assert_eq!((label(&win, POOL), win.annotations().get(APPLIED)), (None, None));
@@ -215,7 +213,7 @@ async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
     pool(&harness, "deleting", deleting, json!({})).await;
     let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/stay"]}}));
     harness.pools().patch("deleting", &PatchParams::default(), &finalizer).await.unwrap();
-    harness.pools().delete("deleting", &DeleteParams::default()).await.unwrap();
+    harness.delete_pool("deleting").await;
     // The API server learns of pools in the order of their changes: it knows the last one, so it knows the others.
     pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;
     until_born_with(&harness, &node("probe").label("group", "last"), &[OS_WINDOWS]).await;

@@ -278,10 +278,8 @@ async fn under_guard_winpool_does_all_its_work() {
     assert_eq!(condition(&pool, "Ready"), Some("True"));
     assert_eq!(pool.finalizers(), ["winpool.dev/cleanup"]);
 
-    harness.pools().delete("default", &DeleteParams::default()).await.unwrap();
-    let pools = harness.pools();
-    let gone = async || Ok(pools.get_opt("default").await?.is_none().then_some(()));
-    wait_for("the pool is gone", LIMIT, gone).await.unwrap();
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
     let node = harness.node(name).await;
     assert_eq!((taints(&node).len(), label(&node, POOL)), (1, None));
     assert!(harness.classes().get_opt("windows-2022").await.unwrap().is_none());
