@@ -1,0 +1,64 @@
+//! What tests ask of an object.
+
+use k8s_openapi::api::{
+    core::v1::{Node, Taint},
+    node::v1::RuntimeClass,
+};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+
+use super::{BUILD, NOT_READY};
+
+/// The status of a condition of a pool.
+pub fn condition<'a>(pool: &'a WindowsPool, name: &str) -> Option<&'a str> {
+    let conditions = &pool.status.as_ref()?.conditions;
+    conditions.iter().find(|condition| condition.type_ == name).map(|condition| condition.status.as_str())
+}
+
+/// `key=value:effect` of each taint, in order.
+pub fn taints(node: &Node) -> Vec<String> {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.map(taint).collect()
+}
+
+/// The same but for [`NOT_READY`].
+pub fn lasting_taints(node: &Node) -> Vec<String> {
+    let mut taints = taints(node);
+    taints.retain(|taint| taint != NOT_READY);
+    taints
+}
+
+/// Whether the node has this taint, written as `key=value:effect`.
+pub fn has_taint(node: &Node, taint: &str) -> bool {
+    taints(node).iter().any(|other| other == taint)
+}
+
+fn taint(taint: &Taint) -> String {
+    let Taint { key, value, effect, .. } = taint;
+    value
+        .as_deref()
+        .filter(|value| !value.is_empty())
+        .map_or_else(|| format!("{key}:{effect}"), |value| format!("{key}={value}:{effect}"))
+}
+
+/// The value of a label of a node.
+pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.labels().get(key).map(String::as_str)
+}
+
+/// All of a node that winpool may change, and takes back. The build label is a fact about the node: it stays.
+pub fn face(node: &Node) -> Value {
+    let mut labels = node.labels().clone();
+    labels.remove(BUILD);
+    json!({
+        "labels": labels,
+        "annotations": node.annotations(),
+        "taints": node.spec.as_ref().and_then(|spec| spec.taints.clone()),
+    })
+}
+
+/// `scheduling` of a class as JSON.
+pub fn scheduling(class: &RuntimeClass) -> Value {
+    json!(class.scheduling)
+}
