@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 
 use k8s_openapi::{
     api::{
-        core::v1::{Node, Pod},
+        core::v1::{Node, Pod, Taint},
         node::v1::RuntimeClass,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -304,5 +304,19 @@ impl Harness {
     {
         let object: K = serde_json::from_value(object).unwrap();
         Api::<K>::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap()
+    }
+}
+
+/// Changes the taints of a node as careful clients do: by PUT with the resourceVersion that was read, until nobody else
+/// writes in between.
+pub async fn change_taints(nodes: &Api<Node>, name: &str, mut change: impl FnMut(&mut Vec<Taint>)) {
+    loop {
+        let mut node = nodes.get(name).await.unwrap();
+        change(node.spec.get_or_insert_default().taints.get_or_insert_default());
+        match nodes.replace(name, &PostParams::default(), &node).await {
+            Ok(_) => return,
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 }

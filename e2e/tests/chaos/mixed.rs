@@ -14,13 +14,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::{Api, api::PostParams};
+use kube::Api;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool_e2e::{
     Fault, Refusal, Schedule, SimulatedNode,
-    harness::{BUILD, OS_WINDOWS, POOL, condition, has_taint, label},
+    harness::{BUILD, OS_WINDOWS, POOL, change_taints, condition, has_taint, label},
     wait_for,
 };
 
@@ -81,8 +81,8 @@ async fn with_faults(seed: u64, expected: &Value) {
     stage.proxy.inject(move |passing| {
         let fault = schedule.fault(passing.asked, passing.number);
         // A deletion takes a refusal for final.
-        let final_ = matches!(fault, Some(Fault::Refuse(Refusal::Invalid | Refusal::FailedTest)));
-        fault.filter(|_| !(final_ && at_the_end.load(Ordering::Relaxed)))
+        let is_final = matches!(fault, Some(Fault::Refuse(Refusal::Invalid | Refusal::FailedTest)));
+        fault.filter(|_| !(is_final && at_the_end.load(Ordering::Relaxed)))
     });
     let operator = stage.candidate();
     story(&stage, &deleting).await;
@@ -229,19 +229,13 @@ async fn toggle(nodes: &Api<Node>, name: &str, stands: bool) {
         effect: "PreferNoSchedule".to_owned(),
         time_added: Some(Time(Timestamp::from_second(1_800_000_000).unwrap())),
     };
-    loop {
-        let mut node = nodes.get(name).await.unwrap();
-        let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
+    change_taints(nodes, name, |taints| {
         assert_eq!(taints.contains(&mine), stands, "{name}: {taints:?}");
         if stands {
             taints.retain(|taint| *taint != mine);
         } else {
             taints.push(mine.clone());
         }
-        match nodes.replace(name, &PostParams::default(), &node).await {
-            Ok(_) => return,
-            Err(kube::Error::Api(status)) if status.is_conflict() => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
+    })
+    .await;
 }

@@ -10,10 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, PostParams},
-};
+use kube::{Api, Client, ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 use winpool::{
     apply::{Applier, WriteError},
@@ -27,7 +24,7 @@ use winpool_core::{
 };
 use winpool_e2e::{
     Kubelet, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, has_taint, label},
+    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, change_taints, has_taint, label},
 };
 
 #[tokio::test]
@@ -117,12 +114,12 @@ async fn an_invalid_value_is_denied_in_the_servers_words() {
 async fn a_class_that_changed_since_it_was_read_is_a_conflict_and_stays_as_it_is() {
     let harness = Harness::new().await;
     let applier = applier(&harness.client);
-    let class = applier.create_class(&class("windows-2022")).await.unwrap();
-    let again = applier.create_class(&self::class("windows-2022")).await;
+    let made = applier.create_class(&class("windows-2022")).await.unwrap();
+    let again = applier.create_class(&class("windows-2022")).await;
     assert!(matches!(again, Err(WriteError::Conflict)), "{again:?}");
 
-    let changed = relabel(&applier, &class, "first").await.unwrap();
-    let result = relabel(&applier, &class, "second").await;
+    let changed = relabel(&applier, &made, "first").await.unwrap();
+    let result = relabel(&applier, &made, "second").await;
     assert!(matches!(result, Err(WriteError::Conflict)), "{result:?}");
     let now = applier.read_class("windows-2022").await.unwrap().unwrap();
     assert_eq!(now, changed);
@@ -131,7 +128,7 @@ async fn a_class_that_changed_since_it_was_read_is_a_conflict_and_stays_as_it_is
     assert_eq!(applier.read_class("windows-2022").await.unwrap(), None);
     let result = relabel(&applier, &changed, "third").await;
     assert!(matches!(result, Err(WriteError::Gone)), "{result:?}");
-    applier.create_class(&self::class("windows-2022")).await.unwrap();
+    applier.create_class(&class("windows-2022")).await.unwrap();
     let result = relabel(&applier, &changed, "fourth").await;
     assert!(matches!(result, Err(WriteError::Stale)), "another class of that name: {result:?}");
 }
@@ -164,8 +161,12 @@ async fn no_taint_of_others_is_lost_while_many_clients_write_at_the_same_moment(
     harness.apply_pool(json!({})).await;
     let is_guarded = |node: &Node| has_taint(node, OS_WINDOWS);
     harness.node_until("win", "is tainted", is_guarded).await;
-    let removals = replace_taints(&harness.nodes(), |taints| taints.retain(|taint| taint.key != "os")).await;
-    assert_eq!(removals, 1);
+    change_taints(&harness.nodes(), "win", |taints| {
+        let standing = taints.len();
+        taints.retain(|taint| taint.key != "os");
+        assert_eq!(taints.len(), standing - 1);
+    })
+    .await;
     harness.node_until("win", "is tainted again", is_guarded).await;
     let mut expected = Vec::new();
     for writer in writers {
@@ -201,7 +202,7 @@ async fn toggle(nodes: Api<Node>, key: String) -> Taint {
             effect: "PreferNoSchedule".to_owned(),
             time_added: Some(Time(Timestamp::from_second(1_800_000_000).unwrap())),
         });
-        replace_taints(&nodes, |taints| {
+        change_taints(&nodes, "win", |taints| {
             let standing = taints.iter().find(|taint| taint.key == key);
             assert_eq!(standing, mine.as_ref());
             taints.retain(|taint| taint.key != key);
@@ -211,22 +212,6 @@ async fn toggle(nodes: Api<Node>, key: String) -> Taint {
         mine = next;
     }
     mine.unwrap()
-}
-
-/// Reads the node and writes it back with changed taints, until nobody else writes in between.
-async fn replace_taints(nodes: &Api<Node>, mut change: impl FnMut(&mut Vec<Taint>)) -> usize {
-    loop {
-        let mut node = nodes.get("win").await.unwrap();
-        let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
-        let before = taints.len();
-        change(taints);
-        let removed = before.saturating_sub(taints.len());
-        match nodes.replace("win", &PostParams::default(), &node).await {
-            Ok(_) => return removed,
-            Err(kube::Error::Api(status)) if status.is_conflict() => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
 }
 
 fn applier(client: &Client) -> Applier {
