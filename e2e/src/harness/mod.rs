@@ -19,7 +19,7 @@ pub mod schema;
 
 pub use account::{Account, NAMESPACE, Right, USER};
 pub use host::Host;
-pub use objects::{condition, face, has_taint, label, lasting_taints, scheduling, taints};
+pub use objects::{condition, face, has_taint, label, lasting_taints, node_of, scheduling, taints, unschedulable};
 pub use operator::Operator;
 
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! What tests ask of an object.
 
 use k8s_openapi::api::{
-    core::v1::{Node, Taint},
+    core::v1::{Node, Pod, Taint},
     node::v1::RuntimeClass,
 };
 use kube::ResourceExt;
@@ -56,6 +56,19 @@ pub fn face(node: &Node) -> Value {
         "annotations": node.annotations(),
         "taints": node.spec.as_ref().and_then(|spec| spec.taints.clone()),
     })
+}
+
+/// The node that a pod is bound to.
+pub fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// Why the scheduler has found no node for a pod.
+pub fn unschedulable(pod: &Pod) -> Option<&str> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let scheduled = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
+    let is_refused = scheduled.status == "False" && scheduled.reason.as_deref() == Some("Unschedulable");
+    scheduled.message.as_deref().filter(|_| is_refused)
 }
 
 /// `scheduling` of a class as JSON.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     Cluster, SimulatedNode,
-    harness::{OS_WINDOWS, Operator, condition, has_taint},
+    harness::{OS_WINDOWS, Operator, condition, has_taint, node_of, unschedulable},
     lend_cluster,
     manifests::apply,
     scene,
@@ -88,16 +88,6 @@ fn spread(class: &str) -> DynamicObject {
     .unwrap()
 }
 
-fn node_of(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref()
-}
-
-fn is_refused(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let mut reasons = conditions.filter(|condition| condition.type_ == "PodScheduled").map(|c| c.reason.as_deref());
-    reasons.any(|reason| reason == Some("Unschedulable"))
-}
-
 /// Deploys it and waits until the scheduler has found these nodes for its pods, and none for the rest.
 async fn lands_on(cluster: &Cluster, class: &str, expected: &[&str]) {
     apply(&cluster.client(), &[spread(class)]).await.unwrap();
@@ -105,7 +95,7 @@ async fn lands_on(cluster: &Cluster, class: &str, expected: &[&str]) {
     let of_class = ListParams::default().labels(&format!("app={class}"));
     let decided = async || {
         let pods = pods.list(&of_class).await?.items;
-        let done = pods.len() == 5 && pods.iter().all(|pod| node_of(pod).is_some() || is_refused(pod));
+        let done = pods.len() == 5 && pods.iter().all(|pod| node_of(pod).is_some() || unschedulable(pod).is_some());
         let mut nodes: Vec<&str> = pods.iter().filter_map(node_of).collect();
         nodes.sort_unstable();
         Ok((done && nodes == expected).then_some(()))

@@ -8,11 +8,15 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use winpool_core::plan::landing::{Machine, answer};
-use winpool_e2e::{Dice, LIMIT, SimulatedNode, lend_cluster, wait_for};
+use winpool_e2e::{
+    Dice, LIMIT, SimulatedNode,
+    harness::{node_of, unschedulable},
+    lend_cluster, wait_for,
+};
 
 const NODES: usize = 9;
 const PODS: usize = 30;
@@ -116,10 +120,7 @@ fn one_of(group: usize, index: usize, spec: &Value) -> Value {
 }
 
 fn is_decided(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let mut unschedulable =
-        conditions.filter(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable"));
-    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) || unschedulable.next().is_some()
+    node_of(pod).is_some() || unschedulable(pod).is_some()
 }
 
 #[tokio::test]
@@ -175,8 +176,7 @@ async fn the_nodes_that_why_calls_possible_are_those_on_which_the_scheduler_puts
         let mut seen = BTreeMap::new();
         let decided = wait_for("the scheduler has decided", LIMIT, async || {
             let all = pods.list(&selected).await?;
-            seen =
-                all.iter().map(|pod| (pod.name_any(), pod.spec.as_ref().and_then(|s| s.node_name.clone()))).collect();
+            seen = all.iter().map(|pod| (pod.name_any(), node_of(pod).map(str::to_owned))).collect();
             Ok(all.iter().all(is_decided).then_some(()))
         });
         decided.await.unwrap_or_else(|error| panic!("{error}: {seen:?}"));
@@ -186,12 +186,7 @@ async fn the_nodes_that_why_calls_possible_are_those_on_which_the_scheduler_puts
         impossible += NODES - bound.len();
         nowhere += usize::from(bound.is_empty());
         // Their extended resources are free again for the next group.
-        pods.delete_collection(
-            &kube::api::DeleteParams { grace_period_seconds: Some(0), ..Default::default() },
-            &selected,
-        )
-        .await
-        .unwrap();
+        pods.delete_collection(&DeleteParams::default().grace_period(0), &selected).await.unwrap();
         let gone = async || Ok(pods.list(&selected).await?.items.is_empty().then_some(()));
         wait_for("the pods are gone", LIMIT, gone).await.unwrap();
     }

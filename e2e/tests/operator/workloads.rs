@@ -14,7 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_e2e::{
     Cluster, SimulatedNode,
-    harness::{BUILD, Operator, label, taints},
+    harness::{BUILD, Operator, label, node_of, taints, unschedulable},
     lend_cluster,
     manifests::{EXAMPLES, apply, example, rolled_out},
     scene,
@@ -112,7 +112,7 @@ async fn what_does_not_say_windows_in_full_stays_off_windows() {
         let pods = scheduled_or_refused(&cluster, &name, usize::try_from(replicas).unwrap()).await;
         for pod in &pods {
             assert_eq!(node_of(pod), None, "{name}");
-            let refusal = refusal(pod).unwrap();
+            let refusal = unschedulable(pod).unwrap();
             // All Windows nodes are refused for their only taint, those of the right build among them.
             assert!(refusal.contains("4 node(s) had untolerated taint"), "{name}: {refusal}");
         }
@@ -124,7 +124,7 @@ async fn what_does_not_say_windows_in_full_stays_off_windows() {
     }
     assert_eq!(by_node, BTreeMap::from([(None, 3), (Some("linux-a"), LINUX_ROOM), (Some("linux-b"), LINUX_ROOM)]));
     for pod in pods.iter().filter(|pod| node_of(pod).is_none()) {
-        let refusal = refusal(pod).unwrap();
+        let refusal = unschedulable(pod).unwrap();
         let (full, tainted) = ("2 Too many pods", "4 node(s) had untolerated taint");
         assert!(refusal.contains(full) && refusal.contains(tainted), "{refusal}");
     }
@@ -221,25 +221,11 @@ async fn scheduled_or_refused(cluster: &Cluster, name: &str, number: usize) -> V
     let of_deployment = ListParams::default().labels(&format!("app={name}"));
     let decided = async || {
         let pods = pods.list(&of_deployment).await?.items;
-        let done = pods.len() == number && pods.iter().all(|pod| node_of(pod).is_some() || refusal(pod).is_some());
+        let done =
+            pods.len() == number && pods.iter().all(|pod| node_of(pod).is_some() || unschedulable(pod).is_some());
         Ok(done.then_some(pods))
     };
     cluster.wait_for(&format!("the scheduler has decided about {number} pods of {name}"), decided).await.unwrap()
-}
-
-fn node_of(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref()
-}
-
-/// Why the scheduler found no node.
-fn refusal(pod: &Pod) -> Option<&str> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let refused = conditions.iter().find(|condition| {
-        condition.type_ == "PodScheduled"
-            && condition.status == "False"
-            && condition.reason.as_deref() == Some("Unschedulable")
-    });
-    refused?.message.as_deref()
 }
 
 async fn kernel_under(client: &Client, pod: &Pod) -> String {
