@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use winpool_e2e::{
     Fault, LIMIT, Passed, SimulatedNode,
     harness::{BUILD, POOL},
-    wait_for,
 };
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, picture};
@@ -18,8 +17,6 @@ use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, picture};
 const QUIET: Duration = Duration::from_millis(1500);
 /// Longer than it lets nodes wait for the API server to see a class.
 const VERY_QUIET: Duration = Duration::from_secs(7);
-/// A second start, and what waits for the API server to see a class.
-const PATIENTLY: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Debug)]
 enum Scenario {
@@ -118,24 +115,6 @@ async fn set_up(scenario: Scenario) -> Stage {
     }
     scenario.begins(&stage).await;
     stage
-}
-
-impl Stage {
-    /// Waits until nothing has been written for a while.
-    async fn is_quiet(&self, time: Duration) {
-        let writes = || self.writes().last().map(|passed| passed.request.received);
-        let started = Instant::now();
-        wait_for("nothing is written any more", PATIENTLY, async || {
-            let since = writes().unwrap_or(started).max(started);
-            Ok((since.elapsed() >= time).then_some(()))
-        })
-        .await
-        .unwrap();
-    }
-
-    fn writes(&self) -> Vec<Passed> {
-        self.proxy.passed().into_iter().filter(|passed| passed.request.write.is_some()).collect()
-    }
 }
 
 async fn survive_every_crash(scenario: Scenario) {

@@ -67,7 +67,7 @@ async fn without_faults() -> Value {
     })
     .await
     .unwrap();
-    stage.comes_to_rest().await;
+    stage.is_quiet(QUIET).await;
     let end = picture(&stage.harness.client).await;
     operator.stop().await;
     end
@@ -91,25 +91,13 @@ async fn with_faults(seed: u64, expected: &Value) {
     stage.becomes(expected, &format!("after the faults of seed {seed} all is as without any")).await;
     let (faults, requests): (usize, usize) = (injected.values().sum(), stage.proxy.passed().len());
     println!("seed {seed}: {faults} faults in {requests} requests: {injected:?}");
-    stage.comes_to_rest().await;
+    stage.is_quiet(QUIET).await;
     assert_eq!(picture(&stage.harness.client).await, *expected, "and stays so");
     assert!(faults >= 20 && injected.len() >= 8, "{injected:?}");
     operator.stop().await;
 }
 
 impl Stage {
-    /// Waits until nothing has been written for a while.
-    async fn comes_to_rest(&self) {
-        let mut before = None;
-        wait_for("nothing is written any more", PATIENTLY, async || {
-            tokio::time::sleep(QUIET).await;
-            let writes = self.proxy.passed().iter().filter(|passed| passed.request.write.is_some()).count();
-            Ok((before.replace(writes) == Some(writes)).then_some(()))
-        })
-        .await
-        .unwrap();
-    }
-
     fn breaks_all_connections(&self) {
         self.proxy.cut();
         self.proxy.mend();

@@ -1,6 +1,9 @@
 //! An API server behind a proxy that makes things go wrong, and what can be seen of both.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{Api, Client, Config, ResourceExt, api::ListParams};
@@ -8,7 +11,7 @@ use serde_json::{Value, json};
 use winpool::Options;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
-    Fault, FaultProxy, LIMIT, Passing, Process, SimulatedNode,
+    Fault, FaultProxy, LIMIT, Passed, Passing, Process, SimulatedNode,
     harness::{Harness, NAMESPACE, Operator},
     start_winpool, wait_for,
 };
@@ -67,7 +70,7 @@ impl Stage {
         let passed = self.proxy.passed();
         let about = passed.iter().filter(|passed| passed.request.asked.resource == resource);
         let about = about.filter(|passed| !matches!(passed.request.asked.verb, "list" | "watch"));
-        about.map(winpool_e2e::Passed::summary).collect()
+        about.map(Passed::summary).collect()
     }
 
     /// Waits until that is so much.
@@ -75,6 +78,22 @@ impl Stage {
         let enough = async || Ok(Some(self.about(resource)).filter(|requests| requests.len() >= count));
         let result = wait_for(&format!("{count} requests about {resource}"), LIMIT, enough).await;
         result.unwrap_or_else(|error| panic!("{error}; so far: {:?}", self.about(resource)))
+    }
+
+    /// The writes of state so far.
+    pub fn writes(&self) -> Vec<Passed> {
+        self.proxy.passed().into_iter().filter(|passed| passed.request.write.is_some()).collect()
+    }
+
+    /// Waits until nothing has been written for so long.
+    pub async fn is_quiet(&self, time: Duration) {
+        let started = Instant::now();
+        wait_for("nothing is written any more", Duration::from_mins(3), async || {
+            let last = self.writes().last().map_or(started, |passed| passed.request.received);
+            Ok((last.max(started).elapsed() >= time).then_some(()))
+        })
+        .await
+        .unwrap();
     }
 
     /// How many requests met each fault.
