@@ -13,9 +13,7 @@ use winpool_e2e::{
     lend_cluster, manifests, needs, scene,
 };
 
-use super::{
-    admitted, admitted_until, assert_no_panic, assert_no_panic_in, comparable, install, namespace, pod, pods, pool,
-};
+use super::{admitted, admitted_until, assert_no_panic, comparable, install, namespace, pod, pods, pool};
 
 /// The class that a pod was given, and where it came from.
 fn given(pod: &Pod) -> Option<(&str, &str)> {
@@ -317,7 +315,7 @@ async fn a_template_that_says_windows_alone_runs_on_the_right_build_for_each_way
         assert_eq!(pod.annotations()[CLASS_FROM], from, "{name}");
     }
     operator.stop().await;
-    assert_no_panic_in(&cluster.api_server().folder().join("kube-apiserver.log"));
+    assert_no_panic(cluster.api_server());
 }
 
 async fn running(cluster: &Cluster, namespace: &str, name: &str) -> Pod {

@@ -13,9 +13,8 @@ use winpool_e2e::{
 };
 
 use super::{
-    admitted, admitted_until, assert_no_panic, assert_no_panic_in, comparable, daemon_set, install, namespace, pod,
-    pods,
-    tolerate_windows::{rolled_out, runs_on},
+    admitted, admitted_until, assert_no_panic, comparable, daemon_set, install, namespace, pod, pods, restart,
+    rolled_out, runs_on,
 };
 
 fn selects_linux(spec: &Value) -> bool {
@@ -123,9 +122,8 @@ async fn a_linux_daemonset_that_tolerates_everything_runs_on_linux_only_and_one_
     runs_on(&cluster, "exporter", &linux).await;
 
     runs_on(&cluster, "old", &all).await;
-    let restart = json!({"spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}});
-    sets.patch("old", &PatchParams::default(), &Patch::Merge(restart)).await.unwrap();
+    sets.patch("old", &PatchParams::default(), &Patch::Merge(restart())).await.unwrap();
     rolled_out(&cluster, "old", linux.len()).await;
     runs_on(&cluster, "old", &linux).await;
-    assert_no_panic_in(&cluster.api_server().folder().join("kube-apiserver.log"));
+    assert_no_panic(cluster.api_server());
 }

@@ -8,16 +8,19 @@ mod guard;
 mod linux_by_default;
 mod tolerate_windows;
 
-use std::{fmt::Debug, path::Path};
+use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Namespace, Pod},
+};
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use winpool_e2e::{ApiServer, LIMIT, harness::Harness, manifests, wait_for};
+use winpool_e2e::{ApiServer, Cluster, LIMIT, harness::Harness, manifests, wait_for};
 
 fn dry_run() -> PostParams {
     PostParams { dry_run: true, ..PostParams::default() }
@@ -54,11 +57,7 @@ where
 
 /// The API server has answered with a panic before: it would stand in its log.
 fn assert_no_panic(server: &ApiServer) {
-    assert_no_panic_in(&server.folder().join("kube-apiserver.log"));
-}
-
-fn assert_no_panic_in(log: &Path) {
-    let text = std::fs::read_to_string(log).unwrap();
+    let text = std::fs::read_to_string(server.folder().join("kube-apiserver.log")).unwrap();
     let panic = text.lines().find(|line| line.contains("Observed a panic") || line.contains("panicked: true"));
     assert_eq!(panic, None);
 }
@@ -102,4 +101,40 @@ fn comparable(pod: &Pod) -> Value {
     let metadata = pod["metadata"].as_object_mut().unwrap();
     metadata.retain(|field, _| !matches!(field.as_str(), "uid" | "creationTimestamp" | "namespace" | "managedFields"));
     pod
+}
+
+/// What `kubectl rollout restart` sends.
+fn restart() -> Value {
+    json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}}}}})
+}
+
+/// Waits until pods of the newest template run, one on each of these nodes and nowhere else.
+async fn runs_on(cluster: &Cluster, name: &str, nodes: &[&str]) {
+    let running = async || {
+        let mut on = running_on(&cluster.client(), name).await?;
+        on.sort();
+        Ok((on == nodes).then_some(()))
+    };
+    cluster.wait_for(&format!("{name} runs on {nodes:?}"), running).await.unwrap();
+}
+
+async fn running_on(client: &Client, name: &str) -> winpool_e2e::Result<Vec<String>> {
+    let pods = pods(client, "default").list(&ListParams::default().labels(&format!("app={name}"))).await?.items;
+    let running = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    let on = |pod: Pod| pod.spec.and_then(|spec| spec.node_name).unwrap_or_default();
+    Ok(pods.into_iter().filter(|pod| running(pod) && pod.metadata.deletion_timestamp.is_none()).map(on).collect())
+}
+
+/// The rule of `kubectl rollout status`.
+async fn rolled_out(cluster: &Cluster, name: &str, number: usize) {
+    let sets: Api<DaemonSet> = Api::default_namespaced(cluster.client());
+    let done = async || {
+        let set = sets.get(name).await?;
+        let Some(status) = set.status else { return Ok(None) };
+        let wanted = i32::try_from(number).ok();
+        let current = status.observed_generation == set.metadata.generation;
+        let all = [status.updated_number_scheduled, status.number_available] == [wanted; 2];
+        Ok((current && all && Some(status.desired_number_scheduled) == wanted).then_some(()))
+    };
+    cluster.wait_for(&format!("{name} is rolled out to {number} nodes"), done).await.unwrap();
 }

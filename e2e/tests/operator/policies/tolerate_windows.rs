@@ -2,19 +2,20 @@
 
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::{
-    Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    Api,
+    api::{Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use winpool_core::windows::taint::SPELLINGS;
 use winpool_e2e::{
-    Cluster, MUTATING_ADMISSION_POLICY, SimulatedNode,
+    MUTATING_ADMISSION_POLICY, SimulatedNode,
     harness::{BUILD, Harness, Operator},
     lend_cluster, manifests, needs, scene,
 };
 
 use super::{
-    admitted, admitted_until, assert_no_panic, assert_no_panic_in, comparable, daemon_set, install, pod, pods, pool,
+    admitted, admitted_until, assert_no_panic, comparable, daemon_set, install, pod, pods, pool, restart, rolled_out,
+    runs_on,
 };
 
 /// Added by the API server to every pod.
@@ -193,11 +194,6 @@ async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
     assert_no_panic(&harness.server);
 }
 
-/// What `kubectl rollout restart` sends.
-fn restart() -> Value {
-    json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}}}}})
-}
-
 #[tokio::test]
 async fn a_windows_daemonset_without_toleration_runs_on_all_tainted_windows_nodes_also_after_a_restart() {
     needs!(MUTATING_ADMISSION_POLICY);
@@ -223,36 +219,5 @@ async fn a_windows_daemonset_without_toleration_runs_on_all_tainted_windows_node
     rolled_out(&cluster, "logs", windows.len()).await;
     runs_on(&cluster, "logs", &windows).await;
     operator.stop().await;
-    assert_no_panic_in(&cluster.api_server().folder().join("kube-apiserver.log"));
-}
-
-/// Waits until pods of the newest template run, one on each of these nodes and nowhere else.
-pub(super) async fn runs_on(cluster: &Cluster, name: &str, nodes: &[&str]) {
-    let running = async || {
-        let mut on = running_on(&cluster.client(), name).await?;
-        on.sort();
-        Ok((on == nodes).then_some(()))
-    };
-    cluster.wait_for(&format!("{name} runs on {nodes:?}"), running).await.unwrap();
-}
-
-async fn running_on(client: &Client, name: &str) -> winpool_e2e::Result<Vec<String>> {
-    let pods = pods(client, "default").list(&ListParams::default().labels(&format!("app={name}"))).await?.items;
-    let running = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-    let on = |pod: Pod| pod.spec.and_then(|spec| spec.node_name).unwrap_or_default();
-    Ok(pods.into_iter().filter(|pod| running(pod) && pod.metadata.deletion_timestamp.is_none()).map(on).collect())
-}
-
-/// The rule of `kubectl rollout status`.
-pub(super) async fn rolled_out(cluster: &Cluster, name: &str, number: usize) {
-    let sets: Api<DaemonSet> = Api::default_namespaced(cluster.client());
-    let done = async || {
-        let set = sets.get(name).await?;
-        let Some(status) = set.status else { return Ok(None) };
-        let wanted = i32::try_from(number).ok();
-        let current = status.observed_generation == set.metadata.generation;
-        let all = [status.updated_number_scheduled, status.number_available] == [wanted; 2];
-        Ok((current && all && Some(status.desired_number_scheduled) == wanted).then_some(()))
-    };
-    cluster.wait_for(&format!("{name} is rolled out to {number} nodes"), done).await.unwrap();
+    assert_no_panic(cluster.api_server());
 }
