@@ -1,13 +1,11 @@
 //! What the API server accepts as a WindowsPool, what it refuses, and whether it says what to write instead.
 
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, PostParams},
-    core::Status,
-};
+use kube::{api::PostParams, core::Status};
 use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::harness::Harness;
+use winpool_e2e::harness::{
+    Harness,
+    schema::{object, untyped},
+};
 
 #[tokio::test]
 async fn what_is_wrong_in_a_spec_is_refused_with_a_message_that_tells_what_to_write() {
@@ -261,7 +259,7 @@ async fn defaults_are_stored_but_for_taints_so_that_omitted_can_be_told_from_wri
     });
     let specs = [("absent", None), ("empty", Some(json!({}))), ("null", Some(nulls)), ("no-spec", Some(Value::Null))];
     for (name, spec) in specs {
-        let mut pool = DynamicObject::new(name, &ApiResource::erase::<WindowsPool>(&()));
+        let mut pool = object(name, &Value::Null);
         pool.data = spec.map_or_else(|| json!({}), |spec| json!({"spec": spec}));
         let stored = pools.create(&PostParams::default(), &pool).await.unwrap();
         assert_eq!(stored.data["spec"], defaults, "{name}");
@@ -286,11 +284,6 @@ async fn apply(harness: &Harness, metadata: Value, spec: Value) -> kube::Result<
     let path = "/apis/winpool.dev/v1alpha1/windowspools?dryRun=All&fieldValidation=Strict";
     let request = http::Request::post(path).header("Content-Type", "application/json");
     harness.client.request(request.body(pool.to_string().into_bytes()).unwrap()).await
-}
-
-/// Pools as JSON, so that nothing is added or left out on the way.
-fn untyped(client: &Client) -> Api<DynamicObject> {
-    Api::all_with(client.clone(), &ApiResource::erase::<WindowsPool>(&()))
 }
 
 fn many(count: usize, make: impl Fn(usize) -> Value) -> Value {

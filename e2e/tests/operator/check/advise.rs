@@ -9,6 +9,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use winpool_core::check::{Facts, advise, rule};
 use winpool_e2e::{LIMIT, lend, lend_cluster, lend_with, manifests, wait_for};
@@ -79,7 +80,7 @@ async fn warnings_are_what_check_says_for_thousands_of_generated_workloads() {
     let client = server.client();
     install(&client).await;
     let facts = facts().await;
-    let mut runner = generated::runner();
+    let mut runner = TestRunner::deterministic();
     let objects: Vec<Value> =
         (0..WORKLOADS).map(|n| workload(KINDS[n % KINDS.len()], &generated::any(&mut runner))).collect();
     let answers = create_all(&client, objects).await;

@@ -1,11 +1,6 @@
 //! Pod specs that set what the rules look at, one field alone or several together.
 
-use proptest::{
-    prelude::*,
-    sample::select,
-    strategy::ValueTree,
-    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
-};
+use proptest::{prelude::*, sample::select, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};
 
 /// One field with each of some values.
@@ -177,11 +172,6 @@ fn set_all(pod: &mut Value, prefix: &[&str], fields: &[Field], chance: f64, runn
 
 pub fn draw<T>(runner: &mut TestRunner, strategy: &impl Strategy<Value = T>) -> T {
     strategy.new_tree(runner).unwrap().current()
-}
-
-/// Always the same, so that a failure is found again.
-pub fn runner() -> TestRunner {
-    TestRunner::new_with_rng(Config::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha))
 }
 
 /// A pod for Windows with some of the fields that the API server looks at.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use winpool_core::check::{Consequence, Facts};
 use winpool_e2e::{Feature, lend};
@@ -86,7 +87,7 @@ async fn combinations_of_fields_are_refused_exactly_when_check_says_so() {
     let server = lend().await.unwrap();
     let client = server.client();
     let facts = facts().await;
-    let mut runner = generated::runner();
+    let mut runner = TestRunner::deterministic();
     let pods: Vec<Value> = (0..PODS)
         .map(|number| {
             workload("Pod", &generated::refused(&mut runner, if number % 8 == 0 { "linux" } else { "windows" }))
