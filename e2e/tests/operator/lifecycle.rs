@@ -201,10 +201,8 @@ async fn of_two_pools_that_select_a_node_the_older_owns_it_and_the_younger_write
         assert_eq!(label(&node, POOL), Some("older"));
     }
     assert_eq!(harness.classes().get("windows-2022").await.unwrap().labels()[POOL], "older");
-    let restarted = {
-        operator.stop().await;
-        harness.operator().await
-    };
+    operator.stop().await;
+    let operator = harness.operator().await;
     join(&harness, "last").await;
     harness.node_until("last", "is marked", |node| label(node, POOL) == Some("older")).await;
     let accepted = |name| patches(&log, name).iter().filter(|patch| patch.code == 200).count();
@@ -215,7 +213,7 @@ async fn of_two_pools_that_select_a_node_the_older_owns_it_and_the_younger_write
     // When the older one goes, the younger has what is evidence enough to put its own in place.
     harness.delete_pool("older").await;
     harness.node_until("win", "is the younger one's", |node| label(node, POOL) == Some("a-younger")).await;
-    restarted.stop().await;
+    operator.stop().await;
 }
 
 async fn join(harness: &Harness, name: &str) {

@@ -2,7 +2,7 @@
 
 use http::{Method, Request, header::CONTENT_TYPE};
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{Client, ResourceExt};
+use kube::Client;
 use serde_json::{Value, json};
 use winpool_e2e::{
     LIMIT, SimulatedNode,
@@ -147,8 +147,7 @@ async fn assert_all(client: &Client, attempts: Vec<Attempt>, refused: bool) {
     for attempt in attempts {
         let code = code(client, &attempt).await;
         let Attempt { method, path, body } = attempt;
-        assert_eq!(code == 403, refused, "{method} {path} {body}: {code}");
-        assert!(refused || code == 200, "{method} {path} {body}: {code}");
+        assert_eq!(code, if refused { 403 } else { 200 }, "{method} {path} {body}");
     }
 }
 
@@ -158,8 +157,7 @@ async fn a_stolen_token_reaches_no_further_than_rbac_and_guard_say() {
     SimulatedNode::linux().name("linux").join(&harness.client).await.unwrap();
     SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
     let foreign = json!({"metadata": {"name": "foreign"}, "handler": "runhcs-wcow-process"});
-    let foreign: RuntimeClass = harness.create(foreign).await;
-    assert_eq!(foreign.name_any(), "foreign");
+    let _: RuntimeClass = harness.create(foreign).await;
     harness.apply_pool(json!({})).await;
     let thief = Client::try_from(harness.account.config.clone()).unwrap();
 

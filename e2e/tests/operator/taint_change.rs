@@ -34,8 +34,10 @@ fn assert_class_came_first(audit: &AuditLog, before: usize, value: &str) {
 async fn with_two_nodes(taint: Option<(&str, &str)>) -> (Harness, AuditLog) {
     let (harness, audit) = Harness::audited().await;
     for name in NODES {
-        let node = SimulatedNode::windows("10.0.17763.6659").name(name);
-        let node = taint.map_or_else(|| node.clone(), |(key, value)| node.clone().taint(key, value, "NoSchedule"));
+        let mut node = SimulatedNode::windows("10.0.17763.6659").name(name);
+        if let Some((key, value)) = taint {
+            node = node.taint(key, value, "NoSchedule");
+        }
         node.join(&harness.client).await.unwrap();
     }
     (harness, audit)
