@@ -1,5 +1,5 @@
 //! One fault after the other, and what winpool does about each. Every test says at its end which requests it took: that
-//! is where it shows when something handles a fault no more.
+//! is where it shows when a fault is no longer handled.
 
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! A second API server of the same cluster that has not heard of what happened.
 
+use k8s_openapi::api::core::v1::Node;
+use kube::api::DeleteParams;
 use serde_json::json;
 use winpool_e2e::{
     Fault, FaultProxy, Neighbour, SimulatedNode,
@@ -39,7 +41,7 @@ async fn taints_of_others_survive_a_change_that_is_planned_from_an_old_cache() {
         .harness
         .apply_pool(json!({"taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}]}))
         .await;
-    let changed = |node: &k8s_openapi::api::core::v1::Node| has_taint(node, DEDICATED);
+    let changed = |node: &Node| has_taint(node, DEDICATED);
     let node = stage.harness.node_until("win", "has the new taint", changed).await;
     assert!(has_taint(&node, FOREIGN), "{:?}", taints(&node));
     assert_eq!(stage.about("nodes")[before..], ["patch nodes 422", "get nodes 200", "patch nodes 200"]);
@@ -49,7 +51,7 @@ async fn taints_of_others_survive_a_change_that_is_planned_from_an_old_cache() {
 }
 
 #[tokio::test]
-async fn an_operator_that_starts_from_an_old_list_writes_nothing_that_is_not_so_any_more() {
+async fn an_operator_that_starts_from_an_old_list_writes_nothing_that_is_out_of_date() {
     let (stage, neighbour) = with_neighbour().await;
     for name in ["stays", "leaves"] {
         stage.join(name, WINDOWS_2022).await;
@@ -66,7 +68,7 @@ async fn an_operator_that_starts_from_an_old_list_writes_nothing_that_is_not_so_
     stage.harness.edit_node("leaves", json!({"metadata": {"labels": {POOL: null}}})).await;
 
     neighbour.cut_from_etcd();
-    stage.harness.nodes().delete("leaves", &kube::api::DeleteParams::default()).await.unwrap();
+    stage.harness.nodes().delete("leaves", &DeleteParams::default()).await.unwrap();
     SimulatedNode::linux().name("leaves").join(&stage.harness.client).await.unwrap();
     let as_it_is = stage.harness.node("leaves").await;
     let before = stage.about("nodes").len();
@@ -79,7 +81,7 @@ async fn an_operator_that_starts_from_an_old_list_writes_nothing_that_is_not_so_
         .harness
         .apply_pool(json!({"taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}]}))
         .await;
-    let changed = |node: &k8s_openapi::api::core::v1::Node| has_taint(node, DEDICATED);
+    let changed = |node: &Node| has_taint(node, DEDICATED);
     stage.harness.node_until("stays", "has the new taint", changed).await;
     stage.harness.node_until("witness", "has the new taint", changed).await;
     stage.join("late", WINDOWS_2022).await;

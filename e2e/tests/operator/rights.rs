@@ -50,7 +50,7 @@ async fn every_right_is_used_and_none_is_missing() {
 async fn nothing_but_its_own_role_gives_it_a_right() {
     let harness = Harness::new().await;
     for [verb, group, resource] in harness.account.rights() {
-        // The Lease is in a Role; that of the other rights is the ClusterRole.
+        // The rights on the Lease are in the Role, all others in the ClusterRole.
         if group != "coordination.k8s.io" {
             // Waits until the API server says no.
             harness.account.take((&verb, &group, &resource)).await;
