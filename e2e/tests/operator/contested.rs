@@ -1,6 +1,6 @@
 //! Others who undo what winpool writes, and nodes that come back as another system.
 
-use k8s_openapi::api::{events::v1::Event, node::v1::RuntimeClass};
+use k8s_openapi::api::{core::v1::Node, events::v1::Event, node::v1::RuntimeClass};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
@@ -103,7 +103,7 @@ async fn a_node_that_comes_back_as_linux_loses_winpools_marks_also_after_a_resta
     let late = kubelets.pop().unwrap();
     let early = kubelets.pop().unwrap();
     early.reimage(SimulatedNode::linux().name("early")).await.unwrap();
-    let clean = |node: &k8s_openapi::api::core::v1::Node| {
+    let clean = |node: &Node| {
         label(node, POOL).is_none()
             && label(node, BUILD).is_none()
             && !node.annotations().contains_key(APPLIED)

@@ -8,7 +8,7 @@ use k8s_openapi::api::{
     node::v1::RuntimeClass,
 };
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
@@ -18,8 +18,6 @@ use winpool_e2e::{
     harness::{APPLIED, BUILD, Harness, NOT_READY, OS_WINDOWS, Operator, POOL, Right, USER, condition, label, taints},
     wait_for,
 };
-
-use kube::ResourceExt;
 
 const PATCH_NODES: Right<'_> = ("patch", "", "nodes");
 

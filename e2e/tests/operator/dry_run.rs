@@ -1,13 +1,12 @@
 //! What a pool reports without writing, and what `kubectl get` shows of it.
 
+use kube::ResourceExt;
 use serde_json::{Value, json};
 use winpool_core::api::{ClassState, WindowsPool};
 use winpool_e2e::{
     AuditLog, SimulatedNode,
     harness::{BUILD, Harness, condition, label, taints},
 };
-
-use kube::ResourceExt;
 
 #[tokio::test]
 async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {

@@ -1,6 +1,7 @@
 //! Nothing to do means no request, told by the API server's audit log.
 
 use serde_json::json;
+use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     Request, SimulatedNode,
     harness::{BUILD, Harness, POOL, label},
@@ -54,7 +55,7 @@ async fn a_restart_writes_no_node_and_no_class() {
     // A node that joins now is right only after the caches are filled and the policy is published.
     SimulatedNode::windows("10.0.20348.2655").name("d").join(&harness.client).await.unwrap();
     harness.node_until("d", "is marked", |node| label(node, POOL).is_some()).await;
-    let settled = |pool: &winpool_core::api::WindowsPool| pool.status.as_ref().is_some_and(|s| s.nodes.converged == 4);
+    let settled = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|s| s.nodes.converged == 4);
     harness.pool_until("default", "counts four nodes", settled).await;
     let requests = audit.requests().split_off(before);
     let written: Vec<_> = writes(&requests).iter().map(|r| (r.resource.as_str(), r.name.as_str())).collect();

@@ -1,13 +1,12 @@
 //! Windows taints in the spellings that clusters use.
 
+use kube::ResourceExt;
 use serde_json::json;
 use winpool_core::windows::taint::SPELLINGS;
 use winpool_e2e::{
     SimulatedNode,
     harness::{APPLIED, Harness, lasting_taints, scheduling},
 };
-
-use kube::ResourceExt;
 
 #[tokio::test]
 async fn a_node_with_a_known_spelling_keeps_it_and_its_class_tolerates_it() {

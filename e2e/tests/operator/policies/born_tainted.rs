@@ -7,7 +7,7 @@ use kube::{
     api::{Patch, PatchParams, WatchEvent, WatchParams},
 };
 use serde_json::{Value, json};
-use winpool_core::plan::Applied;
+use winpool_core::{api::WindowsPool, plan::Applied};
 use winpool_e2e::{
     AuditLog, MUTATING_ADMISSION_POLICY, SimulatedNode,
     harness::{APPLIED, Harness, NOT_READY, OS_WINDOWS, POOL, has_taint, label, lasting_taints, schema, taints},
@@ -68,11 +68,8 @@ async fn without_an_operator_a_node_has_its_taint_in_its_first_version_and_the_o
     assert_eq!((taints(linux), label(linux, POOL)), (vec![NOT_READY.to_owned()], None));
 
     let operator = harness.operator().await;
-    let converged = |number| {
-        move |pool: &winpool_core::api::WindowsPool| {
-            pool.status.as_ref().is_some_and(|status| status.nodes.converged == number)
-        }
-    };
+    let converged =
+        |number| move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == number);
     harness.pool_until("default", "has its nodes", converged(2)).await;
     harness.ready("default").await;
     assert_eq!(patches(&log, "win-a"), 0, "it was born as it has to be");
@@ -95,8 +92,7 @@ async fn a_held_taint_is_not_born_until_it_was_let_through() {
     harness.run_pod("web", json!({"nodeName": "busy"})).await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let held =
-        |pool: &winpool_core::api::WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.held == 1);
+    let held = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.held == 1);
     harness.pool_until("default", "holds the taint", held).await;
     // It shows that the policy and the first pool are known.
     pool(&harness, "probe", json!({"nodeSelector": {"probe": "a"}, "taintPolicy": "Always"}), json!({})).await;
