@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use winpool_e2e::{
     Component, LIMIT, MUTATING_ADMISSION_POLICY, Process, Result, Sample, SimulatedNode, WINDOWS_BUILD,
+    harness::{NOT_READY, OS_WINDOWS, label, taints},
     kubernetes_version, lend, lend_cluster, lend_with, running_kubernetes, wait_for,
 };
 
@@ -73,10 +74,7 @@ async fn every_sample_node_registers_with_what_it_is_known_for() -> Result<()> {
     let spot = SimulatedNode::sample(Sample::S1).node();
     assert_eq!(label(&spot, WINDOWS_BUILD), Some("10.0.20348"));
     let newborn = api_node(&api.client(), "aksnpw22000000").await?;
-    assert_eq!(
-        taints(&newborn),
-        ["kubernetes.azure.com/scalesetpriority=spot:NoSchedule", "node.kubernetes.io/not-ready=:NoSchedule"]
-    );
+    assert_eq!(taints(&newborn), ["kubernetes.azure.com/scalesetpriority=spot:NoSchedule", NOT_READY]);
     Ok(())
 }
 
@@ -140,7 +138,7 @@ async fn a_windows_node_gets_ready_and_a_pod_bound_to_it_runs() -> Result<()> {
     windows.taint("os", "windows", "NoSchedule").join(&client).await?;
     let node = cluster.node_ready("win").await?;
     assert_eq!(info(&node, "kernelVersion"), "10.0.20348.2655");
-    assert_eq!(taints(&node), ["os=windows:NoSchedule"]);
+    assert_eq!(taints(&node), [OS_WINDOWS]);
 
     let pods: Api<Pod> = Api::namespaced(client, "default");
     let create = async |pod: Value| -> Result<Pod> {
@@ -276,10 +274,6 @@ fn is_forbidden<T>(result: &kube::Result<T>) -> bool {
     matches!(result, Err(kube::Error::Api(status)) if status.code == 403)
 }
 
-fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
-    node.metadata.labels.as_ref()?.get(key).map(String::as_str)
-}
-
 fn info(node: &Node, field: &str) -> String {
     let node = serde_json::to_value(node).expect("a node is JSON");
     node["status"]["nodeInfo"][field].as_str().unwrap_or_default().to_owned()
@@ -289,12 +283,4 @@ fn ready(node: &Node) -> Option<&str> {
     let conditions = node.status.as_ref()?.conditions.as_ref()?;
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
     Some(&ready.status)
-}
-
-fn taints(node: &Node) -> Vec<String> {
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    let text = |taint: &k8s_openapi::api::core::v1::Taint| {
-        format!("{}={}:{}", taint.key, taint.value.as_deref().unwrap_or_default(), taint.effect)
-    };
-    taints.map(text).collect()
 }
