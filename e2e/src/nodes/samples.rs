@@ -2,8 +2,9 @@
 
 use super::SimulatedNode;
 
-/// A real Windows node, by what its origin shows. What the origin does not show is made up in the manner of its
-/// time; [`Sample::synthetic`] names those fields.
+/// A real Windows node, by what its origin shows. What the origin does not show, as the comment at each says, is made up
+/// in the manner of its time, but for labels and taints: these are left out, and the kubelet of that version sets its own
+/// labels all the same.
 ///
 /// Kubelets before 1.14 set only `beta.kubernetes.io/os`, so a selector on `kubernetes.io/os` does not find S5
 /// and S10 to S13 until someone labels them; [`SimulatedNode::label`] does.
@@ -47,16 +48,7 @@ struct Facts {
     kernel_version: &'static str,
     container_runtime: &'static str,
     labels: &'static [(&'static str, &'static str)],
-    synthetic: &'static [&'static str],
 }
-
-const KUBELET: &str = "kubeletVersion";
-const OS_IMAGE: &str = "osImage";
-/// The fourth number only, where the origin shows the build label.
-const REVISION: &str = "kernelVersion revision";
-const RUNTIME: &str = "containerRuntimeVersion";
-const LABELS: &str = "labels";
-const TAINTS: &str = "taints";
 
 impl Sample {
     /// All of them.
@@ -76,19 +68,6 @@ impl Sample {
         Self::S13,
         Self::S14,
     ];
-
-    /// The node's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.facts().name
-    }
-
-    /// The fields that the origin does not show and that are made up here. Of the labels, those that the kubelet of that
-    /// version sets by itself do not count as made up; taints that are not shown are left out.
-    #[must_use]
-    pub fn synthetic(self) -> &'static [&'static str] {
-        self.facts().synthetic
-    }
 
     pub(super) fn node(self) -> SimulatedNode {
         let facts = self.facts();
@@ -139,6 +118,7 @@ impl Sample {
     }
 }
 
+/// All of it is shown.
 const S1: Facts = Facts {
     name: "aksnpw22000000",
     kubelet: "v1.28.12",
@@ -162,9 +142,9 @@ const S1: Facts = Facts {
         ("topology.kubernetes.io/region", "japaneast"),
         ("topology.kubernetes.io/zone", "0"),
     ],
-    synthetic: &[],
 };
 
+/// All of it is shown.
 const S2: Facts = Facts {
     name: "akswin19000005",
     kubelet: "v1.25.4",
@@ -180,9 +160,9 @@ const S2: Facts = Facts {
         ("topology.kubernetes.io/region", "westeurope"),
         ("topology.kubernetes.io/zone", "0"),
     ],
-    synthetic: &[],
 };
 
+/// Not shown: labels, taints.
 const S3: Facts = Facts {
     name: "akswspool000000",
     kubelet: "v1.33.12",
@@ -190,9 +170,9 @@ const S3: Facts = Facts {
     kernel_version: "10.0.26100.32995",
     container_runtime: "containerd://2.0.4+azure",
     labels: &[],
-    synthetic: &[LABELS, TAINTS],
 };
 
+/// Not shown: labels, taints.
 const S4: Facts = Facts {
     name: "akspoolws000000",
     kubelet: "v1.33.12",
@@ -200,9 +180,9 @@ const S4: Facts = Facts {
     kernel_version: "10.0.20348.825",
     container_runtime: "containerd://1.6.6+azure",
     labels: &[],
-    synthetic: &[LABELS, TAINTS],
 };
 
+/// Not shown: containerRuntimeVersion, labels, taints.
 const S5: Facts = Facts {
     name: "aksnpwin000000",
     kubelet: "v1.12.7",
@@ -210,9 +190,9 @@ const S5: Facts = Facts {
     kernel_version: "10.0.17763.437",
     container_runtime: "docker://18.9.2",
     labels: &[],
-    synthetic: &[RUNTIME, LABELS, TAINTS],
 };
 
+/// Not shown: containerRuntimeVersion, labels, taints.
 const S6: Facts = Facts {
     name: "akswinbld000000",
     kubelet: "v1.14.8",
@@ -220,9 +200,9 @@ const S6: Facts = Facts {
     kernel_version: "10.0.17763.737",
     container_runtime: "docker://19.3.2",
     labels: &[],
-    synthetic: &[RUNTIME, LABELS, TAINTS],
 };
 
+/// Not shown: kubeletVersion, osImage, the revision in kernelVersion, containerRuntimeVersion, labels.
 const S7: Facts = Facts {
     name: "ip-10-22-2-234.eu-west-2.compute.internal",
     kubelet: "v1.22.6",
@@ -230,9 +210,9 @@ const S7: Facts = Facts {
     kernel_version: "10.0.17763.2686",
     container_runtime: "docker://20.10.9",
     labels: &[("node.kubernetes.io/windows-build", "10.0.17763")],
-    synthetic: &[KUBELET, OS_IMAGE, REVISION, RUNTIME, LABELS],
 };
 
+/// Not shown: the patch of kubeletVersion, osImage, the revision in kernelVersion, containerRuntimeVersion, taints.
 const S8: Facts = Facts {
     name: "ip-192-168-62-122.ap-southeast-2.compute.internal",
     kubelet: "v1.26.4",
@@ -249,10 +229,9 @@ const S8: Facts = Facts {
         ("node.kubernetes.io/instance-type", "g4dn.2xlarge"),
         ("node.kubernetes.io/windows-build", "10.0.20348"),
     ],
-    // Of the kubelet's version, 1.26 is shown.
-    synthetic: &[KUBELET, OS_IMAGE, REVISION, RUNTIME, TAINTS],
 };
 
+/// Not shown: labels, taints.
 const S9: Facts = Facts {
     name: "6837k8s00000000",
     kubelet: "v1.19.7",
@@ -260,9 +239,9 @@ const S9: Facts = Facts {
     kernel_version: "10.0.19041.804",
     container_runtime: "docker://19.3.14",
     labels: &[],
-    synthetic: &[LABELS, TAINTS],
 };
 
+/// Not shown: labels, taints.
 const S10: Facts = Facts {
     name: "40336k8s9000",
     kubelet: "v1.9.10",
@@ -270,9 +249,9 @@ const S10: Facts = Facts {
     kernel_version: "10.0.17134.112",
     container_runtime: "docker://17.6.2",
     labels: &[],
-    synthetic: &[LABELS, TAINTS],
 };
 
+/// Not shown: labels, taints.
 const S11: Facts = Facts {
     name: "19076acs9000",
     kubelet: "v1.9.0-alpha.0.478+e5facc9bfcc1e1-dirty",
@@ -280,9 +259,9 @@ const S11: Facts = Facts {
     kernel_version: "10.0.14393",
     container_runtime: "docker://Unknown",
     labels: &[],
-    synthetic: &[LABELS, TAINTS],
 };
 
+/// Not shown: containerRuntimeVersion, labels.
 const S12: Facts = Facts {
     name: "38519acs9010",
     kubelet: "v1.7.7-7+e79c96c8ff2d8e",
@@ -290,9 +269,9 @@ const S12: Facts = Facts {
     kernel_version: "10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)",
     container_runtime: "docker://Unknown",
     labels: &[],
-    synthetic: &[RUNTIME, LABELS],
 };
 
+/// Not shown: containerRuntimeVersion, labels.
 const S13: Facts = Facts {
     name: "38519acs9011",
     kubelet: "v1.7.7-25+bc3094f1d650a2",
@@ -300,9 +279,9 @@ const S13: Facts = Facts {
     kernel_version: "10.0 16299 (16299.0.amd64fre.rs3_release.170922-1354)",
     container_runtime: "docker://Unknown",
     labels: &[],
-    synthetic: &[RUNTIME, LABELS],
 };
 
+/// Not shown: labels, taints.
 const S14: Facts = Facts {
     name: "worker-win-2",
     kubelet: "v1.19.3",
@@ -310,5 +289,4 @@ const S14: Facts = Facts {
     kernel_version: "10.0.17763.1397",
     container_runtime: "containerd://1.4.1",
     labels: &[],
-    synthetic: &[LABELS, TAINTS],
 };
