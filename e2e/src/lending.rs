@@ -15,20 +15,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// cores; each server takes 265 MB.
 const IDLE: usize = 2;
 
-/// An API server that nobody uses, and what belongs to it from birth.
-struct Idle {
+/// An API server that can be lent again and again, and what belongs to it from birth.
+struct Lendable {
     server: ApiServer,
     baseline: Baseline,
 }
 
-static IDLE_SERVERS: Mutex<Vec<Arc<Idle>>> = Mutex::new(Vec::new());
+static IDLE_SERVERS: Mutex<Vec<Arc<Lendable>>> = Mutex::new(Vec::new());
 
 /// An API server for one test: nobody else uses it, and nothing is in it but what every cluster is born with.
 ///
 /// End whatever writes to it before this is dropped.
 pub struct Lent {
     client: Client,
-    idle: Arc<Idle>,
+    lendable: Arc<Lendable>,
 }
 
 /// Lends an API server with an empty state: one that another test has used and that was emptied, or else a new
@@ -37,9 +37,9 @@ pub struct Lent {
 /// # Errors
 /// When a server is neither to be had nor to be started.
 pub async fn lend() -> Result<Lent> {
-    while let Some(idle) = take_idle() {
-        match emptied(&idle).await {
-            Ok(client) => return Ok(Lent { client, idle }),
+    while let Some(lendable) = take_idle() {
+        match emptied(&lendable).await {
+            Ok(client) => return Ok(Lent { client, lendable }),
             // Not hidden: a server that is often thrown away costs two seconds each time.
             Err(error) => progress(&format!("an API server is thrown away: {error}")),
         }
@@ -47,8 +47,8 @@ pub async fn lend() -> Result<Lent> {
     let server = ApiServer::start(&shared_etcd().await?, &fresh_prefix()).await?;
     let client = server.connect()?;
     let baseline = Baseline::of(&client).await?;
-    let idle = Arc::new(Idle { server, baseline });
-    Ok(Lent { client, idle })
+    let lendable = Arc::new(Lendable { server, baseline });
+    Ok(Lent { client, lendable })
 }
 
 /// Starts an API server with more flags, on the same etcd as the lent ones but for one test only: it is thrown
@@ -91,7 +91,7 @@ impl Deref for Lent {
     type Target = ApiServer;
 
     fn deref(&self) -> &ApiServer {
-        &self.idle.server
+        &self.lendable.server
     }
 }
 
@@ -100,15 +100,15 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let mut idle_servers = idle_servers();
         if !std::thread::panicking() && idle_servers.len() < IDLE {
-            idle_servers.push(Arc::clone(&self.idle));
+            idle_servers.push(Arc::clone(&self.lendable));
         }
     }
 }
 
-async fn emptied(idle: &Idle) -> Result<Client> {
-    idle.server.check()?;
-    let client = idle.server.connect()?;
-    idle.baseline.restore(&client).await?;
+async fn emptied(lendable: &Lendable) -> Result<Client> {
+    lendable.server.check()?;
+    let client = lendable.server.connect()?;
+    lendable.baseline.restore(&client).await?;
     Ok(client)
 }
 
@@ -129,10 +129,10 @@ fn fresh_prefix() -> String {
     format!("server-{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-fn take_idle() -> Option<Arc<Idle>> {
+fn take_idle() -> Option<Arc<Lendable>> {
     idle_servers().pop()
 }
 
-fn idle_servers() -> std::sync::MutexGuard<'static, Vec<Arc<Idle>>> {
+fn idle_servers() -> std::sync::MutexGuard<'static, Vec<Arc<Lendable>>> {
     IDLE_SERVERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
