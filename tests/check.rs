@@ -1,15 +1,18 @@
 //! `winpool check` and `winpool blockers` as processes, on manifests and on a real API server.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod program;
+
 use std::{
-    io::Write,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
 };
 
 use kube::{Client, api::PostParams};
 use serde_json::{Value, json};
 use winpool_e2e::{ApiServer, SimulatedNode, lend, running_kubernetes};
+
+use program::with_input;
 
 const DEPLOYMENT: &str = "\
 # A comment, so that it does not begin on the first line.
@@ -41,17 +44,8 @@ spec:
 const POOL: &str = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {}\n";
 
 fn winpool(arguments: &[&str], folder: &Path, input: &str) -> Output {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_winpool"))
-        .args(arguments)
-        .current_dir(folder)
-        .env("KUBECONFIG", "/nonexistent")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    process.wait_with_output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    with_input(command.args(arguments).current_dir(folder).env("KUBECONFIG", "/nonexistent"), input)
 }
 
 fn folder() -> tempfile::TempDir {

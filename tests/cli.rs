@@ -1,11 +1,15 @@
 //! The commands that look, as processes: exit codes, streams, what others wrote.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod program;
+
 use std::{
     io::Write,
     path::Path,
     process::{Command, Output, Stdio},
 };
+
+use program::with_input;
 
 const POOL: &str = "examples/windowspool.yaml";
 const CLUSTER: &str = "examples/offline";
@@ -28,10 +32,7 @@ fn read(output: &Output) -> (Option<i32>, String, String) {
 }
 
 fn with_stdin(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
-    let mut child =
-        winpool(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    read(&child.wait_with_output().unwrap())
+    read(&with_input(&mut winpool(arguments), input))
 }
 
 fn node(name: &str) -> String {

@@ -1,10 +1,11 @@
 //! What `winpool why node` says to people, for nodes of every fate.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    io::Write,
-    process::{Command, Stdio},
-};
+mod program;
+
+use std::process::Command;
+
+use program::with_input;
 
 /// The taint of the pool `enforced` was let through; that of `held` would strand a pod.
 const CLUSTER: &str = r#"
@@ -106,15 +107,8 @@ status: {phase: Running}
 "#;
 
 fn why(node: &str) -> String {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_winpool"))
-        .args(["why", "node", node, "-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    process.stdin.take().unwrap().write_all(CLUSTER.as_bytes()).unwrap();
-    let output = process.wait_with_output().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    let output = with_input(command.args(["why", "node", node, "-f", "-"]), CLUSTER);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

@@ -4,14 +4,14 @@
 use std::{
     fs::File,
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 use serde_json::{Value, json};
-use winpool_e2e::{ApiServer, LIMIT, sample, wait_for};
+use winpool_e2e::{ApiServer, LIMIT, free_port, sample, wait_for};
 
 /// The program, ended at the latest when this is dropped.
 pub struct Program {
@@ -43,9 +43,7 @@ impl Program {
     /// Its log lies beside those of the API server, which are kept when a test fails.
     pub fn spawn(server: &ApiServer, command: impl FnOnce(SocketAddr) -> Command) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let log = server.folder().join(format!("winpool-{number}.log"));
         let stderr = File::create(&log).unwrap();
@@ -137,4 +135,12 @@ pub fn command(kubeconfig: &Path, address: SocketAddr) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
     command.args(["run", "--listen", &address.to_string()]).env("KUBECONFIG", kubeconfig);
     command
+}
+
+/// What a command says to this on its standard input.
+pub fn with_input(command: &mut Command, input: &str) -> Output {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().expect("the program starts");
+    process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    process.wait_with_output().unwrap()
 }
