@@ -70,9 +70,7 @@ pub struct Verdict(pub Severity, pub Consequence);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
     /// The first one; 0 for all.
-    pub from: u32,
-    /// The last one, where there is one.
-    pub to: Option<u32>,
+    from: u32,
 }
 
 impl Versions {
@@ -82,25 +80,21 @@ impl Versions {
     /// This version and all later ones.
     #[must_use]
     pub const fn from(minor: u32) -> Self {
-        Self { from: minor, to: None }
+        Self { from: minor }
     }
 
     /// Whether the rule holds for this version. One that is not known is taken for the newest.
     #[must_use]
     pub fn contain(self, version: Option<KubernetesVersion>) -> bool {
-        version.filter(|version| version.major == 1).map_or(self.to.is_none(), |version| {
-            self.from <= version.minor && self.to.is_none_or(|last| version.minor <= last)
-        })
+        version.filter(|version| version.major == 1).is_none_or(|version| self.from <= version.minor)
     }
 }
 
 impl fmt::Display for Versions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.from, self.to) {
-            (0, None) => f.write_str("all"),
-            (0, Some(last)) => write!(f, "up to 1.{last}"),
-            (first, None) => write!(f, "1.{first} and later"),
-            (first, Some(last)) => write!(f, "1.{first} to 1.{last}"),
+        match self.from {
+            0 => f.write_str("all"),
+            first => write!(f, "1.{first} and later"),
         }
     }
 }
