@@ -156,12 +156,12 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
         pins.push(Pin { by: By::Declared, field, value: value.to_owned(), change });
     }
     let default = spec.pod_defaults.as_ref().and_then(|defaults| defaults.runtime_class_name.as_deref());
-    let of_class = |name: &str| match (declared(name), facts.class(name)) {
+    let build_of = |name: &str| match (declared(name), facts.class(name)) {
         (Some(build), _) => build,
         (None, Lookup::Found(class)) => class.build(),
         (None, _) => (read.discover && read.class_name(retired) == name).then_some(retired),
     };
-    if let Some(name) = default.filter(|name| of_class(name) == Some(retired)) {
+    if let Some(name) = default.filter(|name| build_of(name) == Some(retired)) {
         let change = match target {
             Some(to) => match class_of(&read, to) {
                 Some(other) => format!("runtimeClassName: {other}"),

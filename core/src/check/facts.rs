@@ -16,12 +16,12 @@ use crate::{
 };
 
 /// Windows nodes that are alike, as far as workloads are concerned.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeKind {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct NodeKind {
     /// Their build, if it can be told.
-    pub build: Option<Build>,
+    build: Option<Build>,
     /// The taints that keep pods off them, but for those that come and go: Kubernetes' and the autoscalers'.
-    pub taints: BTreeSet<Taint>,
+    taints: BTreeSet<Taint>,
 }
 
 /// A RuntimeClass, there or yet to be made.
