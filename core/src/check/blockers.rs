@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     api::{WindowsPool, names},
     plan::{Hosts, Pool},
-    windows::{Build, KubernetesSupport, compatibility::runs_by_process_isolation, image, product::Product},
+    windows::{Build, KubernetesSupport, compatibility::can_run_by_process_isolation, image, product::Product},
 };
 
 use super::{
@@ -193,7 +193,7 @@ fn image_change(name: &str, retired: Build, target: Option<Build>) -> String {
     let Some(target) = target else { return "build the image for another version".to_owned() };
     let moved = image::for_build(name, target)
         .map_or_else(|| format!("build the image for {target}"), |image| format!("{image}, once there is one"));
-    if runs_by_process_isolation(target, "containerd://1.7.19".parse().ok(), retired) {
+    if can_run_by_process_isolation(target, retired) {
         format!("{moved}; may stay where containerd is 1.7.19 or later")
     } else {
         moved

@@ -37,8 +37,14 @@ const STABLE_ABI: Build = Build::new(20348);
 /// be the same too (Microsoft: 10.0.14393.1914 may fail to run 10.0.14393.1944); builds cannot tell.
 #[must_use]
 pub fn runs_by_process_isolation(host: Build, runtime: Option<ContainerRuntime>, image: Build) -> bool {
-    let is_promised = host >= STABLE_ABI && (oldest_image(host)..=host).contains(&image);
-    host == image || is_promised && runtime.is_some_and(knows_stable_abi)
+    host == image || can_run_by_process_isolation(host, image) && runtime.is_some_and(knows_stable_abi)
+}
+
+/// Whether a host with this build, and a containerd that is new enough (1.7.19 or later), runs images of a build by process
+/// isolation.
+#[must_use]
+pub fn can_run_by_process_isolation(host: Build, image: Build) -> bool {
+    host == image || host >= STABLE_ABI && (oldest_image(host)..=host).contains(&image)
 }
 
 /// Whether a host runs images of a build by Hyper-V isolation: its own build and every older one.
@@ -101,6 +107,8 @@ mod tests {
             for (host, row) in matrix {
                 let computed = images.map(|image| if by_process(host, runtime, image) { "Y" } else { "n" });
                 assert_eq!(computed.join(" "), row, "{host} with {runtime}");
+                let able = images.map(|image| can_run_by_process_isolation(Build::new(host), Build::new(image)));
+                assert_eq!(able.map(|able| if able { "Y" } else { "n" }).join(" "), row, "{host}");
             }
         }
     }

@@ -11,8 +11,8 @@ use crate::{
         Subject, Verdict,
     },
     windows::{
-        Build, ContainerRuntime,
-        compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
+        Build,
+        compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation, runs_by_process_isolation},
         image,
     },
 };
@@ -136,8 +136,8 @@ fn images_differ(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Whether a host runs an image.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Whether a host runs an image; the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Runs {
     Surely,
     /// If its containerd is new enough.
@@ -147,10 +147,9 @@ enum Runs {
 
 fn runs(subject: &Subject<'_>, host: Build, image: Build) -> Runs {
     let hyperv = class(subject).is_some_and(|class| class.handler.contains("hyperv"));
-    let newest: Option<ContainerRuntime> = "containerd://1.7.19".parse().ok();
     if runs_by_process_isolation(host, None, image) || hyperv && runs_by_hyperv_isolation(host, image) {
         Runs::Surely
-    } else if runs_by_process_isolation(host, newest, image) {
+    } else if can_run_by_process_isolation(host, image) {
         Runs::Perhaps
     } else {
         Runs::Never
@@ -168,7 +167,7 @@ fn mismatches(subject: &Subject<'_>, wanted: Runs, message: impl Fn(Build, &str)
         return;
     }
     for (field, image) in images(subject) {
-        let best = hosts.iter().map(|host| runs(subject, *host, image)).min_by_key(|runs| *runs as u8);
+        let best = hosts.iter().map(|host| runs(subject, *host, image)).min();
         if best == Some(wanted) {
             let hosts: Vec<String> = hosts.iter().take(4).map(ToString::to_string).collect();
             hits.push(Hit::at(field).saying(message(image, &hosts.join(" or "))));
