@@ -19,7 +19,7 @@ use super::{
 const fn lint(
     id: &'static str,
     verdict: Verdict,
-    test: FieldTest,
+    test: Test,
     field: &'static str,
     reason: &'static str,
     remedy: &'static str,
@@ -33,14 +33,21 @@ const fn lint(
         field,
         reason,
         remedy,
-        test: Test::Field(test),
+        test,
     }
 }
 
-const fn test(at: At, path: &'static [&'static str], trigger: Trigger) -> FieldTest {
-    FieldTest { at, path, trigger }
+const fn test(at: At, path: &'static [&'static str], trigger: Trigger) -> Test {
+    Test::Field(FieldTest { at, path, trigger })
 }
 
+const NON_ROOT: &str =
+    "on Windows it keeps the container from running as ContainerAdministrator, which is what many images run as";
+const NON_ROOT_REMEDY: &str =
+    "set windowsOptions.runAsUserName: ContainerUser if the image runs as ContainerAdministrator";
+/// Sources differ: impossible with Docker, possible with containerd.
+const SUB_PATH: &str = "the documentation calls subPath unsupported on Windows; with containerd it is said to work";
+const SUB_PATH_REMEDY: &str = "try it, or mount the whole volume";
 const MODE: &str = "Windows has no file modes: every container of the pod can read the files";
 const MODE_REMEDY: &str = "remove it: keep apart what is secret by pods";
 /// 0644, which the API server puts in.
@@ -55,18 +62,10 @@ pub(super) const RULES: &[Rule] = &[
         "Windows does not support ClusterFirstWithHostNet",
         "use ClusterFirst",
     ),
-    Rule {
-        id: "host-network",
-        verdict: Verdict(Info, Note),
-        without_os: None,
-        kubernetes: Versions::ALL,
-        scope: Scope::Windows,
-        field: "hostNetwork",
-        // An alpha feature of 1.26 to 1.32 (KEP 3503), withdrawn. Whether the pod fails or the field does nothing, no
-        // source says.
-        reason: "only host-process containers can use the host's network on Windows; what happens to others is not documented",
-        remedy: "remove it, or use host-process containers",
-        test: Test::Own {
+    lint(
+        "host-network",
+        Verdict(Info, Note),
+        Test::Own {
             find: |subject, hits| {
                 if subject.pod.has_host_network() && !subject.pod.host_process().any(|is_one| is_one) {
                     hits.push(Hit::at("hostNetwork"));
@@ -74,33 +73,32 @@ pub(super) const RULES: &[Rule] = &[
             },
             cel: None,
         },
-    },
+        "hostNetwork",
+        // An alpha feature of 1.26 to 1.32 (KEP 3503), withdrawn. Whether the pod fails or the field does nothing, no
+        // source says.
+        "only host-process containers can use the host's network on Windows; what happens to others is not documented",
+        "remove it, or use host-process containers",
+    ),
     lint(
         "run-as-non-root",
         Verdict(Info, Note),
         test(At::Pod, &["securityContext", "runAsNonRoot"], Trigger::True),
         "securityContext.runAsNonRoot",
-        "on Windows it keeps the container from running as ContainerAdministrator, which is what many images run as",
-        "set windowsOptions.runAsUserName: ContainerUser if the image runs as ContainerAdministrator",
+        NON_ROOT,
+        NON_ROOT_REMEDY,
     ),
     lint(
         "container-run-as-non-root",
         Verdict(Info, Note),
         test(At::Container, &["securityContext", "runAsNonRoot"], Trigger::True),
         "containers[*].securityContext.runAsNonRoot",
-        "on Windows it keeps the container from running as ContainerAdministrator, which is what many images run as",
-        "set windowsOptions.runAsUserName: ContainerUser if the image runs as ContainerAdministrator",
+        NON_ROOT,
+        NON_ROOT_REMEDY,
     ),
-    Rule {
-        id: "huge-pages",
-        verdict: Verdict(Error, Fails),
-        without_os: None,
-        kubernetes: Versions::ALL,
-        scope: Scope::Windows,
-        field: "containers[*].resources",
-        reason: "Windows containers have no huge pages",
-        remedy: "remove the hugepages resources",
-        test: Test::Own {
+    lint(
+        "huge-pages",
+        Verdict(Error, Fails),
+        Test::Own {
             find: huge_pages,
             cel: Some(|| {
                 "variables.containers.exists(c, \
@@ -109,18 +107,18 @@ pub(super) const RULES: &[Rule] = &[
                     .to_owned()
             }),
         },
-    },
-    Rule {
-        id: "memory-limit-missing",
-        verdict: Verdict(Info, Note),
-        without_os: None,
-        kubernetes: Versions::ALL,
-        scope: Scope::Windows,
-        field: "containers[*].resources.limits.memory",
-        reason: "Windows has no out-of-memory killer: a container that takes more memory than the node has makes it page",
-        remedy: "set resources.limits.memory, equal to the request",
-        test: Test::Own { find: memory_limit, cel: None },
-    },
+        "containers[*].resources",
+        "Windows containers have no huge pages",
+        "remove the hugepages resources",
+    ),
+    lint(
+        "memory-limit-missing",
+        Verdict(Info, Note),
+        Test::Own { find: memory_limit, cel: None },
+        "containers[*].resources.limits.memory",
+        "Windows has no out-of-memory killer: a container that takes more memory than the node has makes it page",
+        "set resources.limits.memory, equal to the request",
+    ),
     lint(
         "empty-dir-memory",
         Verdict(Warning, Ignored),
@@ -162,16 +160,10 @@ pub(super) const RULES: &[Rule] = &[
         MODE,
         MODE_REMEDY,
     ),
-    Rule {
-        id: "volume-item-mode",
-        verdict: Verdict(Warning, Ignored),
-        without_os: None,
-        kubernetes: Versions::ALL,
-        scope: Scope::Windows,
-        field: "volumes[*].*.items[*].mode",
-        reason: MODE,
-        remedy: MODE_REMEDY,
-        test: Test::Own {
+    lint(
+        "volume-item-mode",
+        Verdict(Warning, Ignored),
+        Test::Own {
             find: item_modes,
             cel: Some(|| {
                 "variables.pod.?volumes.orValue([]).exists(v, \
@@ -180,23 +172,25 @@ pub(super) const RULES: &[Rule] = &[
                     .to_owned()
             }),
         },
-    },
+        "volumes[*].*.items[*].mode",
+        MODE,
+        MODE_REMEDY,
+    ),
     lint(
         "sub-path",
         Verdict(Info, Note),
-        // Sources differ: impossible with Docker, possible with containerd.
         test(At::Mount, &["subPath"], Trigger::OtherThan("")),
         "containers[*].volumeMounts[*].subPath",
-        "the documentation calls subPath unsupported on Windows; with containerd it is said to work",
-        "try it, or mount the whole volume",
+        SUB_PATH,
+        SUB_PATH_REMEDY,
     ),
     lint(
         "sub-path-expr",
         Verdict(Info, Note),
         test(At::Mount, &["subPathExpr"], Trigger::OtherThan("")),
         "containers[*].volumeMounts[*].subPathExpr",
-        "the documentation calls subPath unsupported on Windows; with containerd it is said to work",
-        "try it, or mount the whole volume",
+        SUB_PATH,
+        SUB_PATH_REMEDY,
     ),
     lint(
         "mount-propagation",
