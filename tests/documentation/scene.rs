@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Node};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::Api;
 use winpool_e2e::{
     Cluster, Component, Sample, SimulatedNode,
@@ -55,7 +55,7 @@ impl Scene {
             names.push(node.join(&client).await.unwrap().name().to_owned());
         }
         for name in names {
-            let _: Node = cluster.node_ready(&name).await.unwrap();
+            cluster.node_ready(&name).await.unwrap();
         }
         match operated {
             Operated::ByPods => {

@@ -295,9 +295,11 @@ async fn the_prometheus_operators_definitions_accept_the_monitor_and_the_rules()
     }
     for file in ["pod_monitor.yaml", "prometheus_rule.yaml"] {
         let objects = serde_yaml::from_multiple(&read(file)).unwrap();
-        let served = async || Ok(manifests::apply(&harness.client, &objects).await.ok());
-        if wait_for(&format!("{file} is accepted"), LIMIT, served).await.is_err() {
-            manifests::apply(&harness.client, &objects).await.unwrap();
-        }
+        let (what, mut refusal) = (format!("{file} is accepted"), None);
+        let accepted = wait_for(&what, LIMIT, async || {
+            refusal = manifests::apply(&harness.client, &objects).await.err();
+            Ok(refusal.is_none().then_some(()))
+        });
+        accepted.await.unwrap_or_else(|error| panic!("{error}: {refusal:?}"));
     }
 }
