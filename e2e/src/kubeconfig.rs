@@ -7,7 +7,7 @@ use kube::config::AuthInfo;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// An API server's address and whom it is trusted by.
+/// An API server's address, and the authority that vouches for it.
 pub(crate) struct Endpoint {
     pub url: String,
     /// The authority's certificate, as a file and as DER.

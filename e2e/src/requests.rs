@@ -81,7 +81,7 @@ fn to_count(value: f64) -> u64 {
     value as u64
 }
 
-/// The value of the sample with this name and these labels.
+/// The value of a sample, by its name with its labels as they are written: `winpool_pending_changes{pool="default"}`.
 #[must_use]
 pub fn sample(metrics: &str, name: &str) -> Option<f64> {
     metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())

@@ -14,7 +14,7 @@ use crate::{
 
 /// A folder that looks like a checkout, with kubectl, Helm and winpool on the PATH.
 pub struct Terminal {
-    /// Beside it, so that what is saved there does not end up in the repository.
+    /// Not the repository itself, so that what is saved here does not end up in it.
     folder: TempDir,
     programs: TempDir,
     kubeconfig: String,

@@ -85,7 +85,7 @@ impl Facts {
         Self { kubernetes, ..Self::default() }
     }
 
-    /// All RuntimeClasses of the cluster are added: one that is not is not there, and none is yet to be made.
+    /// All RuntimeClasses of the cluster have been added: there is no other, and none is yet to be made.
     pub fn classes_are_complete(&mut self) {
         self.classes_are_complete = true;
     }

@@ -11,7 +11,7 @@ pub enum At {
     Pod,
     /// In each container, init containers and ephemeral ones included.
     Container,
-    /// In each `volumeMounts` of each container.
+    /// In each of the `volumeMounts` of each container.
     Mount,
     /// In each volume.
     Volume,

@@ -176,8 +176,8 @@ impl Harness {
         self.pools().patch(name, &parameters, &Patch::Apply(pool)).await.unwrap();
     }
 
-    /// Applies a pool with the taint `younger` that adopts a class without a toleration of it: its nodes have to wait until
-    /// that was changed. The guard refuses to adopt such a class.
+    /// Applies a pool with the taint `younger` that adopts a class which does not tolerate it: its nodes have to wait until
+    /// the class does. The guard refuses to adopt such a class.
     pub async fn apply_pool_that_waits_for_its_class(&self, name: &str) {
         let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
         let class = json!({
