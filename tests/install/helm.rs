@@ -12,7 +12,7 @@ use k8s_openapi::{
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use winpool_core::api::{AdmissionPolicyState, WindowsPool};
-use winpool_e2e::MUTATING_ADMISSION_POLICY;
+use winpool_e2e::{MUTATING_ADMISSION_POLICY, wait_for};
 
 use crate::scene::{CHART, CONFIG, NAMESPACE, Scene};
 
@@ -76,7 +76,8 @@ async fn with_all_policies_winpool_does_its_work_and_is_uninstalled_without_a_tr
             (count(AdmissionPolicyState::Installed), count(AdmissionPolicyState::Unsupported));
         Ok(((installed, unsupported) == (policies.len() - left_out, left_out)).then_some(()))
     };
-    scene.cluster.wait_for("winpool knows which policies are installed", known).await.unwrap();
+    // It looks once a minute, and may have looked before Helm had installed them all.
+    wait_for("winpool knows which policies are installed", Duration::from_mins(2), known).await.unwrap();
     let mut kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings".to_owned();
     if mutates {
         kinds += ",mutatingadmissionpolicies,mutatingadmissionpolicybindings";
