@@ -88,7 +88,7 @@ mod tests {
     fn a_list_is_no_object() {
         let read =
             |spec: Value| GuardedPool::deserialize(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap().pool;
-        let named = json!(["10.0.29000", "2028"]);
+        let named = json!(["10.0.29000", "preview"]);
         for (spec, path) in [
             (json!([]), "spec"),
             (json!({"podDefaults": []}), "spec.podDefaults"),

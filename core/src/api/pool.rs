@@ -5,12 +5,17 @@ use std::collections::BTreeMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use kube::{CustomResource, CustomResourceExt, KubeSchema};
+use kube::{
+    CustomResource, CustomResourceExt, KubeSchema,
+    core::{Message, Rule},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::windows::product::{PRODUCTS, Product};
+
 use super::{
-    AdoptionPolicy, DeletionPolicy, Mode, RuntimeClassSpec, Taint, TaintPolicy, WindowsPoolStatus,
+    ANY_VERSION, AdoptionPolicy, DeletionPolicy, Mode, RuntimeClassSpec, Taint, TaintPolicy, WindowsPoolStatus,
     choices::{adoption_policy_schema, deletion_policy_schema, mode_schema, taint_policy_schema},
 };
 
@@ -55,8 +60,7 @@ use super::{
         .message("nodeSelector: keys must be label names and values label values, as in a pod's nodeSelector"),
     validation = Rule::new("!has(self.runtimeClasses) || self.runtimeClasses.all(c, self.runtimeClasses.exists_one(d, d.name == c.name))")
         .message("runtimeClasses: names must be unique; remove or rename one of the two"),
-    validation = Rule::new("!has(self.runtimeClasses) || self.runtimeClasses.all(c, !has(c.version) || c.version in ['Any', '2016', '1709', '1803', '2019', '1903', '1909', '2004', '20h2', '2022', '23h2', '2025'] || (has(self.builds) && self.builds.exists(b, b.version == c.version)))")
-        .message("runtimeClasses: version is not known; write Any, one of 2016, 1709, 1803, 2019, 1903, 1909, 2004, 20h2, 2022, 23h2, 2025, name it in spec.builds, or write build instead"),
+    validation = version_is_known(),
     validation = Rule::new("!has(self.builds) || self.builds.all(b, self.builds.exists_one(c, c.build == b.build) && self.builds.exists_one(c, c.version == b.version))")
         .message("builds: each build and each version may be named once; remove one of the two"),
     validation = Rule::new("!has(self.classNameFormat) || (self.classNameFormat.contains('{version}') && self.classNameFormat.replace('{version}', 'v').replace('{pool}', 'p').matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))")
@@ -193,17 +197,43 @@ pub struct PodDefaults {
     validation = Rule::new("self.build.matches('^10[.]0[.][1-9][0-9]{0,5}$')")
         .message("build must be 10.0.<number>, as in the label node.kubernetes.io/windows-build, such as 10.0.20348"),
     validation = Rule::new("self.version.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
-        .message("version must be lower-case letters, digits and hyphens, because it becomes part of a RuntimeClass name, such as 2028"),
-    validation = Rule::new("!(self.version in ['2016', '1709', '1803', '2019', '1903', '1909', '2004', '20h2', '2022', '23h2', '2025']) && !self.version.startsWith('build-')")
-        .message("version is the name of another Windows build already; choose another name"),
+        .message("version must be lower-case letters, digits and hyphens, because it becomes part of a RuntimeClass name, such as preview"),
+    validation = version_is_free(),
 )]
 pub struct NamedBuild {
     /// The build, such as `10.0.29000`.
     #[schemars(length(max = 12))]
     pub build: String,
-    /// Its name in RuntimeClass names, such as `2028`.
+    /// Its name in RuntimeClass names, such as `preview`.
     #[schemars(length(min = 1, max = 32))]
     pub version: String,
+}
+
+/// The releases of Windows, as a CEL rule or its message lists them.
+fn releases(separated_by: &str, written: impl Fn(&Product) -> String) -> String {
+    PRODUCTS.iter().map(written).collect::<Vec<_>>().join(separated_by)
+}
+
+fn version_is_known() -> Rule {
+    let quoted = releases(", ", |product| format!("'{}'", product.version));
+    let versions = releases(", ", |product| product.version.to_owned());
+    Rule::new(format!(
+        "!has(self.runtimeClasses) || self.runtimeClasses.all(c, !has(c.version) || c.version in ['{ANY_VERSION}', {quoted}] \
+         || (has(self.builds) && self.builds.exists(b, b.version == c.version)))"
+    ))
+    .message(Message::Message(format!(
+        "runtimeClasses: version is not known; write {ANY_VERSION}, one of {versions}, name it in spec.builds, or write \
+         build instead"
+    )))
+}
+
+/// A name that a newer release of winpool gives the same build was right before, and stays so.
+fn version_is_free() -> Rule {
+    let pairs = releases(", ", |product| format!("['{}', '{}']", product.version, product.build));
+    Rule::new(format!(
+        "[{pairs}].all(r, r[0] != self.version || r[1] == self.build) && !self.version.startsWith('build-')"
+    ))
+    .message("version is the name of another Windows build already; choose another name")
 }
 
 /// The CustomResourceDefinition, as in `crds/`.

@@ -48,7 +48,7 @@ pub struct RuntimeClassSpec {
     /// Name of the RuntimeClass.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// The Windows version of the class's images: 2016, 2019, 2022, 2025, 1709 to 20h2, 23h2, or a name from
+    /// The Windows version of the class's images, such as 2019 or 20h2; `winpool builds` has them all. Or a name from
     /// `spec.builds`. `Any` selects by operating system and architecture only. Exactly one of `version` and `build` is
     /// set.
     #[serde(default, skip_serializing_if = "Option::is_none")]

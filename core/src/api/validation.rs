@@ -156,10 +156,11 @@ fn named_build(found: &mut Violations, field: &str, named: &NamedBuild) {
     found.unless(
         is_dns_label(&named.version) && named.version.len() <= 32,
         &field,
-        "must be at most 32 lower-case letters, digits and hyphens, such as 2028",
+        "must be at most 32 lower-case letters, digits and hyphens, such as preview",
     );
     found.unless(
-        product::by_version(&named.version).is_none() && !named.version.starts_with("build-"),
+        product::by_version(&named.version).is_none_or(|product| product.build.to_string() == named.build)
+            && !named.version.starts_with("build-"),
         &field,
         "is the name of another Windows build already; choose another name",
     );

@@ -171,7 +171,7 @@ fn discovered_builds(
         message: format!(
             "{} build(s) have no name in this release, such as {example}; their RuntimeClasses are called \
              build-<number>, at most {UNNAMED_BUILDS} of them. Name a build in spec.builds, such as \
-             {{build: {example}, version: \"2028\"}}",
+             {{build: {example}, version: preview}}",
             unnamed.len()
         ),
     });

@@ -75,7 +75,7 @@ fn a_pool_is_pinned_by_the_classes_that_it_declares_gives_out_and_names() {
             {"name": "isolated", "build": "10.0.17763", "isolation": "HyperV"},
         ],
         "podDefaults": {"runtimeClassName": "old"},
-        "builds": [{"build": "10.0.29000", "version": "2028"}, {"build": "10.0.17763", "version": "legacy"}],
+        "builds": [{"build": "10.0.29000", "version": "preview"}, {"build": "10.0.17763", "version": "legacy"}],
     });
     insta::assert_snapshot!(pool_pins(&spec, &Facts::none(), Some(20348)).join("\n"), @"
     Declared spec.runtimeClasses[1].version: 2019 -> declare a class of 10.0.20348, and remove the class old once no pod uses it

@@ -99,10 +99,10 @@ fn names() -> Cases {
         (json!({"classNameFormat": "Windows-{version}"}), format),
         (json!({"classNameFormat": "windows-{version}-"}), format),
         (json!({"classNameFormat": "windows-{version}-{node}"}), format),
-        (named("10.0.29000.1", "2028"), build),
-        (named("29000", "2028"), build),
-        (named("10.0.029000", "2028"), build),
-        (named("10.0.29000", "Server2028"), "version must be lower-case letters, digits and hyphens"),
+        (named("10.0.29000.1", "preview"), build),
+        (named("29000", "preview"), build),
+        (named("10.0.029000", "preview"), build),
+        (named("10.0.29000", "Preview"), "version must be lower-case letters, digits and hyphens"),
         (named("10.0.29000", "2022"), taken),
         (named("10.0.29000", "build-7"), taken),
         (
@@ -218,9 +218,10 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
                 "tolerations": [{"key": "gpu", "operator": "Exists"}],
             },
             {"name": "by-build", "build": "10.0.17763"},
-            {"name": "by-new-name", "version": "2028"},
+            {"name": "by-new-name", "version": "preview"},
         ],
-        "builds": [{"build": "10.0.29000", "version": "2028"}],
+        // The second as a pool has it that was written before this release knew the name.
+        "builds": [{"build": "10.0.29000", "version": "preview"}, {"build": "10.0.20348", "version": "2022"}],
     });
     accept(&harness, json!({"name": "everything"}), everything).await;
 

@@ -181,13 +181,13 @@ pub const POOLS: &[Refusal] = &[
         "spec: {builds: [{build: 10.0.29000, version: X}]}",
         "version must be lower-case",
         "spec.builds[0].version",
-        "such as 2028",
+        "such as preview",
     ),
     (
         "spec: {builds: [{build: 10.0.29000, version: a.b}]}",
         "version must be lower-case",
         "spec.builds[0].version",
-        "such as 2028",
+        "such as preview",
     ),
     (
         "spec: {builds: [{build: 10.0.29000, version: '2019'}]}",

@@ -340,9 +340,9 @@ fn everything() -> Value {
             {"name": "compatible", "version": "2022", "hostMatch": "Compatible"},
             {"name": "hyperv", "build": "10.0.17763", "isolation": "HyperV"},
             {"name": "any", "version": "Any"},
-            {"name": "by-new-name", "version": "2028"},
+            {"name": "by-new-name", "version": "preview"},
         ],
-        "builds": [{"build": "10.0.29000", "version": "2028"}],
+        "builds": [{"build": "10.0.29000", "version": "preview"}],
         "podDefaults": {"runtimeClassName": "windows-2022", "fromImageTags": true},
     })
 }
