@@ -150,7 +150,8 @@ mod tests {
                 for product in PRODUCTS {
                     let is_listed = versions.split(' ').any(|version| version == product.version);
                     let expected = if is_listed { Listed } else { Unlisted };
-                    assert_eq!(support(minor, product.build.number()), expected, "{} with 1.{minor}", product.name);
+                    let found = support(minor, product.build.number());
+                    assert_eq!(found, expected, "DOCUMENTED and the rows here differ: {} with 1.{minor}", product.name);
                 }
             }
         }

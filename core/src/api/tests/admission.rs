@@ -1,6 +1,9 @@
 //! The admission policies in `config/components/`: what they repeat of the code is what the code says.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use serde_json::Value;
 
@@ -12,7 +15,7 @@ use crate::{
     plan,
     windows::{
         product::{Channel, PRODUCTS},
-        taint::SPELLINGS,
+        taint::{SPELLINGS, Spelling},
     },
 };
 
@@ -62,7 +65,8 @@ fn the_spellings_of_the_windows_taint_are_those_of_the_code() {
     let mut seen = Vec::new();
     for policy in all_policies() {
         if let Some(spellings) = variable(&policy, "spellings") {
-            assert_eq!(quoted(spellings), known, "{}", policy["metadata"]["name"]);
+            let (name, advice) = (&policy["metadata"]["name"], "then run `make chart-files`");
+            assert_eq!(quoted(spellings), known, "the variable `spellings` of {name} in config/components/; {advice}");
             seen.push(policy["metadata"]["name"].as_str().unwrap().to_owned());
         }
     }
@@ -74,6 +78,16 @@ fn the_spellings_of_the_windows_taint_are_those_of_the_code() {
         "winpool-tolerate-windows-daemonsets",
     ];
     assert_eq!(seen, expected);
+}
+
+#[test]
+fn the_spellings_in_the_guide_are_those_of_the_code() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/clouds.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    for Spelling { key, value, used_by } in SPELLINGS {
+        let row = format!("| `{key}={value}` | {used_by} |");
+        assert!(guide.lines().any(|line| line == row), "docs/guides/clouds.md has no row {row}");
+    }
 }
 
 #[test]
@@ -100,16 +114,21 @@ fn the_keys_of_others_are_those_of_the_code() {
 fn the_image_tags_are_those_of_every_long_term_release() {
     let policy = &policies_of("assign-class")[0];
     let rows: Vec<&str> = quoted(variable(policy, "tags").unwrap());
-    let (builds, patterns): (Vec<_>, Vec<_>) = rows.chunks(2).map(|row| (row[0].to_owned(), row[1])).unzip();
-    let releases: Vec<_> = PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc).collect();
-    assert_eq!(builds, releases.iter().map(|product| product.build.to_string()).collect::<Vec<_>>());
-    for (release, pattern) in releases.iter().zip(patterns) {
-        let build = release.build.to_string().replace('.', "[.]");
-        assert!(pattern.contains(&build), "{pattern}");
-        for tag in release.image_tags.iter().filter(|tag| tag.len() > 4) {
-            assert!(pattern.contains(tag), "{tag} in {pattern}");
+    let mut patterns: BTreeMap<&str, &str> = rows.chunks(2).map(|row| (row[0], row[1])).collect();
+    for release in PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc) {
+        let build = release.build.to_string();
+        let pattern = patterns.remove(build.as_str()).unwrap_or_default();
+        let tags = release.image_tags.iter().copied().filter(|tag| tag.len() > 4);
+        for tag in tags.chain([build.replace('.', "[.]").as_str()]) {
+            assert!(
+                pattern.contains(tag),
+                "{tag} of {} is missing in the variable `tags` of config/components/assign-class/policy.yaml; then run \
+                 `make chart-files`",
+                release.name
+            );
         }
     }
+    assert_eq!(patterns, BTreeMap::new(), "builds of no long-term release");
 }
 
 #[test]
