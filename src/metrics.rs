@@ -225,7 +225,28 @@ fn labels<T>(operation: Operation, result: &Result<T, WriteError>) -> WriteLabel
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeSet;
+
+    use super::{
+        reference::{Description, METRICS},
+        *,
+    };
+
+    #[test]
+    fn the_reference_has_what_is_exposed_and_nothing_else() {
+        let metrics = Metrics::new(Arc::default());
+        metrics.leads(true);
+        // Its codes are no closed list, so it has no zeros to begin with.
+        metrics.kube_request(Asked { verb: "get", resource: "nodes" }, "200".to_owned());
+        let text = metrics.encode().unwrap();
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        let mut exposed: BTreeSet<&str> = types.collect();
+        for Description { name, .. } in METRICS {
+            let there = exposed.remove(name.trim_end_matches("_total"));
+            assert!(there, "{name}: register it in src/metrics.rs, or encode it in src/metrics/gauges.rs");
+        }
+        assert_eq!(exposed, BTreeSet::new(), "missing in METRICS in src/metrics/reference.rs");
+    }
 
     #[test]
     fn text_has_every_metric_with_its_prefix_and_the_standard_ones() {

@@ -167,11 +167,7 @@ pub(super) static PENDING_CHANGES: Description = Description {
 pub(super) static POOL_CONDITION: Description = Description {
     name: "winpool_pool_condition",
     kind: Kind::Gauge,
-    labels: &[
-        POOL,
-        closed("type", || condition::ALL.into_iter().chain([condition::OVERLAPPING]).collect()),
-        closed("status", || CONDITION_STATUS.to_vec()),
-    ],
+    labels: &[POOL, closed("type", || condition::all().collect()), closed("status", || CONDITION_STATUS.to_vec())],
     meaning: "1 for the status that a condition of a pool has, 0 for the others",
 };
 
@@ -219,7 +215,7 @@ pub(super) static OPEN_FILES: Description = Description {
 };
 
 /// Every metric, in the order of the reference.
-pub static METRICS: [&Description; 18] = [
+pub static METRICS: &[&Description] = &[
     &BUILD_INFO,
     &LEADER,
     &NODES,

@@ -76,8 +76,18 @@ pub mod condition {
         pub const OVERLAPPING: &str = "Overlapping";
     }
 
-    /// All condition types that are always there, in the order in which they are written.
-    pub const ALL: [&str; 5] = [READY, NODES_LABELED, TAINTS_APPLIED, RUNTIME_CLASSES_APPLIED, WINDOWS_SUPPORTED];
+    /// The condition types that are there only where they have something to say.
+    const AT_TIMES: [&str; 1] = [OVERLAPPING];
+
+    /// All condition types.
+    pub fn all() -> impl Iterator<Item = &'static str> {
+        DESCRIBED.iter().map(|condition| condition.name)
+    }
+
+    /// Those that are always there, in the order in which they are written.
+    pub fn always() -> impl Iterator<Item = &'static str> {
+        all().filter(|name| !AT_TIMES.contains(name))
+    }
 }
 
 /// Reasons in conditions, problems and Events.

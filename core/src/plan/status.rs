@@ -148,7 +148,7 @@ pub fn suspended_status(
     now: Timestamp,
 ) -> WindowsPoolStatus {
     let mut conditions = Conditions { previous, now, generation, done: Vec::new() };
-    for name in condition::ALL {
+    for name in condition::always() {
         let status = if name == condition::READY { "False" } else { "Unknown" };
         conditions.push(name, Verdict { status, reason, message: message.to_owned() });
     }

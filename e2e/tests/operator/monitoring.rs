@@ -103,7 +103,7 @@ async fn prometheus_scrapes_two_replicas_and_has_every_series_of_the_reference_t
             labels_are_those_of(metric, &found);
         }
     }
-    let known: BTreeSet<String> = METRICS.into_iter().flat_map(stored).collect();
+    let known: BTreeSet<String> = METRICS.iter().copied().flat_map(stored).collect();
     let expressions: Vec<String> =
         alerts().iter().map(|alert| text(&alert["expr"]).to_owned()).chain(dashboard()).collect();
     for expression in &expressions {
@@ -249,7 +249,7 @@ async fn promtool_accepts_the_rules_their_tests_and_the_metrics() {
     let index = std::sync::Arc::default();
     let metrics = winpool::metrics::Metrics::new(index).encode().unwrap();
     // It reads the older text format, in which a counter is called _total in its comments too.
-    let counters = METRICS.into_iter().filter(|metric| metric.kind == Kind::Counter);
+    let counters = METRICS.iter().filter(|metric| metric.kind == Kind::Counter);
     let metrics = counters.fold(metrics, |text, Description { name, .. }| {
         let base = name.trim_end_matches("_total");
         ["HELP", "TYPE"]
