@@ -10,6 +10,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod links;
+mod logs;
 mod manifests;
 mod page;
 mod scene;
