@@ -189,6 +189,7 @@ GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \
 
 .PHONY: generate
 generate: ## Write every file that is made from the code: definition, policy advise, references, and copies in the chart
+	@cargo build -q --locked -p winpool
 	@for pair in $(GENERATED); do \
 		cargo run -q --locked -- generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
 	@$(MAKE) --no-print-directory chart-files

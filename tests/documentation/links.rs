@@ -35,7 +35,37 @@ fn every_page_is_in_the_book() {
     let pages = Page::all().into_iter().map(|page| page.path);
     let found: BTreeSet<PathBuf> =
         pages.filter(|path| path.starts_with("docs") && !path.ends_with("SUMMARY.md")).collect();
-    assert_eq!(listed, found);
+    let unlisted: Vec<_> = found.difference(&listed).collect();
+    assert!(unlisted.is_empty(), "docs/SUMMARY.md does not list {unlisted:?}");
+    assert_eq!(listed.difference(&found).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "listed, and no pages");
+}
+
+/// Whole, or the end of it where the text has said the beginning.
+#[test]
+fn every_file_that_contributing_names_is_there() {
+    let mut there = BTreeSet::new();
+    tree(Path::new(""), &mut there);
+    let text = std::fs::read_to_string(Path::new(ROOT).join("CONTRIBUTING.md")).unwrap();
+    let is_path = |word: &&str| {
+        let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
+        let file = [".rs", ".yaml", ".md", ".svg"].iter().any(|end| word.ends_with(end));
+        plain && (file || word.contains('/')) && !word.starts_with("target/")
+    };
+    let named: BTreeSet<&str> = text.split('`').skip(1).step_by(2).filter(is_path).collect();
+    assert!(named.len() > 100, "{named:?}");
+    let missing: Vec<_> = named.iter().filter(|name| !there.iter().any(|path| path.ends_with(name))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+fn tree(folder: &Path, there: &mut BTreeSet<PathBuf>) {
+    for entry in std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let path = folder.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() && !["target", ".git"].contains(&path.to_str().unwrap()) {
+            tree(&path, there);
+        }
+        there.insert(path);
+    }
 }
 
 fn check(page: &Page, link: &str, anchors: &BTreeMap<&Path, &[String]>) -> Result<(), &'static str> {
