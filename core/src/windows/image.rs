@@ -33,7 +33,8 @@ pub fn build_of(image: &str) -> Option<Build> {
     by_word.map(|product| product.build).or_else(|| full_build(tag).filter(|_| is_windows))
 }
 
-/// The same image for another build; `None` if its tag is not made of a word for the build and others that may stay.
+/// The same image for another build; `None` if its tag is not made of a word for the build and others that may stay, or if
+/// those would be taken for the build.
 #[must_use]
 pub fn for_build(image: &str, build: Build) -> Option<String> {
     let (from, tag) = (build_of(image)?, tag(image)?);
@@ -48,7 +49,8 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
     // An update, such as KB4493509, is one of the old build.
     let has_update = words(tag).any(|word| word.to_ascii_uppercase().starts_with("KB"));
     let start = image.len() - tag.len() - digest(image).len();
-    (!has_update).then(|| format!("{}{to}{}", &image[..start + at], &tag[at + old.len()..]))
+    let moved = format!("{}{to}{}", &image[..start + at], &tag[at + old.len()..]);
+    (!has_update && build_of(&moved) == Some(build)).then_some(moved)
 }
 
 fn is_in_windows_repository(image: &str) -> bool {
@@ -146,6 +148,7 @@ mod tests {
             ("app:1.0", None),
             ("app:oldltsc2019-ltsc2019", Some("app:oldltsc2019-ltsc2025")),
             ("app:1809-windowsservercore-ltsc2019", None),
+            ("app:ltsc2019-to-ltsc2022", None),
         ] {
             assert_eq!(to_2025(image).as_deref(), moved, "{image}");
         }
