@@ -60,7 +60,7 @@ demo-image: ## Draw docs/images/demo.svg from the output of the demo
 	@mv docs/images/demo.svg.new docs/images/demo.svg
 
 .PHONY: cluster
-cluster: ## The cluster of the demo, left running to try things by hand (Ctrl-C ends it)
+cluster: ## The cluster of the guides with the operator, left running to try things by hand (Ctrl-C ends it)
 	@cargo build --locked -p winpool-e2e --bin cluster
 	@cargo run -q --locked -p winpool-e2e --bin cluster
 

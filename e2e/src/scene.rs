@@ -1,4 +1,4 @@
-//! What the demo plays with, and what `cluster` leaves for playing: nodes, the operator, its kind and a pool.
+//! What the demo, the guides and `cluster` play with: nodes, the operator, its kind and a pool.
 
 use crate::{Cluster, Error, LIMIT, Result, SimulatedNode, WINDOWS_BUILD, manifests, wait_for};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,7 +14,14 @@ use winpool_core::api::{WindowsPool, crd, names::condition::READY};
 /// The node that joins without its `windows-build` label.
 pub const UNLABELLED: &str = "win-2019-a";
 
-/// Two Linux nodes and one of each Windows Server since 2019 join and get ready.
+/// A node of each Windows Server since 2019, as they come: those of the guides.
+#[must_use]
+pub fn windows_servers() -> Vec<SimulatedNode> {
+    let node = |name: &str, version| SimulatedNode::windows(version).name(name);
+    vec![node("win-2019", "10.0.17763.6659"), node("win-2022", "10.0.20348.2655"), node("win-2025", "10.0.26100.4061")]
+}
+
+/// Two Linux nodes and one of each Windows Server since 2019 join and get ready: those of the demo.
 ///
 /// # Errors
 /// When a node cannot join, or does not get ready.
@@ -26,6 +33,14 @@ pub async fn nodes_join(cluster: &Cluster) -> Result<()> {
         SimulatedNode::windows("10.0.20348.2655").name("win-2022-a"),
         SimulatedNode::windows("10.0.26100.4061").name("win-2025-a"),
     ];
+    join(cluster, nodes).await
+}
+
+/// These nodes join and get ready.
+///
+/// # Errors
+/// When a node cannot join, or does not get ready.
+pub async fn join(cluster: &Cluster, nodes: impl IntoIterator<Item = SimulatedNode>) -> Result<()> {
     let mut names = Vec::new();
     for node in nodes {
         names.push(node.join(&cluster.client()).await?.name().to_owned());

@@ -8,7 +8,7 @@ use winpool_e2e::{
     Cluster, Component, Sample, SimulatedNode,
     harness::Host,
     lend_cluster, manifests,
-    scene::{Operator, install_crd},
+    scene::{self, Operator, windows_servers},
 };
 
 const POOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/windowspool.yaml");
@@ -49,23 +49,15 @@ impl Scene {
 
     async fn bare(nodes: Vec<SimulatedNode>, operated: Operated) -> Self {
         let cluster = lend_cluster().await.unwrap();
-        let client = cluster.client();
-        let mut names: Vec<String> = Vec::new();
-        for node in nodes {
-            names.push(node.join(&client).await.unwrap().name().to_owned());
-        }
-        for name in names {
-            cluster.node_ready(&name).await.unwrap();
-        }
+        scene::join(&cluster, nodes).await.unwrap();
         match operated {
             Operated::ByPods => {
                 let host = Host::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool"))).await;
                 Self { cluster: Some(cluster), _host: Some(host), _operator: None }
             }
             Operated::Here => {
-                let linux = SimulatedNode::linux().join(&client).await.unwrap();
-                cluster.node_ready(linux.name()).await.unwrap();
-                install_crd(&client).await.unwrap();
+                scene::join(&cluster, [SimulatedNode::linux()]).await.unwrap();
+                scene::install_crd(&cluster.client()).await.unwrap();
                 let operator = Operator::start(cluster.api_server().config().unwrap());
                 Self { cluster: Some(cluster), _host: None, _operator: Some(operator) }
             }
@@ -101,11 +93,6 @@ enum Operated {
     ByPods,
     /// In this process, from the start.
     Here,
-}
-
-fn windows_servers() -> Vec<SimulatedNode> {
-    let node = |name: &str, version| SimulatedNode::windows(version).name(name);
-    vec![node("win-2019", "10.0.17763.6659"), node("win-2022", "10.0.20348.2655"), node("win-2025", "10.0.26100.4061")]
 }
 
 /// As these clouds create them: what AKS, EKS and the others say of themselves, see [`Sample`].
