@@ -264,10 +264,13 @@ async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tall
     let expected = from_fresh(pools, fresh);
     let mut faults = Vec::new();
     for (name, node) in &now.nodes {
+        let expected = &expected.nodes[name];
         let group = node.labels.get(GROUP).map(|group| format!("pool-{group}"));
-        if group.is_some_and(|pool| comparable.contains(&pool)) {
+        // A pool without a selector has nodes of other groups too.
+        let owners = [node, expected].map(|node| node.labels.get(POOL).map(str::to_owned));
+        if owners.into_iter().flatten().chain(group).all(|pool| comparable.contains(&pool)) {
             tally.compared_nodes += 1;
-            let (found, expected) = (face_of_node(node), face_of_node(&expected.nodes[name]));
+            let (found, expected) = (face_of_node(node), face_of_node(expected));
             if found != expected {
                 faults.push(format!("Node/{name}: found {found}\n  on a fresh cluster {expected}"));
             }
