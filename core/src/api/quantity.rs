@@ -15,6 +15,11 @@ pub(crate) fn is_not_negative(quantity: &Quantity) -> bool {
     nanos(&quantity.0).is_some_and(|nanos| nanos >= 0)
 }
 
+/// Whether it is a whole number, as Kubernetes sees it: by thousandths, rounded up.
+pub(crate) fn is_whole(quantity: &Quantity) -> bool {
+    nanos(&quantity.0).is_some_and(|nanos| scale(nanos, -6) % 1000 == 0)
+}
+
 /// How much it is, in billionths.
 pub(crate) fn amount(quantity: &Quantity) -> Option<i128> {
     nanos(&quantity.0)
@@ -103,5 +108,16 @@ mod tests {
             assert!(!same(a, b), "{a} {b}");
         }
         assert!(same("many", "many"));
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_in_any_way() {
+        let whole = |text: &str| is_whole(&Quantity(text.to_owned()));
+        for text in ["0", "1", "+2", "1e3", "1k", "1Ki", "1000m", "2.0", "999999999n"] {
+            assert!(whole(text), "{text}");
+        }
+        for text in ["0.5", "250m", "1u", "1e-30", "many", ""] {
+            assert!(!whole(text), "{text}");
+        }
     }
 }

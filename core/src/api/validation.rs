@@ -12,7 +12,10 @@ use crate::{
     windows::{Build, product},
 };
 
-use super::{ANY_VERSION, HostMatch, NamedBuild, RuntimeClassSpec, quantity::is_not_negative};
+use super::{
+    ANY_VERSION, HostMatch, NamedBuild, RuntimeClassSpec,
+    quantity::{is_not_negative, is_whole},
+};
 
 /// One thing that is wrong in a pool, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,10 +291,8 @@ fn the_api_server_takes(found: &mut Violations, field: &str, toleration: &Tolera
 }
 
 fn is_resource((name, amount): (&String, &Quantity)) -> bool {
-    let whole = amount.0.strip_prefix('+').unwrap_or(&amount.0);
-    let is_whole = !whole.is_empty() && whole.bytes().all(|byte| byte.is_ascii_digit());
     matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage")
-        || (name.contains('/') && is_qualified_name(name) && is_whole)
+        || (name.contains('/') && is_qualified_name(name) && is_whole(amount))
 }
 
 /// A label or taint key: an optional DNS subdomain and a slash, then a name of at most 63 characters.

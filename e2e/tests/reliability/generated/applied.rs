@@ -207,8 +207,9 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
     let mut dice = Dice::new(number);
     let pools = untyped(client);
     // What a pool leaves behind on purpose is nobody's afterwards, and no fresh cluster has it.
-    let retains = pools.get(&name(group)).await.unwrap().data["spec"]["deletionPolicy"] == "Retain";
-    if !retains && dice.once_in(8) {
+    let old = pools.get(&name(group)).await.unwrap().data["spec"].take();
+    let cleans_up = old["deletionPolicy"] != "Retain" && old["mode"] != "DryRun";
+    if cleans_up && dice.once_in(8) {
         pools.delete(&name(group), &DeleteParams::default()).await.unwrap();
         let gone = async || Ok(pools.get_opt(&name(group)).await?.is_none().then_some(()));
         winpool_e2e::wait_for(&format!("{} is gone, WINPOOL_SEED={number}", name(group)), LIMIT, gone).await.unwrap();
