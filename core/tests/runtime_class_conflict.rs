@@ -231,6 +231,10 @@ fn a_class_that_an_older_pool_wants_is_not_the_younger_ones_to_take() {
     }
     let policy = policy([pool(wants[0].0), younger.clone()]);
     let of_the_younger = seen(&[17763], &[]);
+    let all_there =
+        "scheduling: {tolerations: [{operator: Exists}]}\nmetadata: {labels: {app.kubernetes.io/managed-by: Helm}}";
+    let plan = plan_classes(&pool("metadata: {name: default}"), &policy, &of_the_younger, &[by_hand(all_there)]);
+    assert_eq!(plan.classes[0].state, ClassState::Satisfied, "nobody has to write it");
     let seen = |name: &str| if name == "older" { Seen::default() } else { of_the_younger(name) };
     let plan = plan_classes(&younger, &policy, &seen, &[by_hand("{}")]);
     assert_eq!(plan.classes[0].state, ClassState::Pending, "the older one has no such nodes");

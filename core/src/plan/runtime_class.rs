@@ -34,7 +34,7 @@ pub struct DesiredClass {
     pub name: String,
     /// The pool that owns it.
     pub pool: String,
-    /// An older pool that wants a class of that name, and gets it.
+    /// An older pool that wants a class of that name, and alone may write it.
     pub taken_by: Option<String>,
     /// What to do with a class of that name that winpool did not make.
     pub adoption_policy: AdoptionPolicy,
@@ -104,26 +104,30 @@ pub fn owner(class: &RuntimeClass) -> Option<&str> {
 #[must_use]
 pub fn plan_class(desired: DesiredClass, existing: Option<&RuntimeClass>, policy: &Policy) -> PlannedClass {
     let older = |pool: &str| pool != desired.pool && policy.exists(pool) && !policy.is_older(&desired.pool, pool);
-    let taken_by = desired.taken_by.as_deref().or_else(|| existing.and_then(owner).filter(|pool| older(pool)));
-    if let Some(pool) = taken_by {
-        let message = format!(
-            "belongs to the older WindowsPool {pool}; give this pool's classes names of their own, such as \
-             classNameFormat: \"windows-{{version}}-{{pool}}\""
-        );
-        let (action, state) = conflict(&desired, message);
-        return PlannedClass { desired, action, state };
-    }
-    let Some(existing) = existing else {
-        let class = Box::new(desired.to_object());
-        return PlannedClass { desired, action: ClassAction::Create(class), state: ClassState::Pending };
-    };
-    let (action, state) = match owner(existing) {
-        _ if is_made_by_winpool(existing) => plan_own(&desired, existing, ClassState::Applied),
+    let (action, state) = match existing.map(|existing| (existing, owner(existing))) {
+        None => (ClassAction::Create(Box::new(desired.to_object())), ClassState::Pending),
+        Some((_, Some(pool))) if older(pool) => belongs_to(pool, &desired),
+        Some((existing, _)) if is_made_by_winpool(existing) => plan_own(&desired, existing, ClassState::Applied),
         // Its own, that of a younger pool, or of one that is no more.
-        Some(_) => plan_adopted(&desired, existing),
-        None => plan_foreign(&desired, existing),
+        Some((existing, Some(_))) => plan_adopted(&desired, existing),
+        Some((existing, None)) => plan_foreign(&desired, existing),
+    };
+    let writes = !matches!(action, ClassAction::Nothing | ClassAction::Conflict(_));
+    let (action, state) = match &desired.taken_by {
+        Some(pool) if writes => belongs_to(pool, &desired),
+        _ => (action, state),
     };
     PlannedClass { desired, action, state }
+}
+
+fn belongs_to(older: &str, desired: &DesiredClass) -> (ClassAction, ClassState) {
+    conflict(
+        desired,
+        format!(
+            "belongs to the older WindowsPool {older}; give this pool's classes names of their own, such as \
+             classNameFormat: \"windows-{{version}}-{{pool}}\""
+        ),
+    )
 }
 
 /// A class that winpool made: every difference is repaired.
