@@ -106,6 +106,7 @@ const NOT_RUN: &[&str] = &[
     "README.md: make demo    # see it at work: a local Kubernetes 1.36 control plane with simulated Windows nodes",
     "README.md: make test    # everything that has to pass",
     "docs/guides/check.md: winpool check -f deploy/ -f windowspool.yaml --severity error",
+    "docs/guides/install.md: cargo install --locked --path .",
 ];
 
 /// Other languages of shells would be read as commands and never run.
