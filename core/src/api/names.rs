@@ -125,7 +125,7 @@ pub mod reason {
         pub const ADMISSION_DENIED: &str = "AdmissionDenied";
         /// A taint of the same key and effect with another value is on a node and is left alone.
         pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
-        /// A RuntimeClass of that name exists and is not winpool's.
+        /// A RuntimeClass of that name is not winpool's, or belongs to an older pool.
         pub const CLASS_CONFLICT: &str = "ClassConflict";
         /// Kubernetes' documentation does not support Hyper-V isolation.
         pub const HYPERV_NOT_SUPPORTED: &str = "HyperVNotSupported";
