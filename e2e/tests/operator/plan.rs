@@ -1,6 +1,6 @@
 //! `winpool plan` says exactly what the operator then does.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{
@@ -23,6 +23,8 @@ use winpool_e2e::{
 };
 
 const NODES: usize = 14;
+/// A taint that waits for an older pool to write its class is looked at again after a minute.
+const REST: Duration = Duration::from_secs(100);
 
 const TAINTS: [(&str, &str, &str); 7] = [
     ("os", "windows", "NoSchedule"),
@@ -224,7 +226,7 @@ async fn differences(harness: &Harness, predicted: &Outcome) -> Vec<String> {
 
 async fn until_as_predicted(harness: &Harness, predicted: &Outcome, when: &str) {
     let mut seen = Vec::new();
-    let result = wait_for("the cluster is as predicted", LIMIT, async || {
+    let result = wait_for("the cluster is as predicted", REST, async || {
         seen = differences(harness, predicted).await;
         Ok(seen.is_empty().then_some(()))
     });
