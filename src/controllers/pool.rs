@@ -258,7 +258,8 @@ async fn bring_up_to_date(guarded: &GuardedPool, term: u64, state: &State) -> Re
 
     let totals = context.index.totals(&name);
     let existing = context.classes.state();
-    let plan = plan_classes(pool, &as_written, &|pool| context.index.totals(pool).seen(), &existing);
+    let seen = |pool: &str| if pool == name { totals.seen() } else { context.index.totals(pool).seen() };
+    let plan = plan_classes(pool, &as_written, &seen, &existing);
     state.look_at_workloads(pool, &as_written, totals.waiting(), &plan, &existing).await?;
     if state.held_taints(pool) != pool.held {
         return Ok(Some(Duration::ZERO));

@@ -135,7 +135,7 @@ impl Facts {
         let entries = self.pools.iter().map(|pool| Entry { pool: Arc::clone(pool), ready: true });
         let policy = Policy::new(entries, BTreeSet::new());
         for pool in &self.pools {
-            let seen: BTreeMap<Build, usize> = match self.builds() {
+            let builds: BTreeMap<Build, usize> = match self.builds() {
                 builds if builds.is_empty() => {
                     let named = pool.named_builds.keys().copied();
                     PRODUCTS.iter().map(|product| product.build).chain(named).map(|build| (build, 0)).collect()
@@ -143,7 +143,7 @@ impl Facts {
                 builds => builds,
             };
             let tolerate = self.nodes.keys().flat_map(|kind| kind.taints.iter().cloned()).collect();
-            let seen = Seen { builds: seen, tolerate };
+            let seen = Seen { builds, tolerate };
             let plan = plan_classes(pool, &policy, &|_| seen.clone(), &self.objects);
             for class in plan.classes.into_iter().map(|class| class.desired) {
                 let planned =

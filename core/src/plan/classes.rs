@@ -65,7 +65,7 @@ pub fn plan_classes(
     let pools = policy.entries().iter().map(|entry| &entry.pool);
     let older: Vec<(&str, BTreeSet<String>)> = pools
         .filter(|other| other.enforces() && policy.is_older(&other.name, &pool.name))
-        .map(|other| (other.name.as_str(), class_names(other, &seen(&other.name), existing)))
+        .map(|other| (other.name.as_str(), class_names(other, seen, existing)))
         .collect();
     let classes = classes.into_values().map(|class| {
         let taken_by = older.iter().find(|(_, names)| names.contains(&class.name)).map(|(name, _)| (*name).to_owned());
@@ -75,10 +75,21 @@ pub fn plan_classes(
     ClassesPlan { classes: classes.collect(), leftover, problems }
 }
 
-/// The names of the classes that a pool wants, whether it gets them or not. `seen` is what its nodes show.
+/// The names of the classes that pools other than this one want, whether they get them or not.
 #[must_use]
-pub fn class_names(pool: &Pool, seen: &Seen, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
-    wanted(pool, seen, existing).classes.into_keys().collect()
+pub fn classes_of_others(
+    pool: &Pool,
+    policy: &Policy,
+    seen: &impl Fn(&str) -> Seen,
+    existing: &[Arc<RuntimeClass>],
+) -> BTreeSet<String> {
+    let others = policy.entries().iter().map(|entry| &entry.pool).filter(|other| other.name != pool.name);
+    others.filter(|other| other.enforces()).flat_map(|other| class_names(other, seen, existing)).collect()
+}
+
+/// The names of the classes that a pool wants.
+fn class_names(pool: &Pool, seen: &impl Fn(&str) -> Seen, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
+    wanted(pool, &seen(&pool.name), existing).classes.into_keys().collect()
 }
 
 /// What a pool wants by itself.

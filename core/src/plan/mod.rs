@@ -23,7 +23,7 @@ mod tolerations;
 mod workloads;
 
 pub use admission::{Admission, COMPONENTS, Component, texts_of};
-pub use classes::{ClassesPlan, Seen, class_names, plan_classes};
+pub use classes::{ClassesPlan, Seen, classes_of_others, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
 pub use contest::Contest;
 pub use deletion::Remains;

@@ -14,8 +14,8 @@ use winpool_core::{
         names::{self, reason},
     },
     plan::{
-        Policy, Pool, Remains, Retirement, Standing, assess, class_names, is_to_be_taken_over, owner, retire_class,
-        suspended_status, users_of_class, who_uses_it,
+        Policy, Pool, Remains, Retirement, Standing, assess, classes_of_others, is_to_be_taken_over, owner,
+        retire_class, suspended_status, users_of_class, who_uses_it,
     },
 };
 
@@ -150,21 +150,13 @@ impl State {
     /// Deletes the classes of a pool that goes, or lets go of them. Tells whether another pool is still to take one.
     async fn give_up_classes(&self, guarded: &GuardedPool, pool: &Pool, policy: &Policy) -> Result<bool, Error> {
         let existing = self.shared.classes.state();
-        let wanted = self.classes_of_others(pool, policy, &existing);
+        let wanted = classes_of_others(pool, policy, &|pool| self.shared.index.totals(pool).seen(), &existing);
         let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.name)).collect();
         let (handed_over, given_up): (Vec<_>, Vec<_>) =
             owned.into_iter().partition(|class| wanted.contains(&class.name_any()));
         let names: Vec<String> = given_up.iter().map(|class| class.name_any()).collect();
         self.retire_classes(guarded, &names, &existing).await?;
         Ok(!handed_over.is_empty())
-    }
-
-    fn classes_of_others(&self, pool: &Pool, policy: &Policy, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
-        let others = policy.entries().iter().map(|entry| &entry.pool).filter(|other| other.name != pool.name);
-        others
-            .filter(|other| other.enforces())
-            .flat_map(|other| class_names(other, &self.shared.index.totals(&other.name).seen(), existing))
-            .collect()
     }
 
     /// Deletes those of the named classes that no unfinished pod uses; the others, and all if pods cannot be listed,

@@ -1,9 +1,6 @@
 //! The operator at work on a copy of a cluster.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 
@@ -12,7 +9,7 @@ use crate::api::{Mode, Problem, Taint, names::reason};
 use super::{
     super::{
         ClassAction, ClassesPlan, Entry, Held, InvalidPool, Node, Pod, Policy, Pool, Retirement, Seen, assess,
-        assess_as, class_names, ever_applied, held_back, owner, plan_classes, retire_class,
+        assess_as, classes_of_others, ever_applied, held_back, owner, plan_classes, retire_class,
     },
     Snapshot, by_name,
     changes::{self, Reasons},
@@ -205,10 +202,7 @@ impl Rehearsal {
                 return false;
             }
             let existing: Vec<Arc<RuntimeClass>> = self.classes.values().cloned().collect();
-            let wanted: BTreeSet<String> = (policy.entries().iter())
-                .filter(|entry| entry.pool.name != pool.name && entry.pool.enforces())
-                .flat_map(|entry| class_names(&entry.pool, &seen(views, &entry.pool.name), &existing))
-                .collect();
+            let wanted = classes_of_others(pool, policy, &|pool| seen(views, pool), &existing);
             let owned = self.classes.iter().filter(|(_, class)| owner(class) == Some(&pool.name));
             let (handed_over, given_up): (Vec<String>, Vec<String>) =
                 owned.map(|(name, _)| name.clone()).partition(|name| wanted.contains(name));
