@@ -15,8 +15,8 @@ use winpool::{
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        AnnotationChange, Applied, ClassAction, Entry, NodePlan, PlannedClass, Policy, Pool, Seen, assess, node_patch,
-        plan_classes, runtime_class_patch,
+        AnnotationChange, Applied, ClassAction, Consent, Entry, NodePlan, PlannedClass, Policy, Pool, Seen, assess,
+        node_patch, plan_classes, runtime_class_patch,
     },
     windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, image},
 };
@@ -108,7 +108,7 @@ pub fn patch(data: &[u8]) {
         return;
     }
     for policy in policies() {
-        let plan = assess(&seen.seen, policy).plan;
+        let plan = assess(&seen.seen, policy, Consent::Given).plan;
         if plan.is_empty() {
             continue;
         }
@@ -136,13 +136,17 @@ pub fn class(data: &[u8]) {
     for policy in policies() {
         for Entry { pool, .. } in policy.entries() {
             let before = vec![Arc::new(class.clone())];
-            let plan = plan_classes(pool, policy, &|_| seen.clone(), &before);
+            let plan = plan_classes(pool, policy, &|_| seen.clone(), &before, &|_| true);
             let after = settle(&before, &plan.classes);
-            for planned in plan_classes(pool, policy, &|_| seen.clone(), &after).classes {
+            for planned in plan_classes(pool, policy, &|_| seen.clone(), &after, &|_| true).classes {
                 let quiet = matches!(planned.action, ClassAction::Nothing | ClassAction::Conflict(_));
                 assert!(quiet, "written twice: {planned:#?}\n{before:#?}");
             }
-            assert_eq!(plan, plan_classes(pool, policy, &|_| seen.clone(), &before), "the same input, the same plan");
+            assert_eq!(
+                plan,
+                plan_classes(pool, policy, &|_| seen.clone(), &before, &|_| true),
+                "the same input, the same plan"
+            );
         }
     }
 }
@@ -210,7 +214,7 @@ fn is_cut(object: &Value) -> bool {
 fn judge(object: &Value) {
     let Some(cached) = decode(object) else { return };
     for policy in policies() {
-        let standing = assess(&cached.seen, policy);
+        let standing = assess(&cached.seen, policy, Consent::Given);
         let plan = &standing.plan;
         if plan.is_empty() {
             continue;
@@ -223,7 +227,7 @@ fn judge(object: &Value) {
         assert_modest(object, &cached, plan, policy);
         assert_eq!(after, planned(object, plan), "the patch does what the plan says, and no more");
         let cached = decode(&after).unwrap();
-        let again = assess(&cached.seen, policy).plan;
+        let again = assess(&cached.seen, policy, Consent::Given).plan;
         let refused = || apply(&after, &node_patch(cached.uid(), &cached.seen, &again, policy)).is_err();
         assert!(again.is_empty() || (is_cut(&after) && refused()), "written twice: {again:#?}\n{object}");
     }

@@ -38,6 +38,7 @@ use crate::{
     metrics::{Metrics, Operation},
     node::CachedNode,
     telemetry::words,
+    together,
 };
 
 /// How long the API server may take to answer a write.
@@ -50,9 +51,6 @@ const NOTE: usize = 1000;
 
 /// Nodes that are read at the same time: each takes as much memory as its kubelet likes.
 const READS: usize = 2;
-
-/// Half of what the API server accepts in a patch. Applying them takes it some tenths of a second.
-const TESTS_TO_GAIN_TIME: usize = 5000;
 
 /// Why a write was not accepted.
 #[derive(Debug, Error)]
@@ -83,6 +81,19 @@ pub enum WriteError {
 impl WriteError {
     /// What [`Self::as_str`] can be.
     pub const WORDS: [&str; 7] = ["stale", "conflict", "gone", "denied", "failed", "timed_out", "not_leading"];
+
+    /// Whether the API server refuses this, and will refuse it again.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Denied(_))
+    }
+
+    /// Whether the API server refuses this, or does not know the account that asks: the same request will not succeed.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        let has_no_account = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 401);
+        self.is_denied() || matches!(self, Self::Failed(error) if has_no_account(error))
+    }
 
     /// One word for metrics and logs.
     #[must_use]
@@ -204,6 +215,17 @@ impl Applier {
         result
     }
 
+    /// Asks whether a RuntimeClass could be created, and creates none; [`WriteError::Conflict`] when there is one of that
+    /// name, which is told only after admission.
+    ///
+    /// # Errors
+    /// When it would not be accepted.
+    pub async fn try_to_create_class(&self, class: &RuntimeClass) -> Result<(), WriteError> {
+        let field_manager = Some(names::FIELD_MANAGER.to_owned());
+        let parameters = PostParams { dry_run: true, field_manager };
+        self.send(self.classes.create(&parameters, class)).await.map(|_| ())
+    }
+
     /// Sends a guarded patch to a RuntimeClass.
     ///
     /// # Errors
@@ -261,19 +283,27 @@ impl Applier {
         self.send(self.pools.patch(name, &patch_parameters(), &patch)).await.map(|_| ())
     }
 
-    /// Takes winpool's finalizer off one of the objects that winpool was installed as. With the first of them go the
-    /// rights to write the others, and a request is judged when it arrives: so the patch is a long one, and those that
-    /// are sent together have all arrived before the first is done.
+    /// Takes winpool's finalizer off these objects, once the API server permits all of these writes: with the first
+    /// object that goes, the permissions for the others may go too.
     ///
     /// # Errors
-    /// When it is not accepted.
-    pub async fn let_go(&self, objects: &Api<DynamicObject>, object: &ObjectMeta) -> Result<(), WriteError> {
-        let mut patch = finalizer_patch(object, false);
-        let test = patch.0.first().cloned();
-        patch.0.splice(0..0, test.into_iter().cycle().take(TESTS_TO_GAIN_TIME));
-        let patch: Patch<()> = Patch::Json(patch);
-        let name = object.name.as_deref().unwrap_or_default();
-        self.send(objects.patch_metadata(name, &patch_parameters(), &patch)).await.map(|_| ())
+    /// The number of the first object that is refused, and why. If it was refused at once, none was written.
+    pub async fn let_go(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, WriteError)> {
+        let mut requests = Vec::new();
+        for (number, (api, object)) in objects.iter().enumerate() {
+            let patch: Patch<()> = Patch::Json(finalizer_patch(object, false));
+            let name = object.name.as_deref().unwrap_or_default();
+            let request = Request::new(api.resource_url()).patch_metadata(name, &patch_parameters(), &patch);
+            requests.push(request.map_err(|error| (number, kube::Error::BuildRequest(error).into()))?);
+        }
+        let mut refused = 0;
+        let sent = self.send(async {
+            together::send(&self.client, requests).await.map_err(|(number, error)| {
+                refused = number;
+                error
+            })
+        });
+        sent.await.map_err(|error| (refused, error))
     }
 
     /// The metadata of a pool as the API server has it now, not the cache; `None` when there is none.

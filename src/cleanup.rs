@@ -1,6 +1,6 @@
 //! Taking winpool out of a cluster: look at all of it, take off what is winpool's, look again.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -8,7 +8,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use thiserror::Error;
 use winpool_core::{
     api::{DeletionPolicy, Taint, WindowsPool, WindowsPoolSpec, names},
-    plan::{self, Extent, NodePlan, Retirement, node_patch, retire_class},
+    plan::{self, ClassUsers, Extent, NodePlan, Retirement, node_patch, retire_class},
 };
 
 use crate::{
@@ -43,6 +43,12 @@ impl Unreadable {
     pub(crate) fn installation(source: WriteError) -> Self {
         Self { what: "the objects that winpool was installed as", source }
     }
+
+    /// Whether the permission is missing, or the account is gone.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.source.is_forbidden()
+    }
 }
 
 /// Something of winpool's that is still there.
@@ -50,16 +56,42 @@ impl Unreadable {
 pub struct Leftover {
     /// Kind and name of what it is on.
     pub object: String,
-    /// Why; `None` when it came back, or had to wait for something else that is left.
-    pub why: Option<WriteError>,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why something is still there.
+#[derive(Debug)]
+pub enum Why {
+    /// It was not to be written.
+    Refused(WriteError),
+    /// It has to wait for something else that is left.
+    Waits,
+    /// It was taken off, and is there again.
+    CameBack,
+}
+
+impl Leftover {
+    /// Whether the API server refuses to change it, and will refuse that again.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        matches!(&self.why, Why::Refused(error) if error.is_denied())
+    }
+
+    /// Whether something puts it back.
+    #[must_use]
+    pub fn came_back(&self) -> bool {
+        matches!(self.why, Why::CameBack)
+    }
 }
 
 impl fmt::Display for Leftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.object)?;
         match &self.why {
-            Some(error) => error.fmt(f),
-            None => f.write_str("waits for the others, or something keeps putting it back"),
+            Why::Refused(error) => error.fmt(f),
+            Why::Waits => f.write_str("waits for the others"),
+            Why::CameBack => f.write_str("something put it back"),
         }
     }
 }
@@ -86,7 +118,8 @@ impl Findings {
         self.nodes.is_empty() && self.classes.is_empty() && self.pools.is_empty()
     }
 
-    fn objects(&self) -> impl Iterator<Item = String> {
+    /// Kind and name of each object.
+    pub fn objects(&self) -> impl Iterator<Item = String> {
         let nodes = self.nodes.iter().map(|(node, _)| format!("Node {}", node.name()));
         let classes = self.classes.iter().map(|(class, _)| format!("RuntimeClass {}", class.name_any()));
         let pools = self.pools.iter().map(|pool| format!("WindowsPool {}", pool.name.as_deref().unwrap_or_default()));
@@ -160,21 +193,25 @@ impl Cleaner {
         if classes.is_empty() {
             return Ok(Vec::new());
         }
+        let none = ClassUsers::default();
         let pods = match pod::list_unfinished(&self.pods).await {
             Ok(pods) => Ok(pods),
             Err(WriteError::Denied(words)) => Err(words),
             Err(error) => return Err(error),
         };
-        let pods = pods.as_deref().map_err(String::as_str);
+        let names = classes.iter().map(ResourceExt::name_any).collect();
+        let users = pods.map(|pods| ClassUsers::count(&pods, &names, &[]));
         let end = |class: RuntimeClass| {
-            let end = retire_class(&class, pods);
+            let users =
+                users.as_ref().map(|users| users.get(&class.name_any()).unwrap_or(&none)).map_err(String::as_str);
+            let end = retire_class(&class, users);
             (class, end)
         };
         Ok(classes.into_iter().map(end).collect())
     }
 
-    /// Takes off what was found, looks again, and goes on until nothing is found or nothing helps. Says to `tell` what
-    /// it does.
+    /// Takes off what was found, looks again, and goes on until nothing is found, something comes back, or nothing helps.
+    /// Says to `tell` what it does.
     ///
     /// # Errors
     /// When the cluster cannot be looked at again.
@@ -182,11 +219,12 @@ impl Cleaner {
         let mut findings = found;
         let mut round = 1;
         loop {
-            let refused = self.take_off(&findings, tell).await;
-            let final_ = refused.iter().all(|(_, error)| is_final(error));
+            let done = self.take_off(&findings, tell).await;
+            let hopeless = !done.refused.is_empty() && done.refused.iter().all(|(_, error)| error.is_denied());
             findings = self.look().await?;
-            if findings.is_empty() || round == ROUNDS || (final_ && !refused.is_empty()) {
-                return Ok(leftovers(&findings, refused));
+            let left = leftovers(&findings, done);
+            if findings.is_empty() || round == ROUNDS || hopeless || left.iter().any(Leftover::came_back) {
+                return Ok(left);
             }
             tokio::time::sleep(PAUSE * round).await;
             round += 1;
@@ -195,59 +233,60 @@ impl Cleaner {
 
     /// Nodes first, so that no class goes whose nodes are still tainted, and finalizers last: until then pools are the
     /// evidence of what winpool put where.
-    async fn take_off(&self, findings: &Findings, tell: &(dyn Fn(String) + Sync)) -> Vec<(String, WriteError)> {
-        let mut refused = self.clean_nodes(findings, tell).await;
-        if self.has_to_wait(&refused) {
-            return refused;
+    async fn take_off(&self, findings: &Findings, tell: &(dyn Fn(String) + Sync)) -> Done {
+        let mut done = self.clean_nodes(findings, tell).await;
+        if self.has_to_wait(&done) {
+            return done;
         }
         for (class, end) in &findings.classes {
             let name = class.name_any();
-            match (self.applier.retire_class(class, end).await, end) {
+            let result = self.applier.retire_class(class, end).await;
+            match (&result, end) {
                 (Ok(()), Retirement::Delete) => tell(format!("RuntimeClass {name} deleted")),
                 (Ok(()), Retirement::Release { why, .. }) => {
                     tell(format!("RuntimeClass {name} stays and is no longer winpool's: {why}"));
                 }
-                (Err(WriteError::Gone), _) => {}
-                (Err(error), _) => refused.push((format!("RuntimeClass {name}"), error)),
+                _ => {}
             }
+            done.note(format!("RuntimeClass {name}"), result);
         }
-        if self.has_to_wait(&refused) {
-            return refused;
+        if self.has_to_wait(&done) {
+            return done;
         }
         for pool in &findings.pools {
             let name = pool.name.as_deref().unwrap_or_default();
-            match self.applier.set_finalizer(pool, false).await {
-                Ok(()) => tell(format!("WindowsPool {name} freed of the finalizer {}", names::CLEANUP)),
-                Err(WriteError::Gone) => {}
-                Err(error) => refused.push((format!("WindowsPool {name}"), error)),
+            let result = self.applier.set_finalizer(pool, false).await;
+            if result.is_ok() {
+                tell(format!("WindowsPool {name} freed of the finalizer {}", names::CLEANUP));
             }
+            done.note(format!("WindowsPool {name}"), result);
         }
-        refused
+        done
     }
 
     /// Somebody who reads the report can mend what is refused and try again. An operator that is being removed cannot
     /// wait for that.
-    fn has_to_wait(&self, refused: &[(String, WriteError)]) -> bool {
-        refused.iter().any(|(_, error)| self.extent == Extent::Everything || !is_final(error))
+    fn has_to_wait(&self, done: &Done) -> bool {
+        done.refused.iter().any(|(_, error)| self.extent == Extent::Everything || !error.is_denied())
     }
 
-    async fn clean_nodes(&self, findings: &Findings, tell: &(dyn Fn(String) + Sync)) -> Vec<(String, WriteError)> {
+    async fn clean_nodes(&self, findings: &Findings, tell: &(dyn Fn(String) + Sync)) -> Done {
         let all = findings.nodes.len();
         let cleaning: Vec<_> =
             findings.nodes.iter().map(|(node, plan)| self.clean_node(node, plan, &findings.judge)).collect();
         let mut results = stream::iter(cleaning).buffer_unordered(CONCURRENCY);
-        let (mut done, mut refused) = (0, Vec::new());
-        while let Some(result) = results.next().await {
-            done += 1;
-            refused.extend(result.err());
-            if done % MANY == 0 && done < all {
-                tell(format!("{done} of {all} nodes"));
+        let (mut count, mut done) = (0, Done::default());
+        while let Some((object, result)) = results.next().await {
+            count += 1;
+            done.note(object, result);
+            if count % MANY == 0 && count < all {
+                tell(format!("{count} of {all} nodes"));
             }
         }
         if all > 0 {
-            tell(format!("{} node(s) freed of winpool's marks", all - refused.len()));
+            tell(format!("{} node(s) freed of winpool's marks", all - done.refused.len()));
         }
-        refused
+        done
     }
 
     async fn clean_node(
@@ -255,8 +294,8 @@ impl Cleaner {
         node: &CachedNode,
         plan: &NodePlan,
         judge: &plan::Cleanup,
-    ) -> Result<(), (String, WriteError)> {
-        self.take_off_node(node, plan, judge).await.map_err(|error| (format!("Node {}", node.name()), error))
+    ) -> (String, Result<(), WriteError>) {
+        (format!("Node {}", node.name()), self.take_off_node(node, plan, judge).await)
     }
 
     /// Sends what the plan says, from fresh reads where the node changed since it was listed.
@@ -288,24 +327,34 @@ impl Cleaner {
     }
 }
 
-/// Whether the API server will say the same again.
-fn is_final(error: &WriteError) -> bool {
-    matches!(error, WriteError::Denied(_))
+/// What became of the objects that were to be written.
+#[derive(Default)]
+struct Done {
+    taken_off: BTreeSet<String>,
+    refused: Vec<(String, WriteError)>,
+}
+
+impl Done {
+    fn note(&mut self, object: String, result: Result<(), WriteError>) {
+        match result {
+            Ok(()) | Err(WriteError::Gone) => _ = self.taken_off.insert(object),
+            Err(error) => self.refused.push((object, error)),
+        }
+    }
 }
 
 /// What is still there and why. A node that refused counts also when its pool is no more, so that it is no longer found.
-fn leftovers(findings: &Findings, refused: Vec<(String, WriteError)>) -> Vec<Leftover> {
-    let mut left: Vec<Leftover> = Vec::new();
-    let still: Vec<String> = findings.objects().collect();
-    for (object, error) in refused {
-        if is_final(&error) || still.contains(&object) {
-            left.push(Leftover { object, why: Some(error) });
+fn leftovers(findings: &Findings, done: Done) -> Vec<Leftover> {
+    let mut found: BTreeSet<String> = findings.objects().collect();
+    let mut left = Vec::new();
+    for (object, error) in done.refused {
+        if found.remove(&object) || error.is_denied() {
+            left.push(Leftover { object, why: Why::Refused(error) });
         }
     }
-    for object in still {
-        if !left.iter().any(|leftover| leftover.object == object) {
-            left.push(Leftover { object, why: None });
-        }
+    for object in found {
+        let why = if done.taken_off.contains(&object) { Why::CameBack } else { Why::Waits };
+        left.push(Leftover { object, why });
     }
     left
 }

@@ -17,7 +17,7 @@ use kube::{
 };
 use tower::{BoxError, ServiceBuilder, util::option_layer};
 
-use crate::{metrics::Metrics, requests};
+use crate::{metrics::Metrics, requests, together};
 
 /// Makes a client that counts its requests, if there is somewhere to count them. A proxy of the kubeconfig, or of
 /// `HTTPS_PROXY`, is used as kube does it, which leaves Nagle's algorithm on.
@@ -49,6 +49,7 @@ pub fn connect(mut config: Config, metrics: Option<Arc<Metrics>>) -> kube::Resul
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
+        .map_request(together::gated)
         .service(legacy::Client::builder(TokioExecutor::new()).build(connector));
     Ok(Client::new(service, config.default_namespace))
 }

@@ -1,10 +1,8 @@
 //! What the nodes add up to, by pool: kept as their events pass, so that the cost of one event does not grow with the
 //! number of nodes.
 //!
-//! The index judges nodes by the pools *as they are written*, published or not: a pool's RuntimeClasses are made from
-//! what its nodes show before the pool may touch them.
-
-mod totals;
+//! The index judges nodes by the pools *as they are to be published*: a pool's RuntimeClasses are made from what its nodes
+//! show before the pool may touch them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,12 +11,12 @@ use std::{
 };
 
 use winpool_core::{
-    plan::{Contest, Gist, Node, NodePlan, Policy, State, assess, assess_as},
+    plan::{
+        ChangeFingerprint, Consent, Contest, Contribution, NodePlan, NodeShare, Policy, Sighting, Standing, State,
+        Tally, Watched, assess,
+    },
     windows::{Build, product},
 };
-
-pub use totals::Totals;
-use totals::{Contribution, contribution, preview};
 
 use crate::{node::CachedNode, shared::Shared};
 
@@ -56,21 +54,22 @@ pub struct Index(Mutex<Inner>);
 struct Inner {
     policy: Arc<Policy>,
     nodes: HashMap<Arc<str>, Entry>,
-    pools: BTreeMap<String, Totals>,
+    pools: BTreeMap<String, Tally>,
     /// Most nodes add the same to their pool, and most writes change the same.
     contributions: Shared<Contribution>,
-    gists: Shared<Gist>,
+    fingerprints: Shared<ChangeFingerprint>,
 }
 
 /// What is kept of a node. There are thousands, so what few have stands elsewhere.
 #[derive(Default)]
 struct Entry {
+    watched: Watched,
     contributions: Vec<Arc<Contribution>>,
     /// Pools that select the node and do not own it, each with the owner.
     overlaps: Vec<(String, String)>,
     refusal: Option<Box<Refusal>>,
     /// What was written lately, and who undoes it as far as that is known.
-    contest: Option<Box<Contest<Arc<Gist>>>>,
+    contest: Option<Box<Contest<Arc<ChangeFingerprint>>>>,
     rival: Option<Box<Rival>>,
     /// When the node was first seen to need a write.
     pending_since: Option<Instant>,
@@ -83,44 +82,52 @@ struct Rival {
 }
 
 impl Entry {
-    /// How long `plan` has to wait because somebody keeps undoing it.
-    fn pause(&self, plan: &NodePlan, now: Instant) -> Option<Duration> {
-        self.contest.as_ref()?.pause(&plan.gist(), now)
+    /// How long the change that `standing` plans has to wait because somebody keeps undoing it.
+    fn pause(&self, standing: &Standing, now: Instant) -> Option<Duration> {
+        self.contest.as_ref()?.pause(&standing.fingerprint, now)
+    }
+
+    fn refuses(&self, plan: &NodePlan) -> Option<&Refusal> {
+        let refusal = self.refusal.as_deref()?;
+        (refusal.plan == *plan && Instant::now() < refusal.until).then_some(refusal)
     }
 }
 
 impl Index {
     /// Counts nodes by this policy from now on; where it differs from the last one, all of `nodes` anew. They are read
     /// while the index is locked, so that none that was observed later is overwritten by what it was before.
-    pub fn judge_by(&self, policy: &Policy, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
+    pub fn judge_by(&self, policy: Policy, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
         let mut inner = self.lock();
-        if *inner.policy == *policy {
+        if *inner.policy == policy {
             return;
         }
-        inner.policy = Arc::new(policy.clone());
+        inner.policy = Arc::new(policy);
         for node in nodes() {
-            inner.observe(&node);
+            inner.observe(&node, Sighting::Changed);
         }
     }
 
-    /// A node was seen. Tells whether what its pools add up to changed.
+    /// A node was seen. Tells whether what its pools add up to changed, or the number of nodes.
     pub fn observe(&self, node: &CachedNode) -> bool {
-        self.lock().observe(node)
+        let mut inner = self.lock();
+        let is_new = !inner.nodes.contains_key(node.name());
+        let sighting = if is_new && node.is_as_registered { Sighting::Registered } else { Sighting::Changed };
+        inner.observe(node, sighting) || is_new
     }
 
-    /// A node went. Tells whether what its pools add up to changed.
+    /// A node went. Tells whether there was one.
     pub fn remove(&self, name: &str) -> bool {
         let mut inner = self.lock();
         let Some(entry) = inner.nodes.remove(name) else { return false };
+        inner.clear_overlaps(name, &entry.overlaps);
         let name = Arc::from(name);
-        inner.clear_overlaps(&name, &entry.overlaps);
         for contribution in &entry.contributions {
             inner.subtract(&name, contribution);
         }
-        !entry.contributions.is_empty()
+        true
     }
 
-    /// These are all nodes that there are: what a fresh list has.
+    /// These are all nodes that there are: what a fresh list has. What happened before it is not known.
     pub fn replace(&self, nodes: &[Arc<CachedNode>]) {
         let names: BTreeSet<&str> = nodes.iter().map(|node| node.name()).collect();
         let gone: Vec<_> = self.lock().nodes.keys().filter(|name| !names.contains(name.as_ref())).cloned().collect();
@@ -129,60 +136,73 @@ impl Index {
         }
         let mut inner = self.lock();
         for node in nodes {
-            inner.observe(node);
+            inner.observe(node, Sighting::Listed);
         }
     }
 
-    /// Forgets what this process was refused and what it wrote: another one may have led since. `nodes` are all nodes.
+    /// Forgets what this process was refused, what it wrote and what it saw: another one may have led since. `nodes` are
+    /// all nodes.
     pub fn begin_anew(&self, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
         let mut inner = self.lock();
         for entry in inner.nodes.values_mut() {
             (entry.refusal, entry.contest, entry.rival) = (None, None, None);
         }
         for node in nodes() {
-            inner.observe(&node);
+            inner.observe(&node, Sighting::Listed);
         }
+    }
+
+    /// What is known of a node's past.
+    #[must_use]
+    pub fn watched(&self, name: &str) -> Watched {
+        self.lock().nodes.get(name).map(|entry| entry.watched.clone()).unwrap_or_default()
     }
 
     /// The API server refuses a part of a node's plan.
     pub fn refused(&self, node: &CachedNode, refusal: Refusal) {
         let mut inner = self.lock();
-        inner.observe(node);
+        inner.observe(node, Sighting::Changed);
         if let Some(entry) = inner.nodes.get_mut(node.name()) {
             entry.refusal = Some(Box::new(refusal));
         }
-        inner.observe(node);
+        inner.observe(node, Sighting::Changed);
     }
 
     /// The refusal that still stands against this plan of a node.
     #[must_use]
     pub fn refusal(&self, name: &str, plan: &NodePlan) -> Option<Refusal> {
-        let inner = self.lock();
-        let refusal = inner.nodes.get(name)?.refusal.as_ref()?;
-        (refusal.plan == *plan && Instant::now() < refusal.until).then(|| Refusal::clone(refusal))
+        self.lock().nodes.get(name)?.refuses(plan).cloned()
     }
 
-    /// This plan of a node was accepted.
-    pub fn written(&self, name: &str, plan: &NodePlan) {
+    /// The change that `standing` planned was accepted.
+    pub fn written(&self, name: &str, standing: &Standing) {
         let mut inner = self.lock();
-        let gist = inner.gists.share(plan.gist());
+        let fingerprint = inner.fingerprints.share(standing.fingerprint.clone());
         if let Some(entry) = inner.nodes.get_mut(name) {
-            entry.contest.get_or_insert_default().written(gist, Instant::now());
+            entry.contest.get_or_insert_default().written(fingerprint, Instant::now());
         }
     }
 
-    /// How long this plan of a node has to wait because somebody keeps undoing it.
+    /// How long this change of a node has to wait because somebody keeps undoing it.
     #[must_use]
-    pub fn contested(&self, name: &str, plan: &NodePlan) -> Option<Duration> {
-        self.lock().nodes.get(name)?.pause(plan, Instant::now())
+    pub fn contested(&self, name: &str, standing: &Standing) -> Option<Duration> {
+        self.lock().nodes.get(name)?.pause(standing, Instant::now())
+    }
+
+    /// Whether the API server refuses this change of a node, or somebody keeps undoing it.
+    #[must_use]
+    pub fn is_blocked(&self, name: &str, standing: &Standing) -> bool {
+        let (inner, now) = (self.lock(), Instant::now());
+        let entry = inner.nodes.get(name);
+        entry.is_some_and(|entry| entry.refuses(&standing.plan).is_some() || entry.pause(standing, now).is_some())
     }
 
     /// Whether the node's next try is set already, so that its events are no reason for one.
     #[must_use]
-    pub fn stands_back(&self, name: &str, plan: &NodePlan) -> bool {
+    pub fn stands_back(&self, name: &str, standing: &Standing) -> bool {
         let (inner, now) = (self.lock(), Instant::now());
         inner.nodes.get(name).is_some_and(|entry| {
-            entry.rival.as_ref().is_some_and(|rival| now < rival.until) && entry.pause(plan, now).is_some()
+            entry.rival.as_ref().is_some_and(|rival| now < rival.until) && entry.pause(standing, now).is_some()
         })
     }
 
@@ -195,8 +215,13 @@ impl Index {
             entry.rival = Some(Box::new(Rival { name: rival.into(), until: Instant::now() + pause }));
             news
         });
-        inner.observe(node);
+        inner.observe(node, Sighting::Changed);
         news
+    }
+
+    /// The time has come at which the node stands otherwise, though nothing happened to it.
+    pub fn look_again(&self, node: &CachedNode) -> bool {
+        self.lock().observe(node, Sighting::Changed)
     }
 
     /// Since when the node needs a write; asked once, when it was accepted.
@@ -206,7 +231,7 @@ impl Index {
 
     /// What the nodes of a pool add up to.
     #[must_use]
-    pub fn totals(&self, pool: &str) -> Totals {
+    pub fn tally(&self, pool: &str) -> Tally {
         self.lock().pools.get(pool).cloned().unwrap_or_default()
     }
 
@@ -214,18 +239,18 @@ impl Index {
     #[must_use]
     pub fn states(&self) -> Vec<Nodes> {
         let inner = self.lock();
-        let of_pool = |(name, totals): (&String, &Totals)| -> Vec<_> {
+        let of_pool = |(name, tally): (&String, &Tally)| -> Vec<_> {
             let pool = inner.policy.pool(name);
             let named = |build| match pool {
                 Some(pool) => pool.version_of(build).is_some(),
                 None => product::by_build(build).is_some(),
             };
-            let states = totals.states.iter().map(|((build, state), count)| Nodes {
+            let states = tally.states().map(|(build, state, count)| Nodes {
                 pool: name.clone(),
-                build: *build,
+                build,
                 named: build.is_some_and(named),
-                state: *state,
-                count: *count,
+                state,
+                count,
             });
             states.collect()
         };
@@ -235,7 +260,7 @@ impl Index {
     /// How many nodes of a pool a write would make what the pool wants.
     #[must_use]
     pub fn unfinished(&self, pool: &str) -> usize {
-        self.lock().pools.get(pool).map_or(0, |totals| totals.unfinished)
+        self.lock().pools.get(pool).map_or(0, Tally::unfinished)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -244,37 +269,35 @@ impl Index {
 }
 
 impl Inner {
-    fn observe(&mut self, node: &CachedNode) -> bool {
-        let policy = Arc::clone(&self.policy);
-        let mut owned = assess(&node.seen, &policy);
-        // A pool that is being deleted counts the nodes that still carry its marks.
-        let deleting = |name: &String| policy.pool(name).is_some_and(|pool| pool.deleting);
-        owned.pool = owned.pool.or(owned.releasing.take().filter(deleting));
+    fn observe(&mut self, node: &CachedNode, sighting: Sighting) -> bool {
+        let (policy, now) = (Arc::clone(&self.policy), Instant::now());
         let known = self.nodes.remove_entry(node.name());
+        let is_known = known.is_some();
         let (name, mut entry) = known.unwrap_or_else(|| (Arc::from(node.name()), Entry::default()));
-        if entry.refusal.as_ref().is_some_and(|refusal| refusal.plan != owned.plan) {
+        let owner = policy.owner(&node.seen.labels).map(|owner| owner.pool.as_ref());
+        entry.watched = Watched::next(is_known.then_some(&entry.watched), &node.seen, owner, sighting, now);
+        let consent = Consent::Known { uid: node.uid(), watched: &entry.watched, now };
+        let standing = assess(&node.seen, &policy, consent);
+        if entry.refusal.as_ref().is_some_and(|refusal| refusal.plan != standing.plan) {
             entry.refusal = None;
         }
-        entry.pending_since = match owned.state() {
-            State::Pending => entry.pending_since.or_else(|| Some(Instant::now())),
+        entry.pending_since = match standing.state() {
+            State::Pending => entry.pending_since.or(Some(now)),
             _ => None,
         };
-        let previews = policy.previews(&node.seen.labels);
-        let previews = previews.filter_map(|pool| preview(assess_as(&node.seen, Some(pool), &policy)));
-        let contested = entry.pause(&owned.plan, Instant::now()).is_some();
-        let rival = entry.rival.as_ref().filter(|_| contested && !owned.plan.is_empty());
-        let rival = rival.map(|rival| Arc::clone(&rival.name));
-        let contributions = contribution(owned, entry.refusal.as_deref(), rival).into_iter().chain(previews);
-        let contributions: Vec<_> = contributions.map(|added| self.contributions.share(added)).collect();
-        let overlaps = overlaps(&node.seen, &policy);
-        let changed = contributions != entry.contributions || overlaps != entry.overlaps;
+        let contested = !standing.plan.is_empty() && entry.pause(&standing, now).is_some();
+        let rival = entry.rival.as_ref().filter(|_| contested).map(|rival| Arc::clone(&rival.name));
+        let refusal = entry.refusal.as_ref().map(|refusal| Arc::clone(&refusal.message));
+        let share = NodeShare::of(&node.seen, standing, &policy, consent, refusal, rival);
+        let contributions: Vec<_> =
+            share.contributions.into_iter().map(|added| self.contributions.share(added)).collect();
+        let changed = contributions != entry.contributions || share.overlaps != entry.overlaps;
         if changed {
             self.clear_overlaps(&name, &entry.overlaps);
-            for (pool, owner) in &overlaps {
-                let totals = self.pools.entry(pool.clone()).or_default();
-                totals.overlaps.insert(Arc::clone(&name), owner.clone());
+            for (pool, owner) in &share.overlaps {
+                self.pools.entry(pool.clone()).or_default().overlaps(&name, owner);
             }
-            entry.overlaps = overlaps;
+            entry.overlaps = share.overlaps;
             for contribution in &entry.contributions {
                 self.subtract(&name, contribution);
             }
@@ -292,27 +315,20 @@ impl Inner {
     }
 
     fn subtract(&mut self, name: &Arc<str>, contribution: &Contribution) {
-        let Some(totals) = self.pools.get_mut(&contribution.pool) else { return };
-        totals.subtract(name, contribution);
-        if totals.is_empty() {
+        let Some(tally) = self.pools.get_mut(&contribution.pool) else { return };
+        tally.subtract(name, contribution);
+        if tally.is_empty() {
             self.pools.remove(&contribution.pool);
         }
     }
 
-    fn clear_overlaps(&mut self, name: &Arc<str>, overlaps: &[(String, String)]) {
+    fn clear_overlaps(&mut self, name: &str, overlaps: &[(String, String)]) {
         for (pool, _) in overlaps {
-            let Some(totals) = self.pools.get_mut(pool) else { continue };
-            totals.overlaps.remove(name);
-            if totals.is_empty() {
+            let Some(tally) = self.pools.get_mut(pool) else { continue };
+            tally.overlaps_no_longer(name);
+            if tally.is_empty() {
                 self.pools.remove(pool);
             }
         }
     }
-}
-
-/// The pools that select a node after its owner.
-fn overlaps(node: &Node, policy: &Policy) -> Vec<(String, String)> {
-    let mut selecting = policy.selecting(&node.labels);
-    let Some(owner) = selecting.next() else { return Vec::new() };
-    selecting.map(|pool| (pool.name.clone(), owner.name.clone())).collect()
 }

@@ -24,5 +24,6 @@ pub mod telemetry;
 mod operator;
 mod pages;
 mod rival;
+mod together;
 
 pub use operator::{Error, Options, crd_yaml, run};

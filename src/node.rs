@@ -46,6 +46,8 @@ pub struct CachedNode {
     pub metadata: ObjectMeta,
     /// What plans are made from.
     pub seen: plan::Node,
+    /// Whether it is as it was when it registered: no kubelet has reported its status since.
+    pub is_as_registered: bool,
 }
 
 impl CachedNode {
@@ -90,6 +92,12 @@ struct WireMetadata {
     resource_version: Option<String>,
     labels: Option<BTreeMap<Box<str>, Box<str>>>,
     annotations: Option<BTreeMap<Box<str>, Box<str>>>,
+    managed_fields: Option<Vec<WireManagedFields>>,
+}
+
+#[derive(Deserialize)]
+struct WireManagedFields {
+    subresource: Option<Box<str>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -129,6 +137,8 @@ impl From<Wire> for CachedNode {
         let labels = metadata.labels.into_iter().flatten().take(LABELS);
         let labels: Labels = labels.map(|pair| PAIRS.share(pair)).collect();
         let has_annotations = metadata.annotations.is_some();
+        let reported = |fields: &WireManagedFields| fields.subresource.as_deref() == Some("status");
+        let is_as_registered = metadata.managed_fields.is_some_and(|fields| !fields.iter().any(reported));
         let mut annotations = metadata.annotations.unwrap_or_default();
         let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
         let text = |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.share(text));
@@ -150,6 +160,7 @@ impl From<Wire> for CachedNode {
                 container_runtime: text(status.node_info.container_runtime_version),
                 runtime_handlers: status.runtime_handlers.map(handler_names),
             },
+            is_as_registered,
         }
     }
 }

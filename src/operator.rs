@@ -1,6 +1,10 @@
 //! The process: caches, controllers, endpoints, and their end.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::FutureExt;
 use kube::{Api, Client, Config, runtime::reflector};
@@ -11,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     apply::Applier,
     client,
-    controllers::{self, AllRetries, Context, Synced},
+    controllers::{self, Context, Retries, Synced},
     index::Index,
-    installation::Installation,
+    installation::{self, Installation},
     leader::{Elector, Leadership},
     metrics::Metrics,
     pages,
@@ -118,7 +122,8 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         control_plane: controllers::pool::ControlPlane::new(&client),
         synced: Synced::new(),
         changed: watch::Sender::new(()),
-        retries: AllRetries::default(),
+        client: client.clone(),
+        retries: Retries::default(),
         patience: options.patience,
     });
     let endpoints = server::Endpoints { metrics, ready: context.synced.subscribe() };
@@ -171,15 +176,15 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let removal = async {
         let installation = installation?;
         let removed = installation.is_removed(&stop).await;
-        let leads = context.leadership.term().is_some();
+        let (leads, until) = (context.leadership.term().is_some(), Instant::now() + installation::BUDGET);
         ending.cancel();
-        removed.then_some((installation, leads))
+        removed.then_some((installation, leads, until))
     }
     .boxed();
     let (worked, removed) = tokio::join!(working, removal);
-    if let Some((installation, leads)) = removed {
+    if let Some((installation, leads, until)) = removed {
         // The Lease, if this process has it, is kept: nobody is to lead any more.
-        installation.remove(parting, leads).boxed().await;
+        installation.remove(parting, leads, until).boxed().await;
         tracing::info!("winpool ends");
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Lists in pages, so that no answer grows with the cluster, nor with what others write.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use axum::http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -20,11 +20,45 @@ pub(crate) const PAGE: u32 = 100;
 pub(crate) async fn each<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,
+    found: impl FnMut(K),
+) -> Result<(), WriteError> {
+    asking(1, api, parameters, found).await
+}
+
+/// How often [`each_patiently`] asks for a page.
+const ATTEMPTS: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// As [`each`], for a listing so long that a request which fails must not end it.
+///
+/// # Errors
+/// When they cannot be listed.
+pub(crate) async fn each_patiently<K: Clone + Debug + DeserializeOwned>(
+    api: &Api<K>,
+    parameters: ListParams,
+    found: impl FnMut(K),
+) -> Result<(), WriteError> {
+    asking(ATTEMPTS, api, parameters, found).await
+}
+
+async fn asking<K: Clone + Debug + DeserializeOwned>(
+    attempts: u32,
+    api: &Api<K>,
+    parameters: ListParams,
     mut found: impl FnMut(K),
 ) -> Result<(), WriteError> {
     let mut parameters = parameters.limit(PAGE);
+    let mut failed = 0;
     loop {
-        let page = in_time(api.list(&parameters)).await?;
+        let page = match in_time(api.list(&parameters)).await {
+            Err(WriteError::Failed(_)) if failed + 1 < attempts => {
+                tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(failed)).await;
+                failed += 1;
+                continue;
+            }
+            page => page?,
+        };
+        failed = 0;
         page.items.into_iter().for_each(&mut found);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),

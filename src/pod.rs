@@ -1,67 +1,33 @@
-//! Pods, read only when it matters who would be stranded or who uses a class: never watched, never cached.
+//! Pods and what makes them, read only when it matters who uses a class or who would become unschedulable: never watched,
+//! never cached.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
-use k8s_openapi::{
-    api::core::v1::{NodeSelector, Pod, PodStatus, Toleration},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, ListParams},
+    core::DynamicResourceScope,
 };
-use kube::{Api, api::ListParams};
 use serde::Deserialize;
-use winpool_core::plan::{self, PodProgress, tells_the_system};
+use winpool_core::plan::{self, LISTED_KINDS, Workload, WorkloadKind};
 
 use crate::{apply::WriteError, pages};
 
 /// A Pod as winpool reads it; serde skips all other fields.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = Pod)]
+#[serde(from = "plan::Pod")]
 pub struct ListedPod {
     metadata: ObjectMeta,
-    #[serde(default)]
-    spec: ListedSpec,
-    #[serde(default)]
-    status: PodStatus,
+    /// What is read.
+    pub pod: plan::Pod,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListedSpec {
-    node_name: Option<String>,
-    runtime_class_name: Option<String>,
-    os: Option<ListedOs>,
-    #[serde(default)]
-    node_selector: BTreeMap<String, String>,
-    #[serde(default)]
-    tolerations: Vec<Toleration>,
-    affinity: Option<ListedAffinity>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListedAffinity {
-    node_affinity: Option<ListedNodeAffinity>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListedNodeAffinity {
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    required: Option<NodeSelector>,
-}
-
-impl ListedSpec {
-    /// Whether required node affinity says something about the operating system.
-    fn os_affinity(&self) -> bool {
-        let required = self.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref()?.required.as_ref());
-        let terms = required.iter().flat_map(|required| &required.node_selector_terms);
-        let mut expressions = terms.flat_map(|term| term.match_expressions.iter().flatten());
-        expressions.any(|expression| tells_the_system(&expression.key))
+impl From<plan::Pod> for ListedPod {
+    fn from(pod: plan::Pod) -> Self {
+        Self { metadata: ObjectMeta::default(), pod }
     }
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct ListedOs {
-    name: String,
 }
 
 /// Selects pods that have not finished.
@@ -73,54 +39,86 @@ pub(crate) fn unfinished() -> ListParams {
 ///
 /// # Errors
 /// When they cannot be listed.
-pub async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<plan::Pod>, WriteError> {
+pub(crate) async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<plan::Pod>, WriteError> {
     let mut found = Vec::new();
-    pages::each(pods, unfinished(), |pod| found.push(plan::Pod::from(pod))).await?;
+    pages::each(pods, unfinished(), |listed: ListedPod| found.push(listed.pod)).await?;
     Ok(found)
 }
 
-impl From<ListedPod> for plan::Pod {
-    fn from(ListedPod { metadata, spec, status }: ListedPod) -> Self {
-        let os_affinity = spec.os_affinity();
-        let controller = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
-        Self {
-            namespace: metadata.namespace.unwrap_or_default(),
-            name: metadata.name.unwrap_or_default(),
-            controller: controller.map(|owner| (owner.kind.clone(), owner.name.clone())),
-            template_hash: metadata.labels.and_then(|mut labels| labels.remove("pod-template-hash")),
-            node: spec.node_name,
-            runtime_class: spec.runtime_class_name,
-            os: spec.os.map(|os| os.name),
-            node_selector: spec.node_selector,
-            os_affinity,
-            tolerations: spec.tolerations,
-            progress: progress(&status),
-            terminating: metadata.deletion_timestamp.is_some(),
-        }
+/// An object that makes pods from a template, as winpool reads it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Workload")]
+pub struct ListedWorkload {
+    metadata: ObjectMeta,
+    /// What is read.
+    pub workload: Workload,
+}
+
+impl From<Workload> for ListedWorkload {
+    fn from(workload: Workload) -> Self {
+        Self { metadata: ObjectMeta::default(), workload }
     }
 }
 
-fn progress(status: &PodStatus) -> PodProgress {
-    let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let seen = || containers().flat_map(|container| container.state.iter().chain(&container.last_state));
-    let mut waiting = seen().filter_map(|state| state.waiting.as_ref()?.message.as_deref());
-    match status.phase.as_deref() {
-        Some("Succeeded" | "Failed") => PodProgress::Finished,
-        Some("Running") => PodProgress::Started,
-        _ if seen().any(|state| state.running.is_some() || state.terminated.is_some()) => PodProgress::Started,
-        _ if waiting.any(says_another_system) => PodProgress::ImageOfAnotherSystem,
-        _ => PodProgress::Waiting,
+impl Resource for ListedWorkload {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
     }
 }
 
-/// containerd's words for an image that has no variant for Windows.
-fn says_another_system(message: &str) -> bool {
-    message.contains("no match for platform in manifest") || message.contains("no matching manifest for windows")
+/// The objects of this kind: in one namespace, or in all.
+pub(crate) fn workloads(client: &Client, kind: WorkloadKind, namespace: Option<&str>) -> Api<ListedWorkload> {
+    let known = LISTED_KINDS.iter().find(|(known, ..)| *known == kind);
+    let (group, version, plural) =
+        known.map_or(("", "", ""), |(_, group, version, plural)| (*group, *version, *plural));
+    let resource = ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
+        kind: kind.as_str().to_owned(),
+        plural: plural.to_owned(),
+    };
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// Selects those of a kind that count. A Deployment tells all about its `ReplicaSets`.
+pub(crate) fn of_kind(kind: WorkloadKind) -> ListParams {
+    match kind {
+        WorkloadKind::ReplicaSet => ListParams::default().labels("!pod-template-hash"),
+        _ => ListParams::default(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use winpool_core::plan::PodProgress;
 
     use super::*;
 
@@ -132,7 +130,7 @@ mod tests {
         });
         let pod: ListedPod =
             serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap();
-        pod.into()
+        pod.pod
     }
 
     #[test]
@@ -148,10 +146,11 @@ mod tests {
             &json!({"phase": "Running"}),
         );
         assert_eq!(pod.workload(), "Deployment shop/web");
-        assert_eq!((pod.node.as_deref(), pod.runtime_class.as_deref()), (Some("win"), Some("windows-2019")));
-        assert_eq!((pod.os.as_deref(), pod.node_selector["a"].as_str()), (Some("windows"), "b"));
-        assert_eq!((pod.tolerations.len(), pod.os_affinity), (1, true));
-        assert_eq!((pod.progress, pod.terminating), (PodProgress::Started, false));
+        let spec = &pod.spec;
+        assert_eq!((spec.node.as_deref(), spec.runtime_class.as_deref()), (Some("win"), Some("windows-2019")));
+        assert_eq!((spec.os.as_deref(), spec.node_selector["a"].as_str()), (Some("windows"), "b"));
+        assert_eq!((spec.tolerations.len(), spec.terms.len(), spec.says_windows()), (1, 1, true));
+        assert_eq!((pod.progress, pod.is_terminating()), (PodProgress::Started, false));
     }
 
     #[test]

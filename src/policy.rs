@@ -1,17 +1,13 @@
-//! The policy that nodes are judged by, published by the pool controller alone.
+//! The policy that nodes are judged by: the pool loop publishes it, and everyone else reads it.
 //!
-//! A pool enters it only after its RuntimeClasses are right, so that a class tolerates a taint before the first node
-//! gets it. Node reconciles see nothing of a pool but this. There is a policy only while this process leads.
+//! Node reconciles see nothing of a pool but this. There is a policy only while this process leads.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::watch;
-use winpool_core::plan::{Entry, Policy, Pool};
+use winpool_core::plan::Policy;
 
-/// Where the pool controller publishes and everyone else reads.
+/// Where the pool loop publishes.
 pub struct Publisher {
     published: Mutex<Published>,
     policy: watch::Sender<Option<Arc<Policy>>>,
@@ -21,7 +17,6 @@ pub struct Publisher {
 struct Published {
     /// The term of leadership in which all this was published.
     term: Option<u64>,
-    pools: BTreeMap<String, Arc<Pool>>,
     /// Former policies by which nodes may still be written.
     former: Vec<Weak<Policy>>,
 }
@@ -69,37 +64,15 @@ impl Publisher {
         self.lock().former.iter().all(|policy| policy.strong_count() == 0)
     }
 
-    /// The form of this pool that nodes are judged by now.
-    #[must_use]
-    pub fn published(&self, name: &str) -> Option<Arc<Pool>> {
-        self.lock().pools.get(name).cloned()
-    }
-
-    /// Publishes `ready`, if given, and drops pools that are no more. Valid pools that were never ready yet hold the
-    /// nodes that they select; `suspended` ones keep what they have. Does nothing while no term is open.
-    pub fn publish(&self, ready: Option<Arc<Pool>>, valid: &[Arc<Pool>], suspended: &BTreeSet<String>) {
+    /// Lets nodes be judged by this policy. Does nothing while no term is open.
+    pub fn publish(&self, policy: Arc<Policy>) {
         let mut published = self.lock();
         if published.term.is_none() {
             return;
         }
-        let Published { pools, former, .. } = &mut *published;
-        pools.retain(|name, _| valid.iter().any(|pool| pool.name == *name));
-        if let Some(pool) = ready {
-            pools.insert(pool.name.clone(), pool);
-        }
-        let entries = valid.iter().map(|pool| match pools.get(&pool.name) {
-            Some(published) => Entry { pool: Arc::clone(published), ready: true },
-            None => Entry { pool: Arc::clone(pool), ready: false },
-        });
-        let policy = Policy::new(entries, suspended.clone());
-        self.policy.send_if_modified(|current| {
-            let changed = current.as_deref() != Some(&policy);
-            if changed {
-                former.retain(|policy| policy.strong_count() > 0);
-                former.extend(current.replace(Arc::new(policy)).as_ref().map(Arc::downgrade));
-            }
-            changed
-        });
+        published.former.retain(|policy| policy.strong_count() > 0);
+        let former = self.policy.send_replace(Some(policy));
+        published.former.extend(former.as_ref().map(Arc::downgrade));
     }
 
     fn lock(&self) -> MutexGuard<'_, Published> {
@@ -115,32 +88,25 @@ impl Default for Publisher {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use winpool_core::plan::Entry;
 
     use super::*;
 
-    fn pool(name: &str) -> Arc<Pool> {
-        let object = json!({
-            "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": name}, "spec": {},
-        });
-        Arc::new(Pool::read(&serde_json::from_value(object).unwrap()).unwrap())
+    fn policy() -> Arc<Policy> {
+        Arc::new(Policy::new(Vec::<Entry>::new(), [].into()))
     }
 
     #[test]
     fn work_by_a_former_policy_is_known_until_it_ends() {
         let publisher = Publisher::new();
         publisher.open(1);
-        let suspended = BTreeSet::new();
-        publisher.publish(None, &[pool("a")], &suspended);
+        publisher.publish(policy());
         let by_the_first = publisher.current();
         assert!(publisher.is_settled(), "it is the current one");
-        publisher.publish(None, &[pool("a")], &suspended);
-        assert!(publisher.is_settled(), "nothing changed");
-
-        publisher.publish(None, &[pool("b")], &suspended);
+        publisher.publish(policy());
         let by_the_second = publisher.current();
         assert!(!publisher.is_settled());
-        publisher.publish(None, &[pool("c")], &suspended);
+        publisher.publish(policy());
         drop(by_the_first);
         assert!(!publisher.is_settled());
         drop(by_the_second);

@@ -7,7 +7,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use serde_json::json;
 use winpool_core::{
     api::{WindowsPool, WindowsPoolSpec, names},
-    plan::{Entry, Labels, Node, Policy, Pool, TaintList, assess, node_patch},
+    plan::{Consent, Entry, Labels, Node, Policy, Pool, TaintList, assess, node_patch},
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
@@ -62,10 +62,16 @@ fn right_node(number: usize) -> Node {
 fn one_node(criterion: &mut Criterion) {
     let policy = policy();
     let (new, right) = (new_node(0), right_node(0));
-    let plan = assess(&new, &policy).plan;
-    assert!(!plan.is_empty() && assess(&right, &policy).plan.is_empty(), "one has to be written and one has not");
-    criterion.bench_function("plan one node that is right", |b| b.iter(|| assess(black_box(&right), &policy)));
-    criterion.bench_function("plan one node that is new", |b| b.iter(|| assess(black_box(&new), &policy)));
+    let plan = assess(&new, &policy, Consent::Given).plan;
+    assert!(
+        !plan.is_empty() && assess(&right, &policy, Consent::Given).plan.is_empty(),
+        "one has to be written and one has not"
+    );
+    criterion.bench_function("plan one node that is right", |b| {
+        b.iter(|| assess(black_box(&right), &policy, Consent::Given));
+    });
+    criterion
+        .bench_function("plan one node that is new", |b| b.iter(|| assess(black_box(&new), &policy, Consent::Given)));
     criterion
         .bench_function("the patch of a new node", |b| b.iter(|| node_patch("u", black_box(&new), &plan, &policy)));
 }
@@ -79,7 +85,7 @@ fn pool(criterion: &mut Criterion) {
             (0..size).map(|number| if number % 10 == 0 { new_node(number) } else { right_node(number) }).collect();
         group.throughput(Throughput::Elements(u64::try_from(size).unwrap_or(u64::MAX)));
         group.bench_with_input(BenchmarkId::from_parameter(size), &nodes, |b, nodes| {
-            b.iter(|| nodes.iter().filter(|node| !assess(node, &policy).plan.is_empty()).count());
+            b.iter(|| nodes.iter().filter(|node| !assess(node, &policy, Consent::Given).plan.is_empty()).count());
         });
     }
     group.finish();

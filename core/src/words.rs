@@ -30,6 +30,17 @@ pub fn plain(text: &str, limit: usize) -> String {
     plain
 }
 
+/// `1 node`, `2 nodes`, `2 RuntimeClasses`.
+#[must_use]
+pub fn count(number: impl Into<i64>, noun: &str) -> String {
+    let number = number.into();
+    match noun {
+        _ if number == 1 => format!("1 {noun}"),
+        noun if noun.ends_with('s') => format!("{number} {noun}es"),
+        noun => format!("{number} {noun}s"),
+    }
+}
+
 /// YAML on one line, to be pasted into a manifest: `{key: os, value: windows}`.
 #[must_use]
 pub fn yaml(value: &Value) -> String {

@@ -7,7 +7,7 @@ use common::{UID, apply, class, marked, node, pool_object, read, tainted, taints
 use serde_json::{Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
-    plan::{Cleanup, Extent, NodeParting, Pod, PodProgress, Retirement, node_patch, retire_class},
+    plan::{ClassUsers, Cleanup, Extent, NodeParting, Pod, PodProgress, PodSpec, Retirement, node_patch, retire_class},
 };
 
 const GUARD: &str = "os=windows:NoSchedule";
@@ -212,12 +212,13 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
     let pod = |class: &str, progress| Pod {
         namespace: "shop".to_owned(),
         name: "web".to_owned(),
-        runtime_class: Some(class.to_owned()),
+        spec: PodSpec { runtime_class: Some(class.to_owned()), ..PodSpec::default() },
         progress,
         ..Pod::default()
     };
-    let used = [pod("c", PodProgress::Started)];
-    let unused = [pod("c", PodProgress::Finished), pod("d", PodProgress::Started)];
+    let users = |pods: &[Pod]| ClassUsers::count(pods, &["c".to_owned()].into(), &[]).remove("c").unwrap();
+    let used = users(&[pod("c", PodProgress::Started)]);
+    let unused = users(&[pod("c", PodProgress::Finished), pod("d", PodProgress::Started)]);
     assert_eq!(retire_class(&made, Ok(&unused)), Retirement::Delete);
     let released = |class, pods| match retire_class(class, pods) {
         Retirement::Release { changes, why } => {

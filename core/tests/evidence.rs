@@ -11,6 +11,8 @@ use winpool_core::{
     plan::{Observation, Pool, ever_applied, status, status_patch},
 };
 
+const APPROVED: &str = "status: {approvedTaints: [{taint: 'os=windows:NoSchedule', since: '2026-02-01T00:00:00Z'}]}";
+
 fn report(pool: &Pool, observation: &Observation) -> WindowsPoolStatus {
     status(pool, observation, None, Timestamp::UNIX_EPOCH)
 }
@@ -29,19 +31,21 @@ fn every_taint_ever_put_on_is_remembered_and_none_that_a_dry_run_only_thought_of
     assert_eq!(list(&ever_applied(&changed("Enforce"), &lingering)), all);
     assert_eq!(list(&ever_applied(&changed("DryRun"), &[])), ["new:NoSchedule", "os=windows:NoSchedule"]);
     assert_eq!(list(&ever_applied(&pool("spec: {mode: DryRun}"), &[])), Vec::<String>::new());
-    assert_eq!(list(&ever_applied(&pool("{}"), &[])), ["os=windows:NoSchedule"]);
+    assert_eq!(list(&ever_applied(&pool("{}"), &[])), Vec::<String>::new(), "nothing is approved yet");
+    for may in ["spec: {taintPolicy: Always}", APPROVED] {
+        assert_eq!(list(&ever_applied(&pool(may), &[])), ["os=windows:NoSchedule"], "{may}");
+    }
 }
 
 #[test]
-fn a_taint_that_a_node_brought_is_remembered_and_not_let_through_by_that() {
-    let held = Pool { held: [Taint::os_windows()].into(), ..pool("{}") };
-    let status = report(&held, &Observation { carried: vec![Taint::os_windows()], ..Observation::default() });
-    assert_eq!((status.taints, status.enforced_taints), (vec!["os=windows:NoSchedule".to_owned()], vec![]));
+fn a_taint_that_a_node_brought_is_remembered_and_not_approved_by_that() {
+    let observation = Observation { carried: vec![Taint::os_windows()], ..Observation::default() };
+    let status = report(&pool("{}"), &observation);
+    assert_eq!((status.taints, status.approved_taints), (vec!["os=windows:NoSchedule".to_owned()], vec![]));
 
-    let judged = pool("status: {taints: ['os=windows:NoSchedule']}");
-    assert_eq!(judged.unjudged_taints(), [Taint::os_windows()].into());
-    let judged = pool("status: {enforcedTaints: ['os=windows:NoSchedule']}");
-    assert_eq!(judged.unjudged_taints(), [].into());
+    for (status, approves) in [("status: {taints: ['os=windows:NoSchedule']}", false), (APPROVED, true)] {
+        assert_eq!(pool(status).approves(&Taint::os_windows()), approves, "{status}");
+    }
 }
 
 #[test]
@@ -69,12 +73,4 @@ fn a_status_that_records_other_taints_meanwhile_is_not_replaced() {
             assert_eq!(accepted, i == j, "computed from {seen}, found {found}");
         }
     }
-}
-
-#[test]
-fn a_pool_is_published_with_the_taints_that_its_status_records() {
-    let observation = Observation { carried: vec![Taint::new("old", "x", "NoSchedule")], ..Observation::default() };
-    let published = observation.publishable(&pool("{}"));
-    let recorded: Vec<_> = published.ever_applied.iter().map(ToString::to_string).collect();
-    assert_eq!(recorded, report(&pool("{}"), &observation).taints);
 }

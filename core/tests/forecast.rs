@@ -5,20 +5,16 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{class, node, pool_object, read, tainted, yaml};
-use serde_json::Value;
+use common::{class, node, pool_object, tainted, yaml};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use serde_json::{Value, json};
 use winpool_core::plan::{
-    Pod, PodProgress, Pool,
+    Pod, PodProgress, PodSpec, WorkloadKind,
     forecast::{Forecast, Outcome, Snapshot, forecast},
 };
 
 fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {
-    Snapshot {
-        pools: pools.iter().map(|changes| Pool::read(&pool_object(changes))).collect(),
-        nodes: nodes.iter().map(|(name, node)| ((*name).to_owned(), read(node))).collect(),
-        classes: Vec::new(),
-        pods: Ok(Vec::new()),
-    }
+    common::snapshot(pools.iter().map(|changes| pool_object(changes)), nodes.iter().cloned())
 }
 
 /// Looks again at what came out: nothing may be left to do.
@@ -27,7 +23,7 @@ fn at_rest(before: Snapshot) -> Outcome {
     let again = forecast(Snapshot {
         nodes: outcome.nodes.clone(),
         classes: outcome.classes.values().cloned().collect(),
-        pools: before.pools.into_iter().filter(|pool| pool.as_ref().is_ok_and(|pool| !pool.deleting)).collect(),
+        pools: before.pools.into_iter().filter(|pool| !pool.is_being_deleted()).collect(),
         ..before
     });
     assert!(again.forecast.is_empty(), "{:#?}", again.forecast);
@@ -53,10 +49,24 @@ fn running_on(node: &str) -> Pod {
     Pod {
         namespace: "shop".to_owned(),
         name: "web-1".to_owned(),
-        node: Some(node.to_owned()),
+        spec: PodSpec { node: Some(node.to_owned()), ..PodSpec::default() },
         progress: PodProgress::Started,
         ..Pod::default()
     }
+}
+
+fn of_class(class: &str, pod: Pod) -> Pod {
+    let spec = PodSpec { runtime_class: Some(class.to_owned()), ..pod.spec };
+    Pod { spec, ..pod }
+}
+
+/// A class that winpool created, as status records it.
+fn recorded_class(class: &RuntimeClass) -> Value {
+    let metadata = &class.metadata;
+    json!({
+        "name": metadata.name, "uid": metadata.uid, "build": "Any", "isolation": "Process", "handler": class.handler,
+        "state": "Applied", "nodes": 1,
+    })
 }
 
 const WIN_2019: &str = "{metadata: {labels: {node.kubernetes.io/windows-build: null}}, status: {nodeInfo: {kernelVersion: 10.0.17763.6659}}}";
@@ -92,7 +102,7 @@ fn what_would_strand_somebody_is_held_and_the_rest_is_done() {
     assert_eq!(lines(&outcome.forecast), ["windows-2019 Create", "win-2019 windows-build: null -> \"10.0.17763\""]);
     let pool = &outcome.forecast.summary.pools[0];
     assert_eq!(pool.held_taints, ["os=windows:NoSchedule"]);
-    assert_eq!(pool.stranded, BTreeMap::from([("Pod shop/web-1".to_owned(), 1)]));
+    assert_eq!(pool.unschedulable, BTreeMap::from([("Pod shop/web-1".to_owned(), 1)]));
     assert_eq!(outcome.forecast.summary.silent_workloads.len(), 1);
 }
 
@@ -106,7 +116,7 @@ fn with_always_they_are_stranded_and_named() {
     assert_eq!(lines(&outcome.forecast), ["windows-2022 Create", "win taints: null -> \"os=windows:NoSchedule\""]);
     let pool = &outcome.forecast.summary.pools[0];
     assert!(pool.held_taints.is_empty());
-    assert_eq!(pool.stranded, BTreeMap::from([("Pod shop/web-1".to_owned(), 1)]));
+    assert_eq!(pool.unschedulable, BTreeMap::from([("Pod shop/web-1".to_owned(), 1)]));
 }
 
 #[test]
@@ -116,6 +126,18 @@ fn pods_that_cannot_be_read_hold_the_taint() {
     let pool = &outcome.forecast.summary.pools[0];
     assert_eq!(pool.held_taints, ["os=windows:NoSchedule"]);
     assert!(pool.problems[0].message.contains("pods is forbidden"), "{pool:#?}");
+}
+
+#[test]
+fn a_kind_that_cannot_be_listed_holds_nothing_and_is_named() {
+    let partial = Snapshot {
+        unlisted: [("cronjobs".to_owned(), "cronjobs.batch is forbidden".to_owned())].into(),
+        ..snapshot(&["{}"], &[("win", node("{}"))])
+    };
+    let outcome = at_rest(partial);
+    let pool = &outcome.forecast.summary.pools[0];
+    assert!(pool.held_taints.is_empty());
+    assert!(pool.problems[0].message.contains("cronjobs (cronjobs.batch is forbidden)"), "{pool:#?}");
 }
 
 #[test]
@@ -140,13 +162,17 @@ fn dry_run_writes_nothing_and_says_what_it_would() {
 #[test]
 fn a_pool_that_is_being_deleted_takes_its_marks_and_unused_classes_with_it() {
     let made = forecast(snapshot(&["{}"], &[("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]));
-    let deleted = "metadata: {deletionTimestamp: '2026-02-01T00:00:00Z', finalizers: [winpool.dev/cleanup]}";
-    let uses = Pod { runtime_class: Some("windows-2022".to_owned()), ..running_on("win-2022") };
+    let recorded: Vec<_> = made.classes.values().map(|class| recorded_class(class)).collect();
+    let deleted = json!({
+        "metadata": {"deletionTimestamp": "2026-02-01T00:00:00Z", "finalizers": ["winpool.dev/cleanup"]},
+        "status": {"taints": ["os=windows:NoSchedule"], "runtimeClasses": recorded},
+    });
+    let uses = of_class("windows-2022", running_on("win-2022"));
     let outcome = forecast(Snapshot {
         nodes: made.nodes,
         classes: made.classes.into_values().collect(),
         pods: Ok(vec![uses]),
-        ..snapshot(&[deleted], &[])
+        ..snapshot(&[&deleted.to_string()], &[])
     });
     insta::assert_yaml_snapshot!(outcome.forecast);
 }
@@ -181,7 +207,7 @@ fn a_class_in_use_waits_for_its_new_handler() {
         "{metadata: {name: own, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, handler: old, \
          scheduling: {}}",
     );
-    let used = Pod { runtime_class: Some("own".to_owned()), ..running_on("elsewhere") };
+    let used = of_class("own", running_on("elsewhere"));
     for (pods, action) in [(vec![], vec!["own Replace"]), (vec![used], vec![])] {
         let outcome = at_rest(Snapshot { classes: vec![own.clone()], pods: Ok(pods), ..snapshot(&[wanted], &[]) });
         assert_eq!(lines(&outcome.forecast), action);
@@ -195,8 +221,34 @@ fn an_invalid_pool_is_reported_and_left_alone() {
         object.spec.class_name_format = yaml("'no/name'");
         object
     };
-    let invalid = Snapshot { pools: vec![Pool::read(&wrong)], ..snapshot(&[], &[("win", node("{}"))]) };
+    let invalid = common::snapshot([wrong], [("win", node("{}"))]);
     let outcome = forecast(invalid);
     assert!(outcome.forecast.is_empty());
     assert_eq!(outcome.forecast.summary.pools[0].mode, "Invalid");
+}
+
+#[test]
+fn workloads_without_pods_are_named_whether_the_pool_enforces_previews_or_does_not_ask() {
+    let web = "{metadata: {namespace: shop, name: web}, spec: {replicas: 0, template: {spec: {os: {name: windows}}}}}";
+    let report = "{metadata: {namespace: shop, name: report}, spec: {jobTemplate: {spec: {template: {spec: {os: {name: windows}}}}}}}";
+    for (spec, held, tainted) in [("{}", 1, 0), ("spec: {mode: DryRun}", 1, 0), ("spec: {taintPolicy: Always}", 0, 1)] {
+        let workloads = vec![(WorkloadKind::Deployment, yaml(web)), (WorkloadKind::CronJob, yaml(report))];
+        let outcome = at_rest(Snapshot { workloads, ..snapshot(&[spec], &[("win", node("{}"))]) });
+        let pool = &outcome.forecast.summary.pools[0];
+        let named: Vec<_> = pool.unschedulable.keys().map(String::as_str).collect();
+        assert_eq!(named, ["CronJob shop/report", "Deployment shop/web"], "{spec}");
+        assert_eq!((pool.held_taints.len(), outcome.nodes["win"].taints.taints().len()), (held, tainted), "{spec}");
+    }
+}
+
+#[test]
+fn a_selector_holds_a_taint_only_if_it_fits_no_node_of_another_system() {
+    let web = "{metadata: {namespace: shop, name: web}, spec: {template: {spec: {nodeSelector: {team: a}}}}}";
+    let in_team = node("metadata: {labels: {team: a}}");
+    let linux: std::collections::BTreeMap<String, String> = yaml("{kubernetes.io/os: linux, team: a}");
+    for (other_nodes, held) in [(vec![], 1), (vec![linux.into_iter().collect()], 0)] {
+        let workloads = vec![(WorkloadKind::Deployment, yaml(web))];
+        let cluster = Snapshot { workloads, other_nodes, ..snapshot(&["{}"], &[("win", in_team.clone())]) };
+        assert_eq!(at_rest(cluster).forecast.summary.pools[0].held_taints.len(), held);
+    }
 }

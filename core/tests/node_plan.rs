@@ -5,11 +5,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{applied, converge, label, marked, node, policy, pool, read, tainted, taints_of};
+use common::{applied, assess, converge, converge_with, label, marked, node, policy, pool, read, tainted, taints_of};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
-    plan::{Entry, Policy, Pool, State, assess, assess_as},
+    plan::{self, Consent, Entry, Policy, State, assess_as},
     windows::taint::SPELLINGS,
 };
 
@@ -295,20 +295,17 @@ fn a_node_without_a_readable_build_is_blocked_and_tainted_all_the_same() {
 
 #[test]
 fn a_node_that_lacks_a_held_taint_keeps_what_it_has_and_others_do_not_wait_for_it() {
-    let retiring = Pool {
-        held: [Taint::os_windows()].into(),
-        ..pool("spec: {retiredTaints: [{key: os, value: Windows, effect: NoSchedule}]}")
-    };
-    let policy = policy([retiring]);
+    let policy = policy([pool("spec: {retiredTaints: [{key: os, value: Windows, effect: NoSchedule}]}")]);
     for (taints, after, held) in [
-        (&["os=Windows:NoSchedule"][..], &["os=Windows:NoSchedule"][..], true),
-        (&["os=Windows:NoSchedule", DEFAULT], &[DEFAULT], false),
-        (&["os=Windows:NoSchedule", "os=Win1809:NoSchedule"], &["os=Win1809:NoSchedule"], false),
-        (&[], &[], true),
+        (&["os=Windows:NoSchedule"][..], &["os=Windows:NoSchedule"][..], &[DEFAULT][..]),
+        (&["os=Windows:NoSchedule", DEFAULT], &[DEFAULT], &[]),
+        (&["os=Windows:NoSchedule", "os=Win1809:NoSchedule"], &["os=Win1809:NoSchedule"], &[]),
+        (&[], &[], &[DEFAULT]),
     ] {
-        let converged = converge(&tainted(taints), &policy);
+        let converged = converge_with(&tainted(taints), &policy, Consent::Withheld);
         assert_eq!(taints_of(&converged), after, "{taints:?}");
-        assert_eq!(assess(&read(&converged), &policy).held, held, "{taints:?}");
+        let standing = plan::assess(&read(&converged), &policy, Consent::Withheld);
+        assert_eq!(standing.held, parse(held), "{taints:?}");
     }
 }
 
@@ -366,7 +363,7 @@ fn a_dry_run_owns_no_node_and_previews_what_it_would_do() {
     assert!(assess(&bare, &policy).plan.is_empty());
     let previews: Vec<_> = policy.previews(&bare.labels).map(|pool| pool.name.as_str()).collect();
     assert_eq!(previews, ["default"]);
-    let preview = assess_as(&bare, Some(&dry), &policy);
+    let preview = assess_as(&bare, Some(&dry), &policy, Consent::Given);
     assert_eq!((preview.state(), preview.plan.taints.unwrap().added), (State::Pending, vec![Taint::os_windows()]));
 }
 

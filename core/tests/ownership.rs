@@ -5,11 +5,11 @@ mod common;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use common::{applied, converge, label, marked, node, policy, pool, read, tainted, taints_of};
+use common::{applied, assess, converge, label, marked, node, policy, pool, read, tainted, taints_of};
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
-    plan::{Entry, Policy, Pool, assess},
+    plan::{Entry, Policy, Pool},
 };
 
 const DEFAULT: &str = "os=windows:NoSchedule";

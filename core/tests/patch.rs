@@ -3,12 +3,12 @@
 
 mod common;
 
-use common::{UID, apply, marked, node, policy, pool, read, tainted};
+use common::{UID, apply, assess, marked, node, policy, pool, read, tainted};
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
-    plan::{FieldChange, NodePlan, Policy, assess, node_patch, runtime_class_patch},
+    plan::{FieldChange, NodePlan, Policy, node_patch, runtime_class_patch},
 };
 
 fn patch_of(node: &Value, policy: &Policy) -> Patch {

@@ -5,15 +5,15 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::{UID, apply, node, policy, read, seen, settle};
+use common::{UID, apply, assess, node, plan_classes, policy, read, seen, settle, snapshot};
 use proptest::{collection::vec, prelude::*, sample::select, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, WindowsPool, validation::violations},
     plan::{
-        Applied, ClassAction, Policy, Pool, assess,
+        Applied, ClassAction, Policy, Pool,
         forecast::{Snapshot, forecast},
-        node_patch, plan_classes,
+        node_patch,
     },
 };
 
@@ -103,8 +103,8 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// A valid pool of this name.
-    fn any_pool(name: &'static str)(
+    /// A valid pool of this name, as it is stored.
+    fn any_pool_object(name: &'static str)(
         taints in prop::option::of(vec(pool_taint(), 1..4)),
         retired in vec(pool_taint(), 0..3),
         ever in vec(prop_oneof![4 => pool_taint(), 1 => (foreign_key(), value()).prop_map(|(k, v)| Taint::new(k, v, "NoSchedule"))], 0..4),
@@ -113,7 +113,7 @@ prop_compose! {
         day in 1..4,
         format in select(vec!["windows-{version}", "{pool}.{version}"]),
         declared in vec((select(vec!["windows-2019", "own"]), select(vec!["2019", "2022"]), pool_taint()), 0..2),
-    ) -> Option<Pool> {
+    ) -> Option<WindowsPool> {
         let class = |(name, version, taint): &(&str, &str, Taint)| json!({
             "name": name, "version": version,
             "tolerations": [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}],
@@ -127,8 +127,12 @@ prop_compose! {
             },
             "status": {"taints": ever.iter().map(ToString::to_string).collect::<Vec<_>>()},
         }).to_string());
-        violations(&object).is_empty().then(|| Pool::read(&object).unwrap())
+        violations(&object).is_empty().then_some(object)
     }
+}
+
+fn any_pool(name: &'static str) -> impl Strategy<Value = Option<Pool>> {
+    any_pool_object(name).prop_map(|object| object.map(|object| Pool::read(&object).unwrap()))
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {
@@ -167,14 +171,10 @@ proptest! {
 
     #[test]
     fn nothing_is_left_to_do_after_a_forecast(
-        a in any_pool("a"), b in any_pool("b"), nodes in vec(any_node(), 0..5),
+        a in any_pool_object("a"), b in any_pool_object("b"), nodes in vec(any_node(), 0..5),
     ) {
-        let snapshot = Snapshot {
-            pools: a.into_iter().chain(b).map(Ok).collect(),
-            nodes: nodes.iter().enumerate().map(|(index, node)| (format!("win-{index}"), read(node))).collect(),
-            classes: Vec::new(),
-            pods: Ok(Vec::new()),
-        };
+        let names: Vec<String> = (0..nodes.len()).map(|index| format!("win-{index}")).collect();
+        let snapshot = snapshot(a.into_iter().chain(b), names.iter().map(String::as_str).zip(nodes));
         let first = forecast(snapshot.clone());
         let classes = first.classes.values().cloned().collect();
         let again = forecast(Snapshot { nodes: first.nodes, classes, ..snapshot });

@@ -5,12 +5,12 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{UID, apply, node, policy, pool, read};
+use common::{UID, apply, assess, node, policy, pool, read};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
-    plan::{Policy, Pool, WantedTaints, assess, node_patch},
+    plan::{Policy, Pool, WantedTaints, node_patch},
 };
 
 /// What happens to a cluster, one after the other.

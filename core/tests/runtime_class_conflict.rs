@@ -5,12 +5,12 @@ mod common;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use common::{class, policy, pool, seen, settle, yaml};
+use common::{class, plan_classes, policy, pool, seen, settle, yaml};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, ClassesPlan, Entry, PlannedClass, Policy, Seen, describe, is_made_by_winpool, plan_classes},
+    plan::{ClassAction, ClassesPlan, Entry, PlannedClass, Policy, Seen, describe, is_made_by_winpool},
 };
 
 /// `windows-2019` of the Kubernetes documentation, made by hand, merged with `changes`.

@@ -5,12 +5,12 @@ mod common;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use common::{class, policy, pool, seen, settle, yaml};
+use common::{class, plan_classes, policy, pool, seen, settle, yaml};
 use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, ClassesPlan, DesiredClass, PlannedClass, Pool, Seen, describe, plan_classes},
+    plan::{ClassAction, ClassesPlan, DesiredClass, PlannedClass, Pool, Seen, describe},
     windows::{Build, product::PRODUCTS},
 };
 

@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::{UID, apply, node, policy, pool, read, seen};
+use common::{UID, apply, assess, node, plan_classes, policy, pool, read, seen};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{Hosts, NodePlan, Pool, assess, node_patch, plan_classes},
+    plan::{Hosts, NodePlan, Pool, node_patch},
 };
 
 const COMPATIBLE: &str = "spec: {runtimeClasses: [{name: any-2022, version: '2022', hostMatch: Compatible}]}";

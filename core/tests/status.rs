@@ -13,12 +13,13 @@ use winpool_core::{
         ClassState, Isolation, NodeCounts, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
         names::{condition, reason},
     },
-    plan::{Held, Observation, Overlap, Pool, invalid_status, number, status},
+    plan::{Held, HeldBecause, Observation, Overlap, Pool, invalid_status, number, status},
     windows::{Build, KubernetesSupport, KubernetesVersion},
     words::is_command,
 };
 
 const DRY_RUN: &str = "spec: {mode: DryRun}";
+const APPROVED: &str = "status: {approvedTaints: [{taint: 'os=windows:NoSchedule', since: '2026-02-01T00:00:00Z'}]}";
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -27,6 +28,7 @@ fn at(text: &str) -> Timestamp {
 fn class(name: &str, state: ClassState) -> RuntimeClassStatus {
     RuntimeClassStatus {
         name: name.to_owned(),
+        uid: None,
         build: "10.0.17763".to_owned(),
         isolation: Isolation::Process,
         handler: "runhcs-wcow-process".to_owned(),
@@ -50,6 +52,10 @@ fn done() -> Observation {
     }
 }
 
+fn held(because: HeldBecause) -> Held {
+    Held { taints: [Taint::os_windows()].into(), because }
+}
+
 /// The status at a fixed time, without a previous one.
 fn report(pool: &Pool, observation: &Observation) -> WindowsPoolStatus {
     status(pool, observation, None, at("2026-03-01T12:00:00Z"))
@@ -70,7 +76,7 @@ fn verdicts(status: &WindowsPoolStatus) -> [String; 4] {
 
 #[test]
 fn a_pool_that_is_done() {
-    insta::assert_yaml_snapshot!(report(&pool("{}"), &done()));
+    insta::assert_yaml_snapshot!(report(&pool(APPROVED), &done()));
 }
 
 #[test]
@@ -89,7 +95,12 @@ fn conditions_say_what_is_left_to_do() {
     let unknown = problem(reason::BUILD_UNKNOWN, "Node/a", "no build");
     let denied = problem(reason::ADMISSION_DENIED, "Node/a", "policy x says no");
     let cases = [
-        Case { fact: "no node yet", spec: "{}", observation: Observation::default(), verdicts: ["True Done"; 4] },
+        Case {
+            fact: "no node yet",
+            spec: "{}",
+            observation: Observation::default(),
+            verdicts: ["True NoNodesSelected", "True NoNodesSelected", "True NoNodesSelected", "True Done"],
+        },
         Case { fact: "all done", spec: "{}", observation: done(), verdicts: ["True Done"; 4] },
         Case {
             fact: "the class of others does what is needed",
@@ -246,17 +257,17 @@ fn windows_is_supported_until_the_last_day_of_a_build_in_use() {
 
 #[test]
 fn held_taints_keep_the_pool_from_being_ready_and_name_the_workloads() {
-    let held = Pool { held: [Taint::os_windows()].into(), ..pool("{}") };
     let nodes = NodeCounts { selected: 3, held: 3, ..NodeCounts::default() };
-    let status = report(&held, &Observation { nodes, untainted: 3, ..done() });
-    assert_eq!(verdicts(&status)[0], "False InProgress", "nobody has looked yet");
+    let status = report(&pool("{}"), &Observation { nodes, untainted: 3, ..done() });
+    assert_eq!(verdicts(&status)[0], "False Waiting", "no workload check has ended yet");
     let workloads = (0..12).map(|number| (format!("Deployment shop/web-{number:02}"), 2)).collect();
-    let observation = Observation { nodes, untainted: 3, held: Some(Held::Stranded(workloads)), ..done() };
-    let status = report(&held, &observation);
+    let observation =
+        Observation { nodes, untainted: 3, held: Some(held(HeldBecause::Unschedulable(workloads))), ..done() };
+    let status = report(&pool("{}"), &observation);
     let waits = "False WorkloadsNotTolerating";
     assert_eq!(verdicts(&status), [waits, "True Done", waits, "True Done"]);
     let message = &status.conditions[2].message;
-    for part in ["os=windows:NoSchedule held", "Deployment shop/web-09 (2 pod(s)) and 2 more", "taintPolicy: Always"] {
+    for part in ["os=windows:NoSchedule held", "Deployment shop/web-09 (2 pods) and 2 more", "taintPolicy: Always"] {
         assert!(message.contains(part), "{part}: {message}");
     }
     assert_eq!(status.taints, Vec::<String>::new(), "what was never put on is not recorded");
@@ -312,7 +323,7 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
         problems,
         ..done()
     };
-    let status = report(&pool("{}"), &observation);
+    let status = report(&pool(APPROVED), &observation);
     let sizes = (status.builds.len(), status.runtime_classes.len(), status.taints.len(), status.problems.len());
     assert_eq!(sizes, (32, 64, 32, 10));
     let messages = status.problems.iter().map(|p| &p.message).chain(status.conditions.iter().map(|c| &c.message));
@@ -349,10 +360,12 @@ fn what_others_wrote_becomes_plain_short_lines() {
     let evil = format!("no\r\nforged\u{1b}[2J\u{9b}31m\u{202e}{}", "x".repeat(100_000));
     let problem =
         Problem { reason: reason::ADMISSION_DENIED.to_owned(), object: "Node/a".to_owned(), message: evil.clone() };
-    let observation =
-        Observation { problems: vec![problem; 50], held: Some(Held::PodsUnreadable(evil)), ..Observation::default() };
-    let held = Pool { held: [Taint::os_windows()].into(), ..pool("{}") };
-    let status = report(&held, &observation);
+    let observation = Observation {
+        problems: vec![problem; 50],
+        held: Some(held(HeldBecause::PodsUnreadable(evil))),
+        ..Observation::default()
+    };
+    let status = report(&pool("{}"), &observation);
     let problems = status.problems.iter().map(|problem| &problem.message);
     for text in problems.chain(status.conditions.iter().map(|condition| &condition.message)) {
         assert!(text.len() <= 1027 && !text.contains(is_command), "{text}");

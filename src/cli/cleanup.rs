@@ -1,18 +1,20 @@
 //! `winpool cleanup`: takes winpool out of a cluster, after showing what goes.
 
+mod operators;
+mod show;
+
 use std::{
-    collections::BTreeMap,
     io::{self, BufRead, IsTerminal, Write},
     sync::Arc,
     time::Duration,
 };
 
-use kube::{Client, Config, ResourceExt};
+use kube::{Client, Config};
 use thiserror::Error;
 use winpool_core::{
     api::names,
     plan::{
-        Extent, Retirement,
+        Extent,
         lease::{LEASE_DURATION, is_held},
     },
 };
@@ -20,9 +22,9 @@ use winpool_core::{
 use crate::{
     apply::{Applier, Leases, WriteError},
     causes::with_causes,
-    cleanup::{Cleaner, Findings, Leftover, Unreadable},
+    cleanup::{Cleaner, Leftover, Unreadable, Why},
     index::Index,
-    installation::{Held, Installation},
+    installation::Installation,
     leader::{Leadership, Seized},
     metrics::Metrics,
     operator,
@@ -34,6 +36,10 @@ use super::{
     output::escape,
 };
 
+pub use operators::StillRuns;
+use operators::{commands_to_stop, namespace_of};
+use show::show;
+
 /// Names shown of each kind.
 const SHOWN: usize = 20;
 /// How long an operator that runs stands by: the whole of the cleanup, and the time to remove it.
@@ -43,10 +49,15 @@ const NAMESPACE: &str = "winpool-system";
 /// In a pod, its namespace.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
+/// How long after the last write it is seen whether an operator puts something back. One that runs acts when its watches
+/// show the write.
+const SETTLE: Duration = Duration::from_secs(3);
+
 /// Take winpool's marks, finalizers and RuntimeClasses out of a cluster, after showing them.
 ///
 /// WindowsPools and their definition stay, but nothing holds up their deletion any more. Exit code 0: nothing of
-/// winpool's is left to take off; 2: there is something, and it was not to be done; 1: it could not be done.
+/// winpool's is left to take off; 2: something is left, and you declined or used --dry-run; 1: it could not be done, or an
+/// operator still runs, which would put everything back.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Do not ask.
@@ -55,10 +66,14 @@ pub struct Arguments {
     /// Show what would be taken off, and do nothing.
     #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
+    /// The operator is removed right after this, as `helm uninstall` does it: it is no error that one still runs.
+    #[arg(long)]
+    pub uninstalling: bool,
     /// Which cluster.
     #[command(flatten)]
     pub connection: Connection,
-    /// Namespace of the operator; if not given, that of the pod that this runs in, or else winpool-system.
+    /// Namespace of the operator; if not given, that of the pod that this runs in, or that of the account to which the
+    /// ClusterRoleBinding gives its permissions, or else winpool-system.
     #[arg(long, env = "WINPOOL_LEASE_NAMESPACE")]
     pub lease_namespace: Option<String>,
     /// Name of the operator's ClusterRoleBinding and of what was installed with it.
@@ -97,6 +112,9 @@ pub enum Error {
     /// Something is left.
     #[error("not everything was taken off:\n{}\n{}", list(.0), remedy(.0))]
     Left(Vec<Leftover>),
+    /// An operator has put it back, or will do so.
+    #[error("{0}")]
+    StillRuns(StillRuns),
     /// Taints are left that nobody can say of whose they are.
     #[error(
         "all but the taints above was taken off; take those off yourself that are winpool's, now that the nodes no \
@@ -112,7 +130,7 @@ fn list(left: &[Leftover]) -> String {
 }
 
 fn remedy(left: &[Leftover]) -> &'static str {
-    if left.iter().any(|left| matches!(left.why, Some(WriteError::Denied(_)))) {
+    if left.iter().any(Leftover::is_denied) {
         "What is refused needs another user or another policy; a node can be left out with the annotation \
          winpool.dev/ignore: \"true\". Then run this again."
     } else {
@@ -132,7 +150,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         }
         Ok(asks_for_yes(&mut io::stdin().lock())?)
     };
-    clean_up(config, &arguments, &mut io::stdout(), ask).await
+    Box::pin(clean_up(config, &arguments, &mut io::stdout(), ask)).await
 }
 
 fn asks_for_yes(answers: &mut impl BufRead) -> io::Result<bool> {
@@ -158,21 +176,26 @@ pub async fn clean_up(
     let applier = |leadership| Applier::new(client.clone(), leadership, Arc::clone(&metrics));
     // Nothing is written through this one.
     let looker = Cleaner::new(client.clone(), applier(Leadership::alone()), Extent::Everything);
-    let namespace = namespace(arguments);
+    let namespace = namespace(&client, arguments).await;
     let installation = Installation::new(client.clone(), &arguments.installation, &namespace);
 
     let findings = looker.look().await?;
     let held = Box::pin(installation.held()).await.unwrap_or_else(|error| {
         let error = with_causes(&error);
-        eprintln!("winpool: cannot see whether winpool itself is being removed: {}", escape(&error));
+        eprintln!("winpool: cannot see the objects that winpool was installed as: {}", escape(&error));
         Vec::new()
     });
     show(&cluster, &findings, &held, out)?;
-    if findings.is_empty() && held.is_empty() {
-        return Ok(Outcome::Done);
-    }
-    if arguments.dry_run || !(arguments.yes || ask()?) {
+    let nothing_found = findings.is_empty() && held.is_empty();
+    if !nothing_found && (arguments.dry_run || !(arguments.yes || ask()?)) {
         return Ok(Outcome::Pending);
+    }
+    let mut still_runs = StillRuns { namespace: namespace.clone(), ..StillRuns::default() };
+    if nothing_found {
+        if !arguments.dry_run {
+            still_runs.commands = commands(&client, arguments).await;
+        }
+        return if still_runs.is_empty() { Ok(Outcome::Done) } else { Err(Error::StillRuns(still_runs)) };
     }
     let doubtful = !findings.doubtful.is_empty();
     let alone = Box::pin(Alone::get(&client, &namespace)).await.map_err(|source| Error::Lease { namespace, source })?;
@@ -180,144 +203,87 @@ pub async fn clean_up(
     let cleaner = Cleaner::new(client.clone(), applier.clone(), Extent::Everything);
     let mut left = Box::pin(cleaner.run(findings, &|line| eprintln!("{}", escape(&line)))).await?;
     if left.is_empty() {
-        left = Box::pin(installation.let_go(&held, &applier)).await;
+        tokio::time::sleep(SETTLE).await;
+        let found = looker.look().await?;
+        left.extend(found.objects().map(|object| Leftover { object, why: Why::CameBack }));
+    }
+    (still_runs.came_back, left) = left.into_iter().partition(Leftover::came_back);
+    still_runs.stands_by = alone.had_leader() && !arguments.uninstalling;
+    still_runs.commands = commands(&client, arguments).await;
+    if !held.is_empty() && left.is_empty() && still_runs.came_back.is_empty() {
+        // An operator that goes on needs its finalizers, so that it cleans up when it is removed.
+        left = Box::pin(installation.let_go(&applier, |held| still_runs.is_empty() || held.is_deleted())).await?;
     }
     let operator_stands_by = Box::pin(alone.end()).await;
     if !left.is_empty() {
         return Err(Error::Left(left));
     }
+    if !still_runs.is_empty() {
+        return Err(Error::StillRuns(still_runs));
+    }
     writeln!(out, "Done.")?;
     if operator_stands_by {
         let minutes = SEIZED.as_secs() / 60;
-        writeln!(out, "An operator that still runs begins anew within {minutes} minutes: remove it now.")?;
+        writeln!(out, "The operator stands by for {minutes} minutes and then puts everything back: remove it now.")?;
     }
     if doubtful { Err(Error::Doubtful) } else { Ok(Outcome::Done) }
+}
+
+/// What stops the operators that are installed, unless that is done anyway.
+async fn commands(client: &Client, arguments: &Arguments) -> Vec<String> {
+    if arguments.uninstalling {
+        return Vec::new();
+    }
+    Box::pin(commands_to_stop(client)).await.unwrap_or_else(|error| {
+        let error = with_causes(&error);
+        eprintln!("winpool: cannot see whether an operator is installed: {}", escape(&error));
+        Vec::new()
+    })
 }
 
 /// Nobody else writes: no operator undoes what is taken off.
 struct Alone {
     /// `None` where no operator has ever stood for election.
     seized: Option<Seized>,
-    /// Whether an operator led before.
-    from_leader: bool,
 }
 
 impl Alone {
     async fn get(client: &Client, namespace: &str) -> Result<Self, WriteError> {
         let Some(lease) = Leases::new(client.clone(), namespace).read().await? else {
-            return Ok(Self { seized: None, from_leader: false });
+            return Ok(Self { seized: None });
         };
-        let from_leader = is_held(&lease);
-        if from_leader {
-            eprintln!("an operator runs: it is told to stand by, which takes {} s", LEASE_DURATION.as_secs());
+        if is_held(&lease) {
+            eprintln!("the Lease is held: within {} s no operator writes any more", 2 * LEASE_DURATION.as_secs());
         }
-        let seized = Seized::take(client.clone(), namespace, SEIZED).await?;
-        Ok(Self { seized: Some(seized), from_leader })
+        Ok(Self { seized: Some(Seized::take(client.clone(), namespace, SEIZED).await?) })
     }
 
     fn leadership(&self) -> Leadership {
         self.seized.as_ref().map_or_else(Leadership::alone, Seized::leadership)
     }
 
+    /// Whether an operator led before.
+    fn had_leader(&self) -> bool {
+        self.seized.as_ref().is_some_and(Seized::had_leader)
+    }
+
     /// Tells whether an operator that led before stands by, which it does until the Lease runs out.
     async fn end(self) -> bool {
-        if let Some(seized) = self.seized.filter(|_| !self.from_leader) {
+        let had_leader = self.had_leader();
+        if let Some(seized) = self.seized.filter(|_| !had_leader) {
             // If that fails, it runs out by itself, or goes with its namespace.
             let _ = seized.release().await;
         }
-        self.from_leader
+        had_leader
     }
 }
 
-fn namespace(arguments: &Arguments) -> String {
+async fn namespace(client: &Client, arguments: &Arguments) -> String {
     let of_pod = || std::fs::read_to_string(POD_NAMESPACE).ok();
-    arguments.lease_namespace.clone().or_else(of_pod).unwrap_or_else(|| NAMESPACE.to_owned())
-}
-
-fn show(cluster: &str, findings: &Findings, held: &[Held], out: &mut impl Write) -> io::Result<()> {
-    if findings.is_empty() && held.is_empty() {
-        writeln!(out, "There is nothing of winpool's to take off in {cluster}.")?;
-    } else {
-        writeln!(out, "winpool's in {cluster}:")?;
+    if let Some(namespace) = arguments.lease_namespace.clone().or_else(of_pod) {
+        return namespace;
     }
-    show_nodes(findings, out)?;
-    let (deleted, released): (Vec<_>, Vec<_>) =
-        findings.classes.iter().partition(|(_, end)| matches!(end, Retirement::Delete));
-    if !deleted.is_empty() {
-        let names = deleted.iter().map(|(class, _)| class.name_any());
-        writeln!(out, "\n{} RuntimeClass(es) to delete, used by no pod:\n  {}", deleted.len(), some(names))?;
-    }
-    if !released.is_empty() {
-        writeln!(out, "\n{} RuntimeClass(es) that stay and lose winpool's labels:", released.len())?;
-    }
-    for (class, end) in released {
-        if let Retirement::Release { why, .. } = end {
-            writeln!(out, "  {}: {}", class.name_any(), escape(why))?;
-        }
-    }
-    let (going, staying): (Vec<_>, Vec<_>) = findings.pools.iter().partition(|pool| pool.deletion_timestamp.is_some());
-    for (pools, what) in [(staying, "that stay"), (going, "being deleted, which then go")] {
-        if !pools.is_empty() {
-            let names = pools.iter().map(|pool| pool.name.clone().unwrap_or_default());
-            let (count, finalizer) = (pools.len(), names::CLEANUP);
-            writeln!(out, "\n{count} WindowsPool(s) {what}, with the finalizer {finalizer}:\n  {}", some(names))?;
-        }
-    }
-    if !held.is_empty() {
-        writeln!(out, "\nwinpool itself, being deleted, which then goes:")?;
-        for held in held {
-            writeln!(out, "  {}", held.object())?;
-        }
-    }
-    show_what_stays(findings, out)
-}
-
-fn show_nodes(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
-    if findings.nodes.is_empty() {
-        return Ok(());
-    }
-    let names = findings.nodes.iter().map(|(node, _)| node.name().to_owned());
-    writeln!(out, "\n{} Node(s) with winpool's labels and annotation:\n  {}", findings.nodes.len(), some(names))?;
-    let mut taints: BTreeMap<String, usize> = BTreeMap::new();
-    for taint in findings.nodes.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed)) {
-        *taints.entry(taint.to_string()).or_default() += 1;
-    }
-    for (taint, count) in taints {
-        writeln!(out, "  {count} with the taint {taint}, which winpool put on")?;
-    }
-    Ok(())
-}
-
-fn show_what_stays(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
-    if !findings.ignored.is_empty() {
-        let (count, names) = (findings.ignored.len(), some(findings.ignored.iter().cloned()));
-        writeln!(
-            out,
-            "\nLeft alone: {count} Node(s) with {}: \"true\", which keep their marks:\n  {names}",
-            names::IGNORE
-        )?;
-    }
-    if !findings.doubtful.is_empty() {
-        writeln!(out, "\nLeft alone: taints that their node says are winpool's, but that no WindowsPool knows:")?;
-    }
-    for (node, taint) in findings.doubtful.iter().take(SHOWN) {
-        let (key, effect) = (&taint.key, &taint.effect);
-        writeln!(out, "  {taint}; if it is winpool's: kubectl taint nodes {node} {key}:{effect}-")?;
-    }
-    if let Some(more) = findings.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        writeln!(out, "  and {more} more")?;
-    }
-    Ok(())
-}
-
-/// The first of these names, and how many there are besides.
-fn some(names: impl Iterator<Item = String>) -> String {
-    let names: Vec<String> = names.collect();
-    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().checked_sub(SHOWN) {
-        Some(more) if more > 0 => format!("{shown} and {more} more"),
-        _ => shown,
-    }
+    Box::pin(namespace_of(client, &arguments.installation)).await.unwrap_or_else(|| NAMESPACE.to_owned())
 }
 
 #[cfg(test)]
@@ -331,13 +297,5 @@ mod tests {
         {
             assert_eq!(asks_for_yes(&mut answer.as_bytes()).unwrap(), yes, "{answer:?}");
         }
-    }
-
-    #[test]
-    fn long_lists_of_names_are_cut() {
-        let names = |count: usize| (0..count).map(|number| format!("n{number}"));
-        assert_eq!(some(names(3)), "n0, n1, n2");
-        assert!(some(names(SHOWN)).ends_with(", n19"));
-        assert!(some(names(SHOWN + 2)).ends_with(", n19 and 2 more"));
     }
 }

@@ -1,19 +1,19 @@
 //! The cluster that a command looks at: a live one, or what manifests say of one.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
-    plan::{self, PodProgress},
+    plan::{self, LISTED_KINDS, Labels, PodProgress, Workload, WorkloadKind, reconcile::ControlPlaneInfo},
 };
 
 use crate::{
-    controllers::GuardedPool,
+    controllers::{GuardedPool, pool::ControlPlane},
     node::{self, CachedNode},
-    pod::{self, ListedPod},
+    pod::{self, ListedPod, ListedWorkload},
 };
 
 use super::{
@@ -32,6 +32,14 @@ pub struct Cluster {
     pub classes: Vec<Arc<RuntimeClass>>,
     /// Pods.
     pub pods: Pods,
+    /// What makes pods from a template.
+    pub workloads: Vec<(WorkloadKind, Workload)>,
+    /// Kinds of those that cannot be listed, with the API server's words.
+    pub unlisted: BTreeMap<String, String>,
+    /// The labels of the other nodes.
+    pub other_nodes: Vec<Labels>,
+    /// What the control plane tells of itself.
+    pub control_plane: ControlPlaneInfo,
 }
 
 /// The unfinished pods.
@@ -61,8 +69,23 @@ impl Cluster {
         }
         let keep = |class: RuntimeClass| cluster.classes.push(class.into());
         live::list("runtimeclasses", &Api::all(client.clone()), all(), keep).await?;
+        let others = ListParams::default().labels(&format!("{}!={}", names::OS, names::WINDOWS));
+        let nodes: Api<CachedNode> = Api::all(client.clone());
+        live::list("nodes", &nodes, others, |node| cluster.other_nodes.push(node.seen.labels)).await?;
+        for (kind, _, _, plural) in LISTED_KINDS {
+            let api = pod::workloads(client, kind, None);
+            let keep = |listed: ListedWorkload| cluster.workloads.push((kind, listed.workload));
+            match live::list(plural, &api, pod::of_kind(kind), keep).await {
+                Ok(()) => {}
+                Err(ReadError::Forbidden { words, .. }) => {
+                    cluster.unlisted.insert(plural.to_owned(), words);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        cluster.control_plane = ControlPlane::new(client).ask(None).await;
         let mut pods = Vec::new();
-        let keep = |pod: ListedPod| pods.push(pod.into());
+        let keep = |listed: ListedPod| pods.push(listed.pod);
         cluster.pods = match live::list("pods", &Api::all(client.clone()), pod::unfinished(), keep).await {
             Ok(()) => Pods::Listed(pods),
             Err(ReadError::Forbidden { words, .. }) => Pods::Unreadable(words),
@@ -83,6 +106,8 @@ impl Cluster {
                 Part::Node(node) => cluster.nodes.push(node),
                 Part::Pool(pool) => cluster.pools.push(*pool),
                 Part::Class(class) => cluster.classes.push(class.into()),
+                Part::OtherNode(labels) => cluster.other_nodes.push(labels),
+                Part::Workload(kind, workload) => cluster.workloads.push((kind, *workload)),
                 Part::Pod(pod) => match &mut cluster.pods {
                     Pods::Listed(pods) => pods.push(*pod),
                     pods => *pods = Pods::Listed(vec![*pod]),
@@ -109,11 +134,17 @@ enum Part {
     Node(CachedNode),
     Pool(Box<GuardedPool>),
     Class(RuntimeClass),
+    OtherNode(Labels),
+    Workload(WorkloadKind, Box<Workload>),
     Pod(Box<plan::Pod>),
 }
 
 impl Keep for Part {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
+        let workload = LISTED_KINDS.iter().find(|(kind, group, ..)| manifest.is(group, kind.as_str()));
+        if let Some((kind, ..)) = workload {
+            return Ok(Some(Self::Workload(*kind, Box::new(Workload::deserialize(manifest.value)?))));
+        }
         let kind = [("", "Node"), (names::GROUP, "WindowsPool"), ("node.k8s.io", "RuntimeClass"), ("", "Pod")]
             .into_iter()
             .find(|(group, kind)| manifest.is(group, kind));
@@ -121,11 +152,12 @@ impl Keep for Part {
             Some((_, "Node")) => {
                 let node = CachedNode::deserialize(manifest.value)?;
                 let label = |key| node.seen.labels.get(key);
-                (label(names::OS) == Some(names::WINDOWS) || label(names::POOL).is_some()).then_some(Self::Node(node))
+                let is_known = label(names::OS) == Some(names::WINDOWS) || label(names::POOL).is_some();
+                Some(if is_known { Self::Node(node) } else { Self::OtherNode(node.seen.labels) })
             }
             Some((_, "WindowsPool")) => Some(Self::Pool(manifest.into_pool()?)),
             Some((_, "RuntimeClass")) => Some(Self::Class(RuntimeClass::deserialize(manifest.value)?)),
-            Some(_) => Some(Self::Pod(Box::new(ListedPod::deserialize(manifest.value)?.into()))),
+            Some(_) => Some(Self::Pod(Box::new(plan::Pod::deserialize(manifest.value)?))),
             None => None,
         })
     }

@@ -1,12 +1,16 @@
 //! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use anstyle::Style;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use winpool_core::{
-    api::names::reason,
-    plan::forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
+    api::{Problem, names::reason},
+    plan::{
+        forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
+        reconcile::Now,
+    },
 };
 
 use super::{
@@ -55,13 +59,13 @@ pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
 #[must_use]
 pub fn of(cluster: Cluster) -> Forecast {
     let note = match &cluster.pods {
-        Pods::NotGiven => Some(
-            "The manifests have no pods, so it is not known who would be stranded by a taint: it is taken for granted \
-             that nobody would. The operator looks before it puts on the first one."
+        Pods::NotGiven if cluster.workloads.is_empty() => Some(
+            "The manifests have neither pods nor workloads, so it is not known who would become unschedulable by a \
+             taint: this plan takes it that nobody would. The operator checks that before it puts a taint on."
                 .to_owned(),
         ),
         Pods::Unreadable(words) => Some(format!("Pods cannot be listed, by you at least: {words}")),
-        Pods::Listed(_) => None,
+        Pods::NotGiven | Pods::Listed(_) => None,
     };
     let no_pool = cluster.pools.is_empty().then(|| "There is no WindowsPool, so winpool does nothing.".to_owned());
     let mut forecast = forecast(snapshot(cluster)).forecast;
@@ -73,7 +77,7 @@ pub fn of(cluster: Cluster) -> Forecast {
 #[must_use]
 pub fn snapshot(cluster: Cluster) -> Snapshot {
     Snapshot {
-        pools: cluster.pools.iter().map(super::super::controllers::GuardedPool::read).collect(),
+        pools: cluster.pools,
         nodes: cluster.nodes.into_iter().map(|node| (node.name().to_owned(), node.seen)).collect(),
         classes: cluster.classes,
         pods: match cluster.pods {
@@ -81,6 +85,11 @@ pub fn snapshot(cluster: Cluster) -> Snapshot {
             Pods::Unreadable(words) => Err(words),
             Pods::Listed(pods) => Ok(pods),
         },
+        other_nodes: cluster.other_nodes,
+        workloads: cluster.workloads,
+        unlisted: cluster.unlisted,
+        control_plane: cluster.control_plane,
+        now: Now { instant: Instant::now(), time: Timestamp::now() },
     }
 }
 
@@ -123,7 +132,9 @@ fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
     let in_dry_run = || pools.iter().filter(|pool| pool.mode == "DryRun");
     let nodes: usize = in_dry_run().map(|pool| pool.would_change).sum();
     let problems = in_dry_run().flat_map(|pool| &pool.problems);
-    let classes = problems.filter(|problem| problem.reason == reason::WOULD_CHANGE).count();
+    let is_class =
+        |problem: &&Problem| problem.reason == reason::WOULD_CHANGE && problem.object.starts_with("RuntimeClass/");
+    let classes = problems.filter(is_class).count();
     if nodes + classes > 0 {
         let what = format!("{classes} RuntimeClass(es) and {nodes} node(s)");
         return (WARN, format!("Nothing is written in dry run; with mode: Enforce {what} would be."));
@@ -148,10 +159,10 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
     let taints = pool.held_taints.join(", ");
     if !pool.held_taints.is_empty() {
         text.styled("  ", WARN, &format!("held: {taints}, as long as these do not tolerate it:"));
-    } else if !pool.stranded.is_empty() {
-        text.styled("  ", BAD, "taintPolicy is Always, so these would find no node after their next rollout:");
+    } else if !pool.unschedulable.is_empty() {
+        text.styled("  ", BAD, "taintPolicy is Always, so these would become unschedulable:");
     }
-    workloads_text(text, &pool.stranded);
+    workloads_text(text, &pool.unschedulable);
     for problem in &pool.problems {
         text.styled("  ", WARN, &format!("{} {}:", problem.reason, problem.object));
         text.paragraph("    ", &problem.message);

@@ -19,7 +19,10 @@ use winpool_core::{
     },
 };
 
-use crate::node::{self, CachedNode};
+use crate::{
+    controllers::GuardedPool,
+    node::{self, CachedNode},
+};
 
 use super::{
     Common, Error, Outcome,
@@ -111,12 +114,10 @@ async fn why_node(name: &str, common: &Common) -> Result<NodeStory, Error> {
     cluster.nodes.push(node.clone());
     let classes = cluster.classes.clone();
     let snapshot = snapshot(cluster);
-    let invalid = snapshot.pools.iter().filter_map(|pool| Some(pool.as_ref().err()?.name.clone())).collect();
-    let pools = snapshot.pools.iter().filter_map(|pool| pool.as_ref().ok());
-    let entries = pools.map(|pool| {
-        let held = pool.unjudged_taints();
-        Entry { pool: Arc::new(winpool_core::plan::Pool { held, ..pool.clone() }), ready: true }
-    });
+    let read: Vec<_> = snapshot.pools.iter().map(GuardedPool::read).collect();
+    let invalid = read.iter().filter_map(|pool| Some(pool.as_ref().err()?.name.clone())).collect();
+    let pools = read.iter().filter_map(|pool| pool.as_ref().ok());
+    let entries = pools.map(|pool| Entry { pool: Arc::new(pool.clone()), ready: true });
     let policy = Policy::new(entries, invalid);
     Ok(node_story(name, &node.seen, &policy, &classes, &forecast(snapshot)))
 }

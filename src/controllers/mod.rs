@@ -1,24 +1,22 @@
 //! The node and the pool controller: watch, call the plan, apply.
 
-mod guarded;
 pub mod node;
 pub mod pool;
-pub(crate) mod retry;
+mod retry;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures::{Stream, stream};
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use kube::{Api, core::PartialObjectMeta, runtime::reflector::Store};
+use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
 use tokio::sync::watch;
-
-pub use guarded::GuardedPool;
+pub use winpool_core::plan::GuardedPool;
 
 use crate::{
     apply::Applier, index::Index, leader::Leadership, metrics::Metrics, node::CachedNode, pod::ListedPod,
     policy::Publisher,
 };
-use retry::Retries;
+pub(crate) use retry::Retries;
 
 /// What both controllers share.
 pub struct Context {
@@ -48,17 +46,12 @@ pub struct Context {
     pub synced: Synced,
     /// Tells the pool controller that something changed which pools are made from.
     pub changed: watch::Sender<()>,
-    /// Nodes and pools that failed, and when they are tried again.
-    pub(crate) retries: AllRetries,
+    /// Lists what is not cached.
+    pub client: Client,
+    /// Nodes that failed, and when they are tried again.
+    pub(crate) retries: Retries,
     /// How long a write that was refused is not sent again.
     pub(crate) patience: Duration,
-}
-
-/// Back-off by kind.
-#[derive(Default)]
-pub(crate) struct AllRetries {
-    nodes: Retries,
-    pools: Retries,
 }
 
 impl Context {
@@ -68,8 +61,7 @@ impl Context {
             let term = self.leadership.begun().await;
             tracing::info!("leads: this process writes to the cluster");
             self.metrics.leads(true);
-            self.retries.nodes.clear();
-            self.retries.pools.clear();
+            self.retries.clear();
             self.index.begin_anew(|| self.nodes.state());
             self.policy.open(term);
             self.changed.send_replace(());

@@ -19,7 +19,7 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 use winpool_core::{
     api::names::reason,
-    plan::{LabelChange, NodePlan, Policy, Standing, assess, node_patch},
+    plan::{Consent, LabelChange, NodePlan, Policy, Standing, assess, node_patch},
 };
 
 use crate::{
@@ -98,13 +98,13 @@ fn observe(event: Event<CachedNode>, context: &Context) -> Vec<CachedNode> {
         Event::InitDone => {
             let nodes = context.nodes.state();
             context.index.replace(&nodes);
-            context.retries.nodes.retain(&nodes.iter().map(|node| node.name()).collect());
+            context.retries.retain(&nodes.iter().map(|node| node.name()).collect());
             context.synced.filled(Cache::Nodes);
             (true, nodes)
         }
         Event::Apply(node) => (context.index.observe(&node), vec![Arc::new(node)]),
         Event::Delete(node) => {
-            context.retries.nodes.forget(node.name());
+            context.retries.forget(node.name());
             (context.index.remove(node.name()), Vec::new())
         }
     };
@@ -117,15 +117,24 @@ fn observe(event: Event<CachedNode>, context: &Context) -> Vec<CachedNode> {
 /// Whether there is something to write, and no reason to wait with it.
 fn needs_work(node: &CachedNode, context: &Context) -> bool {
     let Some(policy) = context.policy.current() else { return false };
-    let plan = assess(&node.seen, &policy).plan;
-    let waits = || context.index.refusal(node.name(), &plan).is_some() || context.index.stands_back(node.name(), &plan);
-    !plan.is_empty() && !waits()
+    let standing = judge(node, &policy, context);
+    let waits = || {
+        let (index, name) = (&context.index, node.name());
+        index.refusal(name, &standing.plan).is_some() || index.stands_back(name, &standing)
+    };
+    !standing.plan.is_empty() && !waits()
+}
+
+/// How the node stands at this moment.
+fn judge(node: &CachedNode, policy: &Policy, context: &Context) -> Standing {
+    let watched = context.index.watched(node.name());
+    assess(&node.seen, policy, Consent::Known { uid: node.uid(), watched: &watched, now: Instant::now() })
 }
 
 async fn reconcile(node: Arc<CachedNode>, context: Arc<Context>) -> Result<Action, Error> {
     let name = node.name();
     let Some((term, policy)) = context.term().zip(context.policy.current()) else { return Ok(Action::await_change()) };
-    if let Some(wait) = context.retries.nodes.remaining(name) {
+    if let Some(wait) = context.retries.remaining(name) {
         return Ok(Action::requeue(wait));
     }
     let started = Instant::now();
@@ -134,7 +143,7 @@ async fn reconcile(node: Arc<CachedNode>, context: Arc<Context>) -> Result<Actio
     context.metrics.reconciled(CONTROLLER, started.elapsed(), result.as_ref().err().map(WriteError::as_str));
     match result {
         Ok(action) => {
-            context.retries.nodes.forget(name);
+            context.retries.forget(name);
             Ok(action)
         }
         Err(source) => Err(Error { name: name.to_owned(), source }),
@@ -143,7 +152,7 @@ async fn reconcile(node: Arc<CachedNode>, context: Arc<Context>) -> Result<Actio
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
 fn on_error(node: Arc<CachedNode>, error: &Error, context: Arc<Context>) -> Action {
-    let wait = context.retries.nodes.after_failure(node.name());
+    let wait = context.retries.after_failure(node.name());
     let (name, reason) = (node.name(), error.source.as_str());
     let words = words(&error.source);
     tracing::warn!(node = name, reason, error = words, wait_ms = wait.as_millis(), "node not written; trying again");
@@ -156,15 +165,19 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
     let mut node = cached.clone();
     let mut failed = None;
     for _ in 0..ATTEMPTS {
-        let standing = assess(&node.seen, policy);
+        let standing = judge(&node, policy, context);
         let plan = &standing.plan;
         if plan.is_empty() {
+            // A taint may no longer be put on, although the node has not changed.
+            if failed.is_none() && context.index.look_again(&node) {
+                context.changed.send_replace(());
+            }
             return Ok(Action::await_change());
         }
         if let Some(refusal) = context.index.refusal(name, plan) {
             return Ok(Action::requeue(refusal.until.saturating_duration_since(Instant::now())));
         }
-        if let Some(pause) = context.index.contested(name, plan) {
+        if let Some(pause) = context.index.contested(name, &standing) {
             return Ok(stand_back(&node, pause, context).await);
         }
         let patch = node_patch(node.uid(), &node.seen, plan, policy);
@@ -174,7 +187,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
         }
         match context.applier.patch_node(name, patch.clone()).await {
             Ok(()) => {
-                report(name, standing.pool.as_deref(), plan, context);
+                report(name, &standing, context);
                 return Ok(Action::await_change());
             }
             Err(error @ (WriteError::Stale | WriteError::Conflict)) => {
@@ -223,7 +236,7 @@ async fn send_parts(
     }
     match denied {
         Some(message) => {
-            let rest = assess(&current.seen, policy).plan;
+            let rest = judge(&current, policy, context).plan;
             Ok(give_up(&current, rest, message, context).await)
         }
         None => Ok(Action::await_change()),
@@ -254,12 +267,12 @@ async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &C
     Action::requeue(context.patience)
 }
 
-fn report(name: &str, pool: Option<&str>, plan: &NodePlan, context: &Context) {
-    context.index.written(name, plan);
+fn report(name: &str, standing: &Standing, context: &Context) {
+    context.index.written(name, standing);
     if let Some(since) = context.index.take_pending_since(name) {
         context.metrics.converged(since.elapsed());
     }
-    log_written(name, pool, plan);
+    log_written(name, standing.pool.as_deref(), &standing.plan);
 }
 
 /// The line for a node that was written, with every change but the annotation that repeats them.

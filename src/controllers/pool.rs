@@ -1,129 +1,48 @@
-//! Pools: make their RuntimeClasses, publish what nodes are judged by, report.
+//! Pools: the operator as an interpreter of [`winpool_core::plan::reconcile`]. It does what the loop says, pool by pool and
+//! at the same time, and decides nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::{Stream, StreamExt, future};
-use k8s_openapi::api::node::v1::RuntimeClass;
+use futures::{FutureExt, Stream, StreamExt, future, future::BoxFuture, stream::FuturesUnordered};
+use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, ResourceExt,
     runtime::{
-        Controller, WatchStreamExt,
-        controller::{Action, Config as ControllerConfig},
+        WatchStreamExt,
         reflector::store::Writer,
         watcher::{self, Event, watcher},
     },
 };
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_core::{
-    api::{Mode, Problem, WindowsPoolStatus},
-    plan::{ClassAction, Contest, Observation, plan_classes, status},
+use winpool_core::plan::{
+    CheckAnswer, GuardedPool,
+    reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, SeenNode, Step, next},
 };
 
-use crate::{
-    apply::WriteError,
-    telemetry::{outages, words},
-};
+use crate::telemetry::{outages, words};
 
-use super::{Cache, Context, GuardedPool, changes};
+use super::{Cache, Context};
 
-mod classes;
+pub mod check;
 mod control_plane;
-mod deletion;
-mod pools;
-mod report;
-mod workloads;
+mod notes;
+mod steps;
 
 pub use control_plane::ControlPlane;
-use control_plane::Told;
 pub(crate) use control_plane::kubernetes_version;
-use pools::Pools;
-use report::{Report, observe};
-use workloads::{Early, Look};
 
 const CONTROLLER: &str = "pool";
-/// The API server's admission reads RuntimeClasses from a cache, and tolerations are baked into a pod when it is
-/// created: nodes wait this long after the tolerations of a class that exists were changed.
-const CLASSES_SEEN: Duration = Duration::from_secs(5);
-/// At most one status write in this time while things move.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a class may change between reading and writing before the pool has to queue again.
-const ATTEMPTS: usize = 4;
-/// How soon it is looked again whether the cache shows a pool as it is.
-const CACHE_BEHIND: Duration = Duration::from_secs(1);
-/// How long a look at pods is good for.
-const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
-/// A pool could not be brought up to date; it is tried again.
-#[derive(Debug, thiserror::Error)]
-#[error("WindowsPool {pool}, {object}: {source}")]
-pub struct Error {
-    pool: String,
-    object: String,
-    source: WriteError,
-}
-
-struct State {
-    shared: Arc<Context>,
-    progress: Mutex<BTreeMap<String, Progress>>,
-}
-
-/// What is remembered of a pool between reconciles.
-#[derive(Clone, Default)]
-struct Progress {
-    /// The pool that all of this is about, and not another one that had its name before.
-    uid: Option<String>,
-    /// The term of leadership in which it was learnt.
-    term: u64,
-    /// Whether the cache was seen to show the pool as it is, in this term.
-    fresh: bool,
-    /// Until when nodes wait for the API server to see changed tolerations.
-    classes_seen_at: Option<Instant>,
-    /// Since when it is being cleaned up.
-    going_since: Option<Instant>,
-    /// When the next status may be written.
-    next_status: Option<Instant>,
-    /// The status last written, which the cache may not show yet.
-    written: Option<WindowsPoolStatus>,
-    /// The generation whose status the API server refuses, and when to try again.
-    status_refused: Option<(Option<i64>, Instant)>,
-    /// Who would be stranded by the taints that the pool has never put on.
-    look: Option<Look>,
-    /// Pods that were created before their class tolerated a taint.
-    early: Early,
-    /// What was written lately to each RuntimeClass.
-    contests: BTreeMap<String, Contest<Option<String>>>,
-    /// Writes of RuntimeClasses that have to wait, by name.
-    postponed: BTreeMap<String, Postponed>,
-    /// RuntimeClasses that the API server refuses to give up, and when to try again.
-    refused_ends: BTreeMap<String, Instant>,
-}
-
-/// A write of a RuntimeClass that was refused or has to wait for pods: not sent before `until`, unless something else is
-/// to be written.
-#[derive(Clone)]
-struct Postponed {
-    action: ClassAction,
-    problem: Problem,
-    until: Instant,
-}
-
-/// Runs until `stop` is cancelled and the request in flight has ended.
+/// Runs until `stop` is cancelled and the requests in flight have ended.
 pub async fn run(client: Client, store: Writer<GuardedPool>, context: Arc<Context>, stop: CancellationToken) {
     let events = watcher(Api::<GuardedPool>::all(client), watcher::Config::default()).default_backoff().reflect(store);
-    let state = Arc::new(State { shared: Arc::clone(&context), progress: Mutex::default() });
-    let controller = Controller::for_stream(observed(events, Arc::clone(&context)), context.pools.clone())
-        // One at a time: pools decide together who owns a node and a class name.
-        .with_config(ControllerConfig::default().concurrency(1))
-        .reconcile_all_on(changes(context.changed.subscribe()))
-        .reconcile_all_on(changes(context.synced.subscribe()))
-        .graceful_shutdown_on(stop.cancelled_owned())
-        .run(reconcile, on_error, state)
-        .for_each(|_| future::ready(()));
-    future::join(controller, context.control_plane.ask_early()).await;
+    let watching = watch_pools(events, &context).take_until(stop.clone().cancelled_owned()).for_each(future::ready);
+    future::join(watching, Loop::new(Arc::clone(&context)).run(stop)).await;
 }
 
 /// Keeps the cache of RuntimeClasses, and tells the pools when one changes.
@@ -134,207 +53,304 @@ pub async fn watch_classes(
     stop: CancellationToken,
 ) {
     let events = watcher(Api::<RuntimeClass>::all(client), watcher::Config::default()).default_backoff().reflect(store);
-    events
-        .take_until(stop.cancelled_owned())
-        .inspect(outages("RuntimeClasses"))
-        .for_each(|event| {
-            match event {
-                Ok(Event::InitDone) => {
-                    context.synced.filled(Cache::Classes);
-                    context.changed.send_replace(());
-                }
-                Ok(Event::Apply(_) | Event::Delete(_)) => {
-                    context.changed.send_replace(());
-                }
-                Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
-            }
-            future::ready(())
-        })
-        .await;
+    let events = events.take_until(stop.cancelled_owned()).inspect(outages("RuntimeClasses"));
+    events.for_each(async |event| noticed(&event, Cache::Classes, &context)).await;
 }
 
-fn observed(
-    events: impl Stream<Item = watcher::Result<Event<GuardedPool>>> + Send + 'static,
+fn watch_pools(
+    events: impl Stream<Item = watcher::Result<Event<GuardedPool>>> + Send,
+    context: &Context,
+) -> impl Stream<Item = ()> + Send {
+    events.inspect(outages("WindowsPools")).map(move |event| noticed(&event, Cache::Pools, context))
+}
+
+fn noticed<K>(event: &watcher::Result<Event<K>>, cache: Cache, context: &Context) {
+    match event {
+        Ok(Event::InitDone) => {
+            context.synced.filled(cache);
+            context.changed.send_replace(());
+        }
+        Ok(Event::Apply(_) | Event::Delete(_)) => {
+            context.changed.send_replace(());
+        }
+        // Until a list is complete the cache shows what was before it.
+        Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
+    }
+}
+
+/// Something that was started has ended.
+enum Done {
+    /// A step of a pool, with what came of it and, if it failed, one word for metrics.
+    Step {
+        pool: String,
+        step: Step,
+        answer: Answer,
+        error: Option<&'static str>,
+    },
+    Checked(Result<BTreeMap<String, CheckAnswer>, String>),
+    Asked {
+        pool: String,
+        are_settled: bool,
+    },
+    ControlPlane(ControlPlaneInfo),
+    Told,
+    /// The term of leadership ended before.
+    Abandoned,
+}
+
+/// From the first step of a pool until it waits.
+struct Round {
+    started: Instant,
+    error: Option<&'static str>,
+}
+
+/// The pool loop of one process.
+struct Loop {
     context: Arc<Context>,
-) -> impl Stream<Item = watcher::Result<GuardedPool>> + Send + 'static {
-    events.inspect(outages("WindowsPools")).filter_map(move |event| {
-        future::ready(match event {
-            Ok(Event::Apply(pool)) => {
-                context.changed.send_replace(());
-                Some(Ok(pool))
+    term: Option<u64>,
+    memory: Memory,
+    under_way: FuturesUnordered<BoxFuture<'static, Done>>,
+    /// Pools of which a step is under way.
+    busy: BTreeSet<String>,
+    rounds: BTreeMap<String, Round>,
+    control_plane: ControlPlaneInfo,
+    /// When the control plane is asked again; `None` while it is.
+    ask_at: Option<Instant>,
+    was_asked: bool,
+}
+
+impl Loop {
+    fn new(context: Arc<Context>) -> Self {
+        Self {
+            memory: Memory::new(context.patience),
+            context,
+            term: None,
+            under_way: FuturesUnordered::new(),
+            busy: BTreeSet::new(),
+            rounds: BTreeMap::new(),
+            control_plane: ControlPlaneInfo::default(),
+            ask_at: Some(Instant::now()),
+            was_asked: false,
+        }
+    }
+
+    async fn run(mut self, stop: CancellationToken) {
+        let (mut changed, mut synced) = (self.context.changed.subscribe(), self.context.synced.subscribe());
+        loop {
+            changed.mark_unchanged();
+            let wake = self.advance();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(done) = self.under_way.next() => self.take_in_all(done),
+                _ = changed.changed() => {}
+                _ = synced.changed() => {}
+                () = sleep_until(wake.into()) => {}
             }
-            Ok(Event::Delete(_)) => {
-                Pools::read(&context, |_| BTreeSet::new()).publish(None, &context);
-                context.changed.send_replace(());
-                None
+        }
+        // What is in flight may end; nothing new begins.
+        while self.under_way.next().await.is_some() {}
+    }
+
+    fn take_in_all(&mut self, first: Done) {
+        self.take_in(first);
+        while let Some(Some(done)) = self.under_way.next().now_or_never() {
+            self.take_in(done);
+        }
+    }
+
+    fn take_in(&mut self, done: Done) {
+        let now = Instant::now();
+        match done {
+            Done::Step { pool, step, answer, error } => {
+                self.busy.remove(&pool);
+                if let Some(round) = self.rounds.get_mut(&pool) {
+                    round.error = round.error.or(error);
+                }
+                self.memory.answer(&pool, &step, answer, now);
             }
-            Ok(Event::InitDone) => {
-                context.synced.filled(Cache::Pools);
-                Pools::read(&context, |_| BTreeSet::new()).publish(None, &context);
-                context.changed.send_replace(());
-                None
+            Done::Checked(result) => {
+                let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
+                let mut memory = std::mem::take(&mut self.memory);
+                self.with_cluster(&pools, &classes, |cluster| memory.checked(cluster, result, now));
+                self.memory = memory;
             }
-            // Until a list is complete the cache shows what was before it.
-            Ok(Event::Init | Event::InitApply(_)) => None,
-            Err(error) => Some(Err(error)),
+            Done::Asked { pool, are_settled } => self.memory.asked(&pool, are_settled),
+            Done::ControlPlane(info) => {
+                self.control_plane = info;
+                self.was_asked = true;
+                self.ask_at = Some(now + winpool_core::plan::reconcile::LOOK_AGAIN);
+            }
+            Done::Told | Done::Abandoned => {}
+        }
+    }
+
+    /// Starts all that can be started, and returns when to come back if nothing happens before.
+    fn advance(&mut self) -> Instant {
+        let far = Instant::now() + Duration::from_hours(1);
+        let term = self.context.term();
+        if self.term != term {
+            self.begin(term);
+        }
+        if !self.context.synced.all() {
+            return far;
+        }
+        let Some(term) = term else {
+            // The index of a standby is up to date when it takes over.
+            let policy = Memory::default().policy(&self.context.pools.state());
+            self.context.index.judge_by(policy, || self.context.nodes.state());
+            return far;
+        };
+        let asks = self.ask_control_plane(term);
+        if !self.was_asked {
+            return far;
+        }
+        let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
+        let exists = |name: &str| pools.iter().any(|pool| pool.name_any() == name);
+        self.context.metrics.keep_pools(exists);
+        let mut memory = std::mem::take(&mut self.memory);
+        if let Some(Step::Publish(policy)) = self.with_cluster(&pools, &classes, |cluster| memory.drop_gone(cluster)) {
+            self.context.policy.publish(policy);
+        }
+        let mut wake = far.min(asks);
+        for pool in &pools {
+            if let Some(until) = self.advance_pool(pool, &pools, &classes, &mut memory, term) {
+                wake = wake.min(until);
+            }
+        }
+        let task = self.with_cluster(&pools, &classes, |cluster| memory.start_check(cluster, now()));
+        if let Some(task) = task {
+            self.start_check(task, term);
+        }
+        wake = wake.min(memory.check_due(Instant::now()).unwrap_or(far));
+        self.tell(&pools, &mut memory, term);
+        self.memory = memory;
+        wake
+    }
+
+    /// A term of leadership begins, or ends: what was remembered is of no use.
+    fn begin(&mut self, term: Option<u64>) {
+        self.term = term;
+        self.memory = Memory::new(self.context.patience);
+        self.under_way.clear();
+        self.busy.clear();
+        self.rounds.clear();
+        self.ask_at = Some(Instant::now());
+    }
+
+    /// Takes the pool as far as it comes without waiting for an answer. Returns when it is due again.
+    fn advance_pool(
+        &mut self,
+        guarded: &Arc<GuardedPool>,
+        pools: &[Arc<GuardedPool>],
+        classes: &[Arc<RuntimeClass>],
+        memory: &mut Memory,
+        term: u64,
+    ) -> Option<Instant> {
+        let name = guarded.name_any();
+        if self.busy.contains(&name) {
+            return None;
+        }
+        loop {
+            self.context.index.judge_by(memory.policy(pools), || self.context.nodes.state());
+            let step = self.with_cluster(pools, classes, |cluster| next(cluster, memory, &name, now()));
+            match step {
+                Step::Judge => {}
+                Step::Publish(policy) => self.context.policy.publish(policy),
+                Step::Wait(until) => {
+                    if let Some(status) = memory.status_of(&name) {
+                        self.context.metrics.classes(&name, &status.runtime_classes);
+                        self.context.metrics.conditions(&name, &status.conditions);
+                    }
+                    if let Some(Round { started, error }) = self.rounds.remove(&name) {
+                        self.context.metrics.reconciled(CONTROLLER, started.elapsed(), error);
+                    }
+                    return until;
+                }
+                step => {
+                    self.rounds.entry(name.clone()).or_insert_with(|| Round { started: Instant::now(), error: None });
+                    self.busy.insert(name.clone());
+                    let (context, guarded) = (Arc::clone(&self.context), Arc::clone(guarded));
+                    self.spawn(term, async move { steps::execute(&context, &guarded, step).await });
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn with_cluster<T>(
+        &self,
+        pools: &[Arc<GuardedPool>],
+        classes: &[Arc<RuntimeClass>],
+        work: impl FnOnce(&Cluster<'_>) -> T,
+    ) -> T {
+        let context = &self.context;
+        work(&Cluster {
+            pools,
+            classes,
+            tally: &|pool| context.index.tally(pool),
+            nodes: &|show| {
+                for node in context.nodes.state() {
+                    let watched = context.index.watched(node.name());
+                    show(SeenNode { name: node.name(), uid: node.uid(), node: &node.seen, watched: &watched });
+                }
+            },
+            is_blocked: &|name, standing| context.index.is_blocked(name, standing),
+            settled: context.policy.is_settled(),
+            control_plane: self.control_plane.clone(),
         })
-    })
-}
-
-async fn reconcile(guarded: Arc<GuardedPool>, state: Arc<State>) -> Result<Action, Error> {
-    let (context, name) = (&state.shared, guarded.name_any());
-    let Some(term) = context.term() else {
-        keep_index(context);
-        return Ok(Action::await_change());
-    };
-    if let Some(wait) = context.retries.pools.remaining(&name) {
-        return Ok(Action::requeue(wait));
     }
-    let started = Instant::now();
-    let work = Box::pin(bring_up_to_date(&guarded, term, &state));
-    let Some(result) = context.leadership.during(term, work).await else { return Ok(Action::await_change()) };
-    let error = result.as_ref().err().map(|error| error.source.as_str());
-    context.metrics.reconciled(CONTROLLER, started.elapsed(), error);
-    let again = result?;
-    context.retries.pools.forget(&name);
-    Ok(again.map_or_else(Action::await_change, Action::requeue))
-}
 
-#[allow(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
-fn on_error(pool: Arc<GuardedPool>, error: &Error, state: Arc<State>) -> Action {
-    let wait = state.shared.retries.pools.after_failure(&pool.name_any());
-    let Error { pool, object, source } = error;
-    let reason = source.as_str();
-    tracing::warn!(
-        pool,
-        object,
-        reason,
-        error = words(source),
-        wait_ms = wait.as_millis(),
-        "pool not up to date; trying again"
-    );
-    Action::requeue(wait)
-}
+    fn spawn(&self, term: u64, work: impl Future<Output = Done> + Send + 'static) {
+        let leadership = self.context.leadership.clone();
+        let work = async move { leadership.during(term, work).await.unwrap_or(Done::Abandoned) };
+        self.under_way.push(work.boxed());
+    }
 
-/// What a standby does: its index is up to date when it takes over.
-fn keep_index(context: &Context) {
-    if context.synced.all() {
-        let pools = Pools::read(context, |_| BTreeSet::new());
-        context.index.judge_by(&pools.as_written(), || context.nodes.state());
-    }
-}
-
-/// Classes first, then the look at who would be stranded, then `status.taints`, then the policy, so that the nodes come
-/// last. Returns when to come back, if nothing happens before.
-async fn bring_up_to_date(guarded: &GuardedPool, term: u64, state: &State) -> Result<Option<Duration>, Error> {
-    let context = &state.shared;
-    if !context.synced.all() {
-        return Ok(None);
-    }
-    state.begin(guarded, term);
-    if !state.is_fresh(guarded).await? {
-        return Ok(Some(CACHE_BEHIND));
-    }
-    let name = guarded.name_any();
-    let pools = Pools::read(context, |pool| state.held_taints(pool));
-    let as_written = pools.as_written();
-    context.index.judge_by(&as_written, || context.nodes.state());
-    if let Some(error) = pools.invalid.get(&name) {
-        pools.publish(None, context);
-        if guarded.meta().deletion_timestamp.is_some() {
-            return state.abandon(guarded).await;
+    /// Pools wait for the first answer alone: what the control plane tells stands in every status.
+    fn ask_control_plane(&mut self, term: u64) -> Instant {
+        let Some(at) = self.ask_at else { return Instant::now() + Duration::from_hours(1) };
+        if Instant::now() < at {
+            return at;
         }
-        return state.report_invalid(guarded, error).await;
-    }
-    // Deleted meanwhile: what it published went with it.
-    let Some(pool) = as_written.pool(&name) else { return Ok(None) };
-    if pool.deleting {
-        pools.publish(Some(Arc::clone(pool)), context);
-        return state.clean_up(guarded, pool, &as_written).await;
-    }
-    if state.settle_finalizer(guarded, pool).await? {
-        return Ok(None);
+        self.ask_at = None;
+        let (context, known) = (Arc::clone(&self.context), self.control_plane.kubernetes);
+        self.spawn(term, async move { Done::ControlPlane(context.control_plane.ask(known).await) });
+        Instant::now() + Duration::from_hours(1)
     }
 
-    let totals = context.index.totals(&name);
-    let existing = context.classes.state();
-    let seen = |pool: &str| if pool == name { totals.seen() } else { context.index.totals(pool).seen() };
-    let plan = plan_classes(pool, &as_written, &seen, &existing);
-    state.look_at_workloads(pool, &as_written, totals.waiting(), &plan, &existing).await?;
-    if state.held_taints(pool) != pool.held {
-        return Ok(Some(Duration::ZERO));
-    }
-    let mut outcome = match pool.mode {
-        Mode::Enforce => {
-            state.retire_classes(guarded, &plan.leftover, &existing).await?;
-            classes::apply(guarded, plan, &existing, &as_written, state).await?
+    fn start_check(&self, task: CheckTask, term: u64) {
+        let client = self.context.client.clone();
+        match task {
+            CheckTask::Everything(check) => self.spawn(term, async move {
+                let result = check::everything(&client, *check).await;
+                if let Err(error) = &result {
+                    tracing::warn!(error = words(error), "workload check failed; trying again");
+                }
+                Done::Checked(result.map_err(|error| error.to_string()))
+            }),
+            CheckTask::Named { pool, check, workloads } => self.spawn(term, async move {
+                let are_settled = check::are_settled(&client, &check, &workloads).await;
+                Done::Asked { pool, are_settled }
+            }),
         }
-        Mode::DryRun => classes::preview(plan),
-    };
-    if !outcome.widened.is_empty() {
-        state.progress(&name, |progress| progress.classes_seen_at = Some(Instant::now() + CLASSES_SEEN));
-    }
-    state.find_early_pods(pool, std::mem::take(&mut outcome.widened)).await?;
-
-    let Progress { look, early, .. } = state.progress(&name, |progress| progress.clone());
-    outcome.problems.extend(early.problems);
-    let held = look.and_then(|look| look.held).filter(|_| totals.waiting() > 0);
-    let Told { kubernetes, admission } = context.control_plane.told().await;
-    outcome.problems.extend(admission.unlisted_taints(pool).filter(|_| pool.enforces()));
-    let observation = Observation {
-        kubernetes,
-        admission,
-        ..observe(pool, guarded.meta(), &totals, held, outcome.classes, outcome.problems)
-    };
-    context.metrics.classes(&name, &observation.classes);
-    let later = match state.report(guarded, |previous, now| status(pool, &observation, previous, now)).await? {
-        Report::Done => None,
-        Report::Later(wait) => Some(wait),
-        // No node gets a taint that is not recorded.
-        Report::Outdated => return Ok(None),
-    };
-
-    let wait = state.classes_unseen_for(&name);
-    let ready = (wait.is_none() && !outcome.holds_nodes).then(|| Arc::new(observation.publishable(pool)));
-    pools.publish(ready, context);
-    Ok([later, wait, state.next_try(&name), Some(LOOK_AGAIN)].into_iter().flatten().min())
-}
-
-impl State {
-    fn progress<T>(&self, pool: &str, read: impl FnOnce(&mut Progress) -> T) -> T {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        read(progress.entry(pool.to_owned()).or_default())
     }
 
-    /// Forgets what is remembered of another pool that had this name, or from before another process may have led, but for
-    /// what the API server has yet to see.
-    fn begin(&self, pool: &GuardedPool, term: u64) {
-        let uid = pool.uid();
-        self.progress(&pool.name_any(), |progress| {
-            if progress.uid != uid || progress.term != term {
-                *progress = Progress { uid, term, classes_seen_at: progress.classes_seen_at, ..Progress::default() };
+    /// Logs what happened, and tells people by Events.
+    fn tell(&self, pools: &[Arc<GuardedPool>], memory: &mut Memory, term: u64) {
+        for (pool, note) in memory.take_notes() {
+            notes::log(&pool, &note);
+            let guarded = pools.iter().find(|guarded| guarded.name_any() == pool);
+            if let Some((guarded, event)) = guarded.zip(notes::event(&note)) {
+                let (context, guarded) = (Arc::clone(&self.context), Arc::clone(guarded));
+                self.spawn(term, async move {
+                    notes::send(&context, &guarded, event).await;
+                    Done::Told
+                });
             }
-        });
-    }
-
-    /// Whether the cache is not behind, as far as this pool goes. A former leader may have ended it, or recorded taints,
-    /// a moment ago. In the further course of a term nobody else does.
-    async fn is_fresh(&self, guarded: &GuardedPool) -> Result<bool, Error> {
-        let (name, meta) = (guarded.name_any(), guarded.meta());
-        if self.progress(&name, |progress| progress.fresh) {
-            return Ok(true);
         }
-        let read = self.shared.applier.read_pool(&name).await;
-        let now = read.map_err(|source| Error { pool: name.clone(), object: "WindowsPool".to_owned(), source })?;
-        let fresh = now.is_some_and(|now| now.uid == meta.uid && now.resource_version == meta.resource_version);
-        self.progress(&name, |progress| progress.fresh = fresh);
-        Ok(fresh)
     }
+}
 
-    /// How long nodes still have to wait for the API server to see changed tolerations.
-    fn classes_unseen_for(&self, pool: &str) -> Option<Duration> {
-        let until = self.progress(pool, |progress| progress.classes_seen_at)?;
-        let wait = until.saturating_duration_since(Instant::now());
-        (!wait.is_zero()).then_some(wait)
-    }
+fn now() -> Now {
+    Now { instant: Instant::now(), time: Timestamp::now() }
 }

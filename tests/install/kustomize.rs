@@ -29,6 +29,22 @@ async fn it_runs_under_restricted_pod_security_and_is_deleted_in_one_command_wit
 }
 
 #[tokio::test]
+async fn its_namespace_is_deleted_with_all_that_it_did_and_nothing_holds_up_the_rest() {
+    let scene = Scene::new().await;
+    scene.kubectl(&["apply", "--validate=strict", "-k", CONFIG]).await;
+    scene.operator_is_ready().await;
+    scene.pool_is_ready().await;
+
+    let started = Instant::now();
+    scene.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=60s"]).await;
+    let took = started.elapsed();
+    println!("deleted within {took:?}");
+    scene.is_clean().await;
+    scene.kubectl(&["delete", "-k", CONFIG, "--ignore-not-found", "--timeout=30s"]).await;
+    scene.is_gone(false).await;
+}
+
+#[tokio::test]
 async fn the_namespace_refuses_pods_that_restricted_pod_security_does_not_allow() {
     let server = lend().await.unwrap();
     let run = async |arguments: &[&str]| Component::Kubectl.run(server.kubeconfig(), arguments).await;

@@ -21,7 +21,7 @@ pub(crate) use runtime_class::{
 };
 pub use runtime_class::{Overhead, RuntimeClassSpec};
 pub use status::{
-    AdmissionPolicyState, AdmissionPolicyStatus, BuildStatus, ClassState, NodeCounts, Problem, Revisions,
-    RuntimeClassStatus, Summary, WindowsPoolStatus,
+    AdmissionPolicyState, AdmissionPolicyStatus, ApprovedTaint, BuildStatus, ClassState, NodeCounts, Problem,
+    Revisions, RuntimeClassStatus, Summary, WindowsPoolStatus,
 };
 pub use taint::{ParseTaintError, Taint};

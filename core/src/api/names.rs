@@ -119,6 +119,18 @@ pub mod reason {
         pub const CONTESTED: &str = "Contested";
         /// The pool is being deleted and its marks are being taken off.
         pub const DELETING: &str = "Deleting";
+        /// The API server did not answer a write, or failed. It is sent again.
+        pub const WRITE_FAILED: &str = "WriteFailed";
+        /// winpool cannot find out who would become unschedulable by a taint.
+        pub const WORKLOAD_CHECK_FAILED: &str = "WorkloadCheckFailed";
+        /// Taints wait for a workload check, or for RuntimeClasses that do not tolerate them yet.
+        pub const WAITING: &str = "Waiting";
+        /// The pool selects no node.
+        pub const NO_NODES_SELECTED: &str = "NoNodesSelected";
+        /// The pool has more RuntimeClasses than winpool keeps.
+        pub const TOO_MANY_CLASSES: &str = "TooManyClasses";
+        /// A RuntimeClass carries winpool's labels, but winpool did not record that it created it.
+        pub const CLASS_NOT_RECORDED: &str = "ClassNotRecorded";
         /// A RuntimeClass stays because pods use it.
         pub const CLASS_IN_USE: &str = "ClassInUse";
         /// The API server, or a policy in it, refuses a write.

@@ -1,6 +1,6 @@
 //! What winpool reports in `WindowsPool.status`. Its size never grows with the number of nodes.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,11 +26,11 @@ pub struct WindowsPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub taints: Vec<String>,
-    /// The taints that were let through: nobody would have been stranded, or `taintPolicy` is `Always`. New nodes get
-    /// them at once.
+    /// The taints that nodes get at once when they register or lose them: no workload becomes unschedulable by them, or
+    /// `taintPolicy` is `Always`. An approval ends when winpool holds the taint back, or no longer enforces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
-    pub enforced_taints: Vec<String>,
+    pub approved_taints: Vec<ApprovedTaint>,
     /// The Windows builds of the pool's nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
@@ -53,6 +53,16 @@ pub struct WindowsPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// A taint that nodes get at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovedTaint {
+    /// The taint, as `key=value:effect`.
+    pub taint: String,
+    /// When winpool approved it.
+    pub since: Time,
 }
 
 /// Names from the lists of the status, comma-separated, the first five of each.
@@ -139,6 +149,9 @@ pub struct Revisions {
 pub struct RuntimeClassStatus {
     /// Name of the RuntimeClass.
     pub name: String,
+    /// `metadata.uid` of a RuntimeClass that winpool created. winpool deletes no other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     /// The build of its images, or `Any`.
     pub build: String,
     /// `Process` or `HyperV`.

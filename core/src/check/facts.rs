@@ -144,7 +144,7 @@ impl Facts {
             };
             let tolerate = self.nodes.keys().flat_map(|kind| kind.taints.iter().cloned()).collect();
             let seen = Seen { builds, tolerate };
-            let plan = plan_classes(pool, &policy, &|_| seen.clone(), &self.objects);
+            let plan = plan_classes(pool, &policy, &|_| seen.clone(), &self.objects, &|_| true);
             for class in plan.classes.into_iter().map(|class| class.desired) {
                 let planned =
                     Class { handler: class.handler, selector: class.node_selector, tolerations: class.tolerations };

@@ -25,6 +25,8 @@ use super::{
     tolerations::{normalised, toleration},
 };
 
+/// Classes of one pool, at most: that many stand in its status.
+pub(super) const CLASSES: usize = 64;
 /// Classes of builds that have no name, at most: a node can report any number as its build.
 const UNNAMED_BUILDS: usize = 8;
 /// Taints of others that a class tolerates, at most: a node can be registered with any.
@@ -44,10 +46,20 @@ pub struct Seen {
 pub struct ClassesPlan {
     /// By name.
     pub classes: Vec<PlannedClass>,
-    /// Names of classes that are the pool's and that it no longer wants.
+    /// Names of classes that carry the pool's label and that it does not want.
     pub leftover: Vec<String>,
     /// What needs attention and belongs to no class above.
     pub problems: Vec<Problem>,
+}
+
+impl ClassesPlan {
+    /// The builds of the nodes that its classes select.
+    pub(super) fn builds(&self) -> impl Iterator<Item = Build> + '_ {
+        self.classes.iter().filter_map(|planned| match planned.desired.hosts {
+            Hosts::Of(build) => Some(build),
+            Hosts::Any | Hosts::Running(..) => None,
+        })
+    }
 }
 
 /// Plans the classes of `pool`. `seen` says what the nodes of a pool show, `existing` are all RuntimeClasses of the cluster.
@@ -58,8 +70,9 @@ pub struct ClassesPlan {
 pub fn plan_classes(
     pool: &Pool,
     policy: &Policy,
-    seen: &impl Fn(&str) -> Seen,
+    seen: &dyn Fn(&str) -> Seen,
     existing: &[Arc<RuntimeClass>],
+    selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
 ) -> ClassesPlan {
     let Wanted { classes, leftover, problems } = wanted(pool, &seen(&pool.name), existing);
     let pools = policy.entries().iter().map(|entry| &entry.pool);
@@ -70,7 +83,7 @@ pub fn plan_classes(
     let classes = classes.into_values().map(|class| {
         let taken_by = older.iter().find(|(_, names)| names.contains(&class.name)).map(|(name, _)| (*name).to_owned());
         let found = existing.iter().find(|found| found.metadata.name.as_ref() == Some(&class.name));
-        plan_class(DesiredClass { taken_by, ..class }, found.map(AsRef::as_ref), policy)
+        plan_class(DesiredClass { taken_by, ..class }, found.map(AsRef::as_ref), policy, selects_nodes)
     });
     ClassesPlan { classes: classes.collect(), leftover, problems }
 }
@@ -80,7 +93,7 @@ pub fn plan_classes(
 pub fn classes_of_others(
     pool: &Pool,
     policy: &Policy,
-    seen: &impl Fn(&str) -> Seen,
+    seen: &dyn Fn(&str) -> Seen,
     existing: &[Arc<RuntimeClass>],
 ) -> BTreeSet<String> {
     let others = policy.entries().iter().map(|entry| &entry.pool).filter(|other| other.name != pool.name);
@@ -88,7 +101,7 @@ pub fn classes_of_others(
 }
 
 /// The names of the classes that a pool wants.
-fn class_names(pool: &Pool, seen: &impl Fn(&str) -> Seen, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
+fn class_names(pool: &Pool, seen: &dyn Fn(&str) -> Seen, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
     wanted(pool, &seen(&pool.name), existing).classes.into_keys().collect()
 }
 
@@ -132,7 +145,30 @@ fn wanted(pool: &Pool, seen: &Seen, existing: &[Arc<RuntimeClass>]) -> Wanted {
             _ => leftover.push(name),
         }
     }
+    if classes.len() > CLASSES {
+        problems.push(too_many_problem(pool, classes.len()));
+        // Declared ones were asked for.
+        let surplus: Vec<String> = classes.keys().rev().filter(|name| !is_declared(pool, name)).cloned().collect();
+        for name in surplus.into_iter().take(classes.len() - CLASSES) {
+            classes.remove(&name);
+        }
+    }
     Wanted { classes, leftover, problems }
+}
+
+pub(super) fn is_declared(pool: &Pool, class: &str) -> bool {
+    pool.declared.iter().any(|(_, spec)| spec.name == class)
+}
+
+fn too_many_problem(pool: &Pool, wanted: usize) -> Problem {
+    Problem {
+        reason: reason::TOO_MANY_CLASSES.to_owned(),
+        object: format!("WindowsPool/{}", pool.name),
+        message: format!(
+            "the pool has {wanted} RuntimeClasses and winpool keeps {CLASSES} of them; split the pool, or set \
+             discoverRuntimeClasses: false and declare those that you need"
+        ),
+    }
 }
 
 /// The classes that winpool made for this pool, with the build of each: the one that its name stands for, because
@@ -252,7 +288,8 @@ fn selector(
     let mut selector = pool.node_selector.clone();
     selector.extend(own.clone());
     selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
-    selector.insert(names::ARCH.to_owned(), architecture.to_owned());
+    // A pool that selects one architecture has no other nodes.
+    selector.entry(names::ARCH.to_owned()).or_insert_with(|| architecture.to_owned());
     match hosts {
         Hosts::Any => None,
         Hosts::Of(build) => selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string()),

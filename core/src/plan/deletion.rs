@@ -1,27 +1,57 @@
 //! When a pool may go.
 
-use crate::api::NodeCounts;
+use crate::{api::NodeCounts, words::count};
 
 /// What a pool that is being deleted may still have on nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PendingCleanup {
     /// The nodes that carry its marks, as the cache shows them.
     pub nodes: NodeCounts,
     /// Whether another pool is still to take one over.
     pub handing_over: bool,
     /// Whether node patches are under way that were planned before the pool was seen to go: they may put on its marks.
     pub writing: bool,
-    /// Whether nodes carry its marks that the cache does not show yet.
-    pub unseen: bool,
+    /// Nodes that carry its marks and that the cache does not show yet, or that run another system by now.
+    pub unseen: usize,
+    /// One of those nodes.
+    pub example: Option<String>,
 }
 
-impl Remains {
+impl PendingCleanup {
     /// Whether the pool has to stay a while. With it goes the evidence of whose its marks are, and what is left of them
-    /// stays for ever. It waits for nodes that refuse to be changed only until it is `overdue`.
+    /// stays for ever. Once it is `overdue`, it waits for nothing but its own requests under way.
     #[must_use]
     pub fn keep(&self, overdue: bool) -> bool {
-        let hindered = self.nodes.blocked > 0 || self.handing_over || self.unseen;
-        self.writing || self.nodes.pending > 0 || (!overdue && hindered)
+        let NodeCounts { pending, blocked, contested, .. } = self.nodes;
+        let hindered = pending > 0 || blocked > 0 || contested > 0 || self.handing_over || self.unseen > 0;
+        self.writing || (!overdue && hindered)
+    }
+
+    /// What it waits for, for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let NodeCounts { pending, blocked, contested, .. } = self.nodes;
+        let mut parts = Vec::new();
+        let mut add = |number: i64, what: &str| {
+            if number > 0 {
+                parts.push(format!("{} {what}", count(number, "node")));
+            }
+        };
+        add(pending, "still to be cleaned");
+        add(blocked, "that the API server does not let winpool change");
+        add(contested, "that another writer keeps changing back");
+        add(
+            i64::try_from(self.unseen).unwrap_or(i64::MAX),
+            "that the cache does not show, or that run another system now",
+        );
+        if self.handing_over {
+            parts.push("another pool has yet to take over a node".to_owned());
+        }
+        if self.writing {
+            parts.push("requests are under way".to_owned());
+        }
+        let example = self.example.as_ref().map(|node| format!(", such as {node}")).unwrap_or_default();
+        parts.join("; ") + &example
     }
 }
 
@@ -30,19 +60,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_stays_for_what_can_still_be_done_and_not_for_ever_for_what_cannot() {
+    fn a_pool_stays_for_what_can_still_be_done_and_not_for_ever() {
         let nodes = |pending, blocked, ignored| NodeCounts { pending, blocked, ignored, ..NodeCounts::default() };
-        let nothing = Remains::default();
-        for (remains, keep, keep_overdue) in [
-            (nothing, false, false),
-            (Remains { nodes: nodes(0, 0, 1), ..nothing }, false, false),
-            (Remains { nodes: nodes(1, 0, 0), ..nothing }, true, true),
-            (Remains { nodes: nodes(0, 1, 0), ..nothing }, true, false),
-            (Remains { handing_over: true, ..nothing }, true, false),
-            (Remains { unseen: true, ..nothing }, true, false),
-            (Remains { writing: true, ..nothing }, true, true),
+        let nothing = PendingCleanup::default;
+        for (cleanup, keep, keep_overdue) in [
+            (nothing(), false, false),
+            (PendingCleanup { nodes: nodes(0, 0, 1), ..nothing() }, false, false),
+            (PendingCleanup { nodes: nodes(1, 0, 0), ..nothing() }, true, false),
+            (PendingCleanup { nodes: nodes(0, 1, 0), ..nothing() }, true, false),
+            (PendingCleanup { handing_over: true, ..nothing() }, true, false),
+            (PendingCleanup { unseen: 1, ..nothing() }, true, false),
+            (PendingCleanup { writing: true, ..nothing() }, true, true),
         ] {
-            assert_eq!((remains.keep(false), remains.keep(true)), (keep, keep_overdue), "{remains:?}");
+            assert_eq!((cleanup.keep(false), cleanup.keep(true)), (keep, keep_overdue), "{cleanup:?}");
+            assert_eq!(cleanup.describe().is_empty(), !keep, "{cleanup:?}");
         }
     }
 }

@@ -1,9 +1,7 @@
 //! What the operator would do to a cluster until it rests: the same decisions, made again and again on a copy.
 
 mod changes;
-mod pools;
-mod rehearsal;
-mod view;
+mod interpreter;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,24 +11,35 @@ use serde_json::Value;
 
 use crate::api::{Problem, names};
 
-use super::{InvalidPool, Node, Pod, Pool, silent};
+use super::{
+    GuardedPool, Labels, Node, Pod, Workload, WorkloadKind,
+    reconcile::{ControlPlaneInfo, Now},
+    silent,
+};
 
-use rehearsal::Rehearsal;
-
-/// The operator rests after a few rounds: what a round writes is an input of the next.
-const ROUNDS: usize = 32;
+use interpreter::Interpreter;
 
 /// A cluster at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The pools.
-    pub pools: Vec<Result<Pool, InvalidPool>>,
+    pub pools: Vec<GuardedPool>,
     /// The nodes by name: those that are Windows or carry winpool's marks.
     pub nodes: BTreeMap<String, Node>,
     /// All RuntimeClasses.
     pub classes: Vec<Arc<RuntimeClass>>,
+    /// The labels of the other nodes.
+    pub other_nodes: Vec<Labels>,
+    /// What makes pods from a template.
+    pub workloads: Vec<(WorkloadKind, Workload)>,
+    /// Kinds of those that cannot be listed, with the API server's words.
+    pub unlisted: BTreeMap<String, String>,
     /// The unfinished pods, or why they cannot be read.
     pub pods: Result<Vec<Pod>, String>,
+    /// What the control plane tells of itself.
+    pub control_plane: ControlPlaneInfo,
+    /// The moment.
+    pub now: Now,
 }
 
 /// What the operator would do.
@@ -85,8 +94,8 @@ pub struct PoolForecast {
     pub would_change: usize,
     /// Taints that are not put on, because workloads do not tolerate them.
     pub held_taints: Vec<String>,
-    /// The workloads that would find no node after their next rollout, each with the number of its pods.
-    pub stranded: BTreeMap<String, usize>,
+    /// The workloads that would become unschedulable, each with the number of its pods that count.
+    pub unschedulable: BTreeMap<String, usize>,
     /// What needs attention.
     pub problems: Vec<Problem>,
 }
@@ -143,40 +152,28 @@ pub struct Outcome {
 #[must_use]
 pub fn forecast(snapshot: Snapshot) -> Outcome {
     let before: BTreeMap<String, Arc<RuntimeClass>> = by_name(&snapshot.classes);
-    let mut rehearsal = Rehearsal::new(snapshot);
-    let nodes_before = rehearsal.nodes.clone();
-    for _ in 0..ROUNDS {
-        if !rehearsal.round() {
-            break;
-        }
-    }
-    let pools = rehearsal.pool_forecasts();
-    let nodes = changes::nodes(&nodes_before, &rehearsal.nodes, &rehearsal.reasons);
-    let runtime_classes = changes::classes(&before, &rehearsal.classes, &rehearsal.reasons);
+    let mut interpreter = Interpreter::new(snapshot);
+    let nodes_before = interpreter.nodes.clone();
+    interpreter.run();
+    let nodes = changes::nodes(&nodes_before, &interpreter.nodes, &interpreter.reasons);
+    let runtime_classes = changes::classes(&before, &interpreter.classes, &interpreter.reasons);
     let on_windows =
-        |name: &str| rehearsal.nodes.get(name).is_some_and(|node| node.labels.get(names::OS) == Some(names::WINDOWS));
+        |name: &str| interpreter.nodes.get(name).is_some_and(|node| node.labels.get(names::OS) == Some(names::WINDOWS));
     let summary = Summary {
-        nodes: rehearsal.nodes.len(),
+        nodes: interpreter.nodes.len(),
         nodes_to_change: nodes.len(),
         runtime_classes_to_change: runtime_classes.len(),
-        silent_workloads: silent(rehearsal.pods.iter().flatten(), on_windows),
+        silent_workloads: silent(interpreter.pods.iter().flatten(), on_windows),
         notes: Vec::new(),
-        pools: with_changes(pools, &nodes),
+        pools: interpreter.pool_forecasts(&nodes_before, &nodes),
     };
     Outcome {
         forecast: Forecast { summary, nodes, runtime_classes },
-        nodes: rehearsal.nodes,
-        classes: rehearsal.classes,
+        nodes: interpreter.nodes,
+        classes: interpreter.classes,
     }
 }
 
 fn by_name(classes: &[Arc<RuntimeClass>]) -> BTreeMap<String, Arc<RuntimeClass>> {
     classes.iter().map(|class| (class.metadata.name.clone().unwrap_or_default(), Arc::clone(class))).collect()
-}
-
-fn with_changes(mut pools: Vec<PoolForecast>, nodes: &[NodeForecast]) -> Vec<PoolForecast> {
-    for pool in pools.iter_mut().filter(|pool| pool.mode != "DryRun") {
-        pool.would_change = nodes.iter().filter(|node| node.pool == pool.name).count();
-    }
-    pools
 }

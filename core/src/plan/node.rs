@@ -1,6 +1,6 @@
 //! What a node should be.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     api::{Mode, Taint, names},
@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    Applied, Entry, Labels, Policy, Pool, TaintChange, TaintList, stamps,
+    Applied, Consent, Entry, Labels, Policy, Pool, TaintChange, TaintList, stamps,
     taints::{self, guards},
 };
 
@@ -52,6 +52,31 @@ impl Node {
 
     fn was_reimaged(&self) -> bool {
         self.labels.get(names::OS).is_some_and(|os| os != names::WINDOWS)
+    }
+
+    /// The node after this plan was accepted.
+    #[must_use]
+    pub fn after(&self, plan: &NodePlan) -> Self {
+        let changed: BTreeMap<&str, Option<&str>> = (plan.windows_build.iter())
+            .chain(&plan.stamps)
+            .chain(&plan.pool)
+            .map(|change| (change.key.as_str(), change.to.as_deref()))
+            .collect();
+        let kept = self.labels.with_prefix("").filter(|(key, _)| !changed.contains_key(key));
+        let set = changed.iter().filter_map(|(key, to)| Some((*key, (*to)?)));
+        let mut after = Self { labels: kept.chain(set).collect(), ..self.clone() };
+        if let Some(change) = &plan.taints {
+            after.taints = Arc::new(TaintList::new(Some(change.to.clone())));
+        }
+        match &plan.applied {
+            Some(AnnotationChange::Write(value)) => {
+                after.applied = Some(value.as_str().into());
+                after.has_annotations = true;
+            }
+            Some(AnnotationChange::Remove) => after.applied = None,
+            None => {}
+        }
+        after
     }
 
     /// A node that was re-imaged may keep its old label until its kubelet reports: no write on such a contradiction.
@@ -102,19 +127,6 @@ impl NodePlan {
         *self == Self::default()
     }
 
-    /// What somebody has to undo for this plan to come up again, whatever else is on the node meanwhile.
-    #[must_use]
-    pub fn gist(&self) -> Gist {
-        let build = self.windows_build.as_ref().and_then(|change| change.to.clone());
-        let (added, removed) =
-            self.taints.as_ref().map(|change| (change.added.clone(), change.removed.clone())).unwrap_or_default();
-        let mut gist = Gist { build, stamps: self.stamps.clone(), added, removed, pool: None };
-        if gist == Gist::default() {
-            gist.pool = self.pool.as_ref().and_then(|change| change.to.clone());
-        }
-        gist
-    }
-
     /// The labels, and everything else: what can still be sent when the other part is refused.
     #[must_use]
     pub fn parts(&self) -> [Self; 2] {
@@ -124,15 +136,30 @@ impl NodePlan {
     }
 }
 
-/// What a plan changes, apart from what stands beside it.
+/// Identifies what a node is to become, so that another writer who keeps reverting it is detected, whatever that writer
+/// puts in its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Gist {
+pub struct ChangeFingerprint {
     build: Option<String>,
-    stamps: Vec<LabelChange>,
-    added: Vec<Taint>,
-    removed: Vec<Taint>,
-    /// Where nothing else changes: a node that goes from pool to pool is not written again, but anew.
+    stamps: Vec<String>,
+    taints: Vec<Taint>,
     pool: Option<String>,
+}
+
+impl ChangeFingerprint {
+    fn of(node: &Node, plan: &NodePlan, wanted: &[Taint]) -> Self {
+        if plan.is_empty() {
+            return Self::default();
+        }
+        let after = node.after(plan);
+        let text = |key: &str| after.labels.get(key).map(str::to_owned);
+        Self {
+            build: text(names::WINDOWS_BUILD),
+            stamps: after.labels.with_prefix(names::STAMP_PREFIX).map(|(key, _)| key.to_owned()).collect(),
+            taints: after.taints.taints().iter().filter(|taint| wanted.contains(taint)).cloned().collect(),
+            pool: text(names::POOL),
+        }
+    }
 }
 
 /// State of a node, as status and metrics count it.
@@ -184,14 +211,18 @@ pub struct Standing {
     pub tolerate: Vec<Taint>,
     /// Taints on it that stand where a wanted one would, with another value.
     pub differing: Vec<Taint>,
-    /// Whether a taint that it lacks is held.
-    pub held: bool,
+    /// Taints that it lacks and may not get now.
+    pub held: Vec<Taint>,
     /// Taints of winpool's that it carries, or will once the plan is done.
     pub owned: Vec<Taint>,
+    /// Wanted taints that it does not carry, for whatever reason.
+    pub uncarried: Vec<Taint>,
     /// The pool whose marks it carries though it does not belong to it: they are about to be taken off.
     pub releasing: Option<String>,
     /// What to change.
     pub plan: NodePlan,
+    /// Identifies that change.
+    pub fingerprint: ChangeFingerprint,
 }
 
 impl Standing {
@@ -201,16 +232,16 @@ impl Standing {
         match self {
             Self { ignored: true, .. } => State::Ignored,
             Self { plan, .. } if !plan.is_empty() => State::Pending,
+            Self { held, .. } if !held.is_empty() => State::Held,
             Self { version: None, .. } => State::Blocked,
-            Self { held: true, .. } => State::Held,
             _ => State::Converged,
         }
     }
 }
 
-/// How `node` stands under `policy`, and what has to change.
+/// How `node` stands under `policy`, and what has to change now.
 #[must_use]
-pub fn assess(node: &Node, policy: &Policy) -> Standing {
+pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Standing {
     if node.was_reimaged() {
         return assess_reimaged(node, policy);
     }
@@ -218,9 +249,9 @@ pub fn assess(node: &Node, policy: &Policy) -> Standing {
         return Standing::default();
     }
     match policy.owner(&node.labels) {
-        Some(Entry { pool, ready: true }) => assess_as(node, Some(pool), policy),
+        Some(Entry { pool, ready: true }) => assess_as(node, Some(pool), policy, consent),
         Some(Entry { ready: false, .. }) => Standing::default(),
-        None => assess_as(node, None, policy),
+        None => assess_as(node, None, policy, consent),
     }
 }
 
@@ -230,7 +261,9 @@ fn assess_reimaged(node: &Node, policy: &Policy) -> Standing {
     if node.is_ignored() || !marks.belong_to_a_live_pool(policy) {
         return Standing::default();
     }
-    Standing { releasing: marks.pool().map(str::to_owned), plan: release(node, &marks, policy), ..Standing::default() }
+    let plan = release(node, &marks, policy);
+    let fingerprint = ChangeFingerprint::of(node, &plan, &[]);
+    Standing { releasing: marks.pool().map(str::to_owned), plan, fingerprint, ..Standing::default() }
 }
 
 /// Takes winpool's marks off a node, whichever pool put them there. `windows-build` stays where it is a fact.
@@ -243,7 +276,7 @@ pub(super) fn release(node: &Node, marks: &Marks, policy: &Policy) -> NodePlan {
             to: None,
         }),
         stamps: stamps::plan(node, None),
-        taints: taints::plan(&node.taints, marks.applied.as_ref(), None, policy).change,
+        taints: taints::plan(node, marks.applied.as_ref(), None, policy, Consent::Given).change,
         pool: marks.label_change(None),
         applied: marks.annotation_change(None),
     }
@@ -251,7 +284,7 @@ pub(super) fn release(node: &Node, marks: &Marks, policy: &Policy) -> NodePlan {
 
 /// How `node` would stand if it belonged to `pool`: the preview of a pool in dry run.
 #[must_use]
-pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy) -> Standing {
+pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Standing {
     let version = node.windows_version();
     let mut standing =
         Standing { pool: pool.map(|p| p.name.clone()), version, ignored: node.is_ignored(), ..Standing::default() };
@@ -272,12 +305,15 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy) -> Standing 
         // Marks are taken off only on evidence: a live pool that no longer wants them, or another pool that owns the node.
         if standing.releasing.is_some() {
             standing.plan = release(node, &marks, policy);
+            standing.fingerprint = ChangeFingerprint::of(node, &standing.plan, &[]);
         }
         return standing;
     };
-    let taints = taints::plan(&node.taints, marks.applied.as_ref(), Some(pool), policy);
+    let taints = taints::plan(node, marks.applied.as_ref(), Some(pool), policy, consent);
     standing.differing = taints.differing;
     standing.held = taints.held;
+    standing.uncarried = pool.wanted_taints();
+    standing.uncarried.retain(|taint| !node.taints.taints().contains(taint));
     standing.plan.windows_build = version.and_then(|version| build_label(node, version.build));
     standing.plan.stamps = stamps::plan(node, Some(pool));
     let wrote = standing.plan.windows_build.is_some()
@@ -289,6 +325,7 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy) -> Standing 
     standing.plan.taints = taints.change;
     standing.plan.pool = marks.label_change(wanted.as_ref());
     standing.plan.applied = marks.annotation_change(wanted.as_ref());
+    standing.fingerprint = ChangeFingerprint::of(node, &standing.plan, &pool.wanted_taints());
     standing
 }
 

@@ -11,7 +11,7 @@ use crate::{
 };
 
 use super::{
-    Applied, Node, Policy, Pool, Standing, assess,
+    Applied, Consent, Node, Policy, Pool, Standing, assess,
     forecast::{Change, Outcome, PoolForecast},
 };
 
@@ -62,14 +62,18 @@ pub fn node_story(
     classes: &[Arc<RuntimeClass>],
     outcome: &Outcome,
 ) -> NodeStory {
-    let standing = assess(node, policy);
+    let forecast = |name: &str| outcome.forecast.summary.pools.iter().find(|pool| pool.name == name);
+    let is_held = policy.owner(&node.labels).and_then(|entry| forecast(&entry.pool.name));
+    let is_held = is_held.is_some_and(|pool| !pool.held_taints.is_empty());
+    let consent = if is_held { Consent::Withheld } else { Consent::Given };
+    let standing = assess(node, policy, consent);
     let build = standing.version.or_else(|| node.windows_version()).map(|version| version.build);
     let product = build.and_then(product::by_build);
     let changes = outcome.forecast.nodes.iter().find(|forecast| forecast.name == name);
     let mut reasons = belonging(node, policy);
     reasons.extend(build_reasons(node));
-    if let Some(pool) = outcome.forecast.summary.pools.iter().find(|pool| Some(&pool.name) == standing.pool.as_ref()) {
-        reasons.extend(held_reasons(pool, standing.held));
+    if let Some(pool) = standing.pool.as_deref().and_then(forecast) {
+        reasons.extend(held_reasons(pool, !standing.held.is_empty()));
     }
     NodeStory {
         node: name.to_owned(),
@@ -166,7 +170,7 @@ fn held_reasons(pool: &PoolForecast, held: bool) -> Vec<String> {
     if !held || pool.held_taints.is_empty() {
         return Vec::new();
     }
-    let workloads: Vec<&str> = pool.stranded.keys().take(10).map(String::as_str).collect();
+    let workloads: Vec<&str> = pool.unschedulable.keys().take(10).map(String::as_str).collect();
     let who = if workloads.is_empty() { "it cannot be read who tolerates it".to_owned() } else { workloads.join(", ") };
     vec![format!("{} is held, because these do not tolerate it: {who}", pool.held_taints.join(", "))]
 }

@@ -17,7 +17,7 @@ use crate::{
     windows::{Build, product},
 };
 
-use super::Labels;
+use super::{CleanCheck, Labels, LaggingClass};
 
 /// The taints that a pool wants on its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,9 +67,6 @@ pub struct Pool {
     pub retired_taints: Vec<Taint>,
     /// `spec.taintPolicy`.
     pub taint_policy: TaintPolicy,
-    /// Taints that are not put on yet: nobody has looked who would be stranded, or somebody would be. A node that lacks
-    /// one keeps the taints that it is to replace, so that it never loses its guard.
-    pub held: BTreeSet<Taint>,
     /// `spec.adoptionPolicy`.
     pub adoption_policy: AdoptionPolicy,
     /// `spec.deletionPolicy`.
@@ -78,8 +75,14 @@ pub struct Pool {
     pub deleting: bool,
     /// `status.taints`: every taint of winpool's that this pool ever put on a node or took over with one.
     pub ever_applied: Vec<Taint>,
-    /// `status.enforcedTaints`: the taints that were let through.
-    pub enforced: Vec<Taint>,
+    /// `status.approvedTaints`: nodes that register, or lose one of these, get it at once.
+    pub approved: Vec<ApprovedTaint>,
+    /// The last workload check that found nobody who would become unschedulable.
+    pub clean_check: Arc<CleanCheck>,
+    /// RuntimeClasses of the pool that do not tolerate its taints yet: the nodes that they select wait for them.
+    pub lagging: Vec<LaggingClass>,
+    /// The builds that its classes are planned for: a node of another build waits until its class is planned too.
+    pub planned_builds: BTreeSet<Build>,
     /// `spec.discoverRuntimeClasses`.
     pub discover: bool,
     /// `spec.classNameFormat`.
@@ -141,12 +144,14 @@ impl Pool {
             taints: spec.taints.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly),
             retired_taints: spec.retired_taints.clone(),
             taint_policy: spec.taint_policy,
-            held: BTreeSet::new(),
             adoption_policy: spec.adoption_policy,
             deletion_policy: spec.deletion_policy,
             deleting: pool.metadata.deletion_timestamp.is_some(),
-            ever_applied: taints_of(pool, |status| &status.taints),
-            enforced: taints_of(pool, |status| &status.enforced_taints),
+            ever_applied: managed_taints(pool.status.as_ref()),
+            approved: approved_taints(pool.status.as_ref()),
+            clean_check: Arc::default(),
+            lagging: Vec::new(),
+            planned_builds: BTreeSet::new(),
             discover: spec.discover_runtime_classes,
             class_name_format: spec.class_name_format.clone(),
             named_builds,
@@ -165,27 +170,14 @@ impl Pool {
         }
     }
 
-    /// The taints that winpool puts on the pool's nodes now.
+    /// The taints that winpool may put on the pool's nodes: approved ones, and those that need no workload check.
     #[must_use]
     pub fn applicable_taints(&self) -> Vec<Taint> {
-        match self.taint_policy {
-            TaintPolicy::Never => Vec::new(),
-            _ => self.wanted_taints().into_iter().filter(|taint| !self.held.contains(taint)).collect(),
+        if self.taint_policy == TaintPolicy::Never {
+            return Vec::new();
         }
-    }
-
-    /// The taints that may not be put on before it was looked who would be stranded: those that were never let through.
-    /// A taint that only advises strands nobody.
-    #[must_use]
-    pub fn unjudged_taints(&self) -> BTreeSet<Taint> {
-        match self.taint_policy {
-            TaintPolicy::WhenTolerated => self
-                .wanted_taints()
-                .into_iter()
-                .filter(|taint| taint.effect != "PreferNoSchedule" && !self.enforced.contains(taint))
-                .collect(),
-            TaintPolicy::Always | TaintPolicy::Never => BTreeSet::new(),
-        }
+        let may = |taint: &Taint| self.needs_no_check(taint) || self.approves(taint);
+        self.wanted_taints().into_iter().filter(may).collect()
     }
 
     /// Whether winpool writes for this pool at all.
@@ -237,10 +229,26 @@ impl Pool {
     }
 }
 
-/// A list of taints in the status of a pool, as far as it can be read.
-fn taints_of(pool: &WindowsPool, list: impl Fn(&WindowsPoolStatus) -> &Vec<String>) -> Vec<Taint> {
-    let texts = pool.status.iter().flat_map(list);
-    texts.filter_map(|text| text.parse().ok()).collect()
+/// `status.taints`, as far as it can be read.
+pub(super) fn managed_taints(status: Option<&WindowsPoolStatus>) -> Vec<Taint> {
+    status.iter().flat_map(|status| &status.taints).filter_map(|text| text.parse().ok()).collect()
+}
+
+/// A taint of `status.approvedTaints`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovedTaint {
+    /// The taint.
+    pub taint: Taint,
+    /// When it was approved, for people.
+    pub since: Timestamp,
+}
+
+/// `status.approvedTaints`, as far as it can be read.
+pub(super) fn approved_taints(status: Option<&WindowsPoolStatus>) -> Vec<ApprovedTaint> {
+    let listed = status.iter().flat_map(|status| &status.approved_taints);
+    listed
+        .filter_map(|listed| Some(ApprovedTaint { taint: listed.taint.parse().ok()?, since: listed.since.0 }))
+        .collect()
 }
 
 /// A pool in a [`Policy`].

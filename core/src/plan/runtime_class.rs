@@ -22,9 +22,8 @@ use crate::{
 };
 
 use super::{
-    FieldChange, Hosts, Pod, Policy,
-    tolerations::{covers, normalised, toleration, tolerations_of},
-    users_of_class,
+    ClassUsers, FieldChange, Hosts, Policy,
+    tolerations::{all_tolerated, covers, normalised, tolerations_of},
 };
 
 /// A RuntimeClass as it should be.
@@ -100,9 +99,15 @@ pub fn owner(class: &RuntimeClass) -> Option<&str> {
     class.metadata.labels.as_ref()?.get(names::POOL).map(String::as_str)
 }
 
-/// Plans one class, where `existing` is what stands under its name.
+/// Plans one class, where `existing` is what stands under its name. `selects_nodes` tells whether a node of the pool has
+/// all these labels.
 #[must_use]
-pub fn plan_class(desired: DesiredClass, existing: Option<&RuntimeClass>, policy: &Policy) -> PlannedClass {
+pub fn plan_class(
+    desired: DesiredClass,
+    existing: Option<&RuntimeClass>,
+    policy: &Policy,
+    selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
+) -> PlannedClass {
     let older = |pool: &str| pool != desired.pool && policy.exists(pool) && !policy.is_older(&desired.pool, pool);
     let (action, state) = match existing.map(|existing| (existing, owner(existing))) {
         None => (ClassAction::Create(Box::new(desired.to_object())), ClassState::Pending),
@@ -110,7 +115,7 @@ pub fn plan_class(desired: DesiredClass, existing: Option<&RuntimeClass>, policy
         Some((existing, _)) if is_made_by_winpool(existing) => plan_own(&desired, existing, ClassState::Applied),
         // Its own, that of a younger pool, or of one that is no more.
         Some((existing, Some(_))) => plan_adopted(&desired, existing),
-        Some((existing, None)) => plan_foreign(&desired, existing),
+        Some((existing, None)) => plan_foreign(&desired, existing, selects_nodes),
     };
     let writes = !matches!(action, ClassAction::Nothing | ClassAction::Conflict(_));
     let (action, state) = match &desired.taken_by {
@@ -160,8 +165,12 @@ fn plan_adopted(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction
 }
 
 /// A class that nobody marked as winpool's.
-fn plan_foreign(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, ClassState) {
-    let (manager, problems) = (other_manager(existing), incompatibilities(desired, existing));
+fn plan_foreign(
+    desired: &DesiredClass,
+    existing: &RuntimeClass,
+    selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
+) -> (ClassAction, ClassState) {
+    let (manager, problems) = (other_manager(existing), incompatibilities(desired, existing, selects_nodes));
     let adopted = match desired.adoption_policy {
         AdoptionPolicy::Never => false,
         AdoptionPolicy::Always => true,
@@ -186,7 +195,11 @@ fn plan_foreign(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction
 }
 
 /// Why a class of somebody else does not do what the pool needs: it selects other nodes, or keeps pods off.
-fn incompatibilities(desired: &DesiredClass, existing: &RuntimeClass) -> Vec<String> {
+fn incompatibilities(
+    desired: &DesiredClass,
+    existing: &RuntimeClass,
+    selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
+) -> Vec<String> {
     let selector = selector_of(existing);
     let mut problems = Vec::new();
     let wanted = desired.node_selector.get(names::WINDOWS_BUILD);
@@ -202,12 +215,16 @@ fn incompatibilities(desired: &DesiredClass, existing: &RuntimeClass) -> Vec<Str
         }
         (None, None) => {}
     }
-    for key in [names::OS, names::ARCH] {
-        if let (Some(selected), Some(wanted)) = (selector.get(key), desired.node_selector.get(key))
-            && selected != wanted
-        {
+    for (key, wanted) in desired.node_selector.iter().filter(|(key, _)| *key != names::WINDOWS_BUILD) {
+        if let Some(selected) = selector.get(key).filter(|selected| *selected != wanted) {
             problems.push(format!("selects {key}={selected} instead of {wanted}"));
         }
+    }
+    let others: BTreeMap<String, String> =
+        selector.into_iter().filter(|(key, _)| !desired.node_selector.contains_key(key)).collect();
+    if !others.is_empty() && !selects_nodes(&others) {
+        let pairs: Vec<String> = others.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        problems.push(format!("selects {}, which no node of the pool has", pairs.join(",")));
     }
     let missing: Vec<String> = untolerated(desired, existing).iter().map(|t| yaml(&json!(t))).collect();
     if !missing.is_empty() {
@@ -249,19 +266,18 @@ fn other_manager(class: &RuntimeClass) -> Option<&'static str> {
 /// Whether pods of this class are kept off nodes with one of `taints`.
 #[must_use]
 pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Item = &'a Taint>) -> bool {
-    let standing = tolerations_of(class);
-    let wanted = normalised(taints.into_iter().map(toleration));
-    !wanted.iter().all(|wanted| standing.iter().any(|toleration| covers(toleration, wanted)))
+    !all_tolerated(&tolerations_of(class), taints)
 }
 
-/// The changes that make a class nobody's: winpool's labels go, everything else stays.
-fn release_class(class: &RuntimeClass) -> Vec<FieldChange> {
+/// Makes a class nobody's: winpool's labels go, everything else stays.
+#[must_use]
+pub fn release_class(class: &RuntimeClass, why: String) -> Retirement {
     let label = |key: &'static str| {
         let value = class.metadata.labels.as_ref()?.get(key)?;
         Some(change(&["metadata", "labels", key], value, &Value::Null))
     };
     let managed_by = is_made_by_winpool(class).then(|| label(names::MANAGED_BY)).flatten();
-    label(names::POOL).into_iter().chain(managed_by).collect()
+    Retirement::Release { changes: label(names::POOL).into_iter().chain(managed_by).collect(), why }
 }
 
 /// What becomes of a class that is winpool's and that no pool wants any more.
@@ -278,24 +294,16 @@ pub enum Retirement {
     },
 }
 
-/// Decides about a class that no pool wants any more. `pods` are the unfinished ones of the cluster, or why they cannot
-/// be listed.
+/// Decides about a class that no pool wants any more. `users` are its unfinished pods, or why pods cannot be listed.
 #[must_use]
-pub fn retire_class(class: &RuntimeClass, pods: Result<&[Pod], &str>) -> Retirement {
-    let why = match pods.map(|pods| users_of_class(pods, class.metadata.name.as_deref().unwrap_or_default())) {
+pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> Retirement {
+    let why = match users {
         _ if !is_made_by_winpool(class) => "somebody else made it".to_owned(),
-        Ok(users) if users.is_empty() => return Retirement::Delete,
-        Ok(users) => who_uses_it(&users),
+        Ok(ClassUsers { count: 0, .. }) => return Retirement::Delete,
+        Ok(users) => users.describe(),
         Err(words) => format!("pods cannot be listed: {words}"),
     };
-    Retirement::Release { changes: release_class(class), why }
-}
-
-/// Counts the pods that use a class, and names a few.
-#[must_use]
-pub fn who_uses_it(users: &[&Pod]) -> String {
-    let named: Vec<String> = users.iter().take(5).map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
-    format!("{} pod(s) use it, such as {}", users.len(), named.join(", "))
+    release_class(class, why)
 }
 
 /// The tolerations that `existing` lacks.

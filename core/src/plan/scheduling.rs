@@ -109,26 +109,32 @@ pub fn obstacles(pod: &Pod, host: &Host) -> Vec<Obstacle> {
     found
 }
 
-/// Terms are alternatives; the expressions of a term hold together.
 fn affinity(spec: &PodSpec, host: &Host) -> Option<Obstacle> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
-    let terms = &required.node_selector_terms;
-    let failing = |term: &NodeSelectorTerm| -> Option<Vec<String>> {
-        let expressions = term.match_expressions.iter().flatten().map(|e| (e, host.labels.get(&e.key)));
-        let fields = term.match_fields.iter().flatten();
-        let fields = fields.map(|e| (e, (e.key == "metadata.name").then_some(host.name.as_str())));
-        let all: Vec<_> = expressions.chain(fields).collect();
-        // A term without expressions selects nothing.
-        if all.is_empty() {
-            return Some(vec!["something of an empty term, which selects no node".to_owned()]);
-        }
-        let failing: Vec<String> =
-            all.iter().filter(|(e, found)| !holds(e, *found)).map(|(e, _)| describe(e)).collect();
-        (!failing.is_empty()).then_some(failing)
-    };
-    let failures: Option<Vec<Vec<String>>> = terms.iter().map(failing).collect();
+    let failing = |term| failing_expressions(term, &host.labels, &host.name);
+    let failures: Option<Vec<Vec<String>>> = required.node_selector_terms.iter().map(failing).collect();
     failures.map(|failures| Obstacle::Affinity(failures.into_iter().next().unwrap_or_default()))
+}
+
+/// The expressions of a term that a node with these labels and this name does not match; `None` if it matches all. They
+/// hold together, while the terms of an affinity are alternatives.
+fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> Option<Vec<String>> {
+    let expressions = term.match_expressions.iter().flatten().map(|e| (e, labels.get(&e.key)));
+    let fields = term.match_fields.iter().flatten();
+    let fields = fields.map(|e| (e, (e.key == "metadata.name").then_some(name)));
+    let all: Vec<_> = expressions.chain(fields).collect();
+    // A term without expressions selects nothing.
+    if all.is_empty() {
+        return Some(vec!["something of an empty term, which selects no node".to_owned()]);
+    }
+    let failing: Vec<String> = all.iter().filter(|(e, found)| !holds(e, *found)).map(|(e, _)| describe(e)).collect();
+    (!failing.is_empty()).then_some(failing)
+}
+
+/// Whether the required node affinity with these terms lets a pod on a node with these labels and this name.
+pub(super) fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
+    terms.is_empty() || terms.iter().any(|term| failing_expressions(term, labels, name).is_none())
 }
 
 /// As `labels.Requirement` of k8s.io/apimachinery reads it: a node without the label satisfies `NotIn` and

@@ -2,7 +2,10 @@
 
 mod verdict;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -11,7 +14,8 @@ use k8s_openapi::{
 
 use crate::{
     api::{
-        BuildStatus, NodeCounts, Problem, Revisions, RuntimeClassStatus, Summary, Taint, WindowsPoolStatus,
+        ApprovedTaint, BuildStatus, NodeCounts, Problem, Revisions, RuntimeClassStatus, Summary, Taint,
+        WindowsPoolStatus,
         names::{condition, reason},
     },
     windows::{Build, KubernetesSupport, KubernetesVersion, product},
@@ -49,8 +53,12 @@ pub struct Observation {
     pub builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
     /// Taints of winpool's that nodes carry, also such that the spec no longer has.
     pub carried: Vec<Taint>,
-    /// Why taints are held, if they are.
+    /// Windows nodes in the cluster, selected or not.
+    pub windows_nodes: usize,
+    /// Why taints are held, if that is known.
     pub held: Option<Held>,
+    /// Kinds that the last workload check could not list, with the API server's words.
+    pub unlisted: BTreeMap<String, String>,
     /// The classes, after what was done to them.
     pub classes: Vec<RuntimeClassStatus>,
     /// Which admission policies are installed.
@@ -70,21 +78,26 @@ pub struct Overlap {
     pub owner: String,
 }
 
-/// Why taints are held.
+/// Taints that wait, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// Workloads on the nodes do not tolerate them; each with the number of its pods.
-    Stranded(BTreeMap<String, usize>),
-    /// Pods cannot be read, in the API server's own words.
-    PodsUnreadable(String),
+pub struct Held {
+    /// The taints.
+    pub taints: BTreeSet<Taint>,
+    /// Why.
+    pub because: HeldBecause,
 }
 
-impl Observation {
-    /// The pool as nodes are judged by it once this is reported: with every taint that the report records.
-    #[must_use]
-    pub fn publishable(&self, pool: &Pool) -> Pool {
-        Pool { ever_applied: ever_applied(pool, &self.carried), enforced: enforced(pool), ..pool.clone() }
-    }
+/// Why taints wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldBecause {
+    /// These workloads would become unschedulable; each with the number of its pods that count.
+    Unschedulable(BTreeMap<String, usize>),
+    /// winpool may not list pods, in the API server's own words.
+    PodsUnreadable(String),
+    /// The workload check failed, and is repeated.
+    CheckFailed(String),
+    /// These RuntimeClasses do not tolerate them yet.
+    Classes(BTreeSet<String>),
 }
 
 /// The status of a valid pool. `previous` is its status so far: transition times are kept where nothing turned.
@@ -104,8 +117,10 @@ pub fn status(
         condition::TAINTS_APPLIED,
         match &observation.held {
             Some(held) => verdict::held_verdict(pool, held),
+            None if nodes.held > 0 => verdict::waiting(nodes.held),
             None => verdict::nodes_verdict(pool, observation, observation.untainted, "tainted"),
-        },
+        }
+        .with_unlisted(&observation.unlisted),
     );
     conditions.push(condition::RUNTIME_CLASSES_APPLIED, verdict::classes_verdict(pool, observation));
     conditions.push(condition::WINDOWS_SUPPORTED, verdict::support_verdict(observation, now));
@@ -116,7 +131,7 @@ pub fn status(
         observed_generation: observation.generation,
         nodes,
         taints: ever_applied(pool, &observation.carried).iter().map(ToString::to_string).collect(),
-        enforced_taints: enforced(pool).iter().map(ToString::to_string).collect(),
+        approved_taints: approved(pool),
         summary: summary(observation),
         builds: builds(pool, observation),
         runtime_classes: observation.classes.iter().take(CLASSES).cloned().collect(),
@@ -171,9 +186,10 @@ pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {
     listed(pool, carried.iter().chain(&pool.ever_applied))
 }
 
-/// The taints of `status.enforcedTaints`.
-fn enforced(pool: &Pool) -> Vec<Taint> {
-    listed(pool, &pool.enforced)
+/// `status.approvedTaints`.
+fn approved(pool: &Pool) -> Vec<ApprovedTaint> {
+    let approved = pool.approved.iter().take(TAINTS).filter(|_| pool.enforces());
+    approved.map(|approved| ApprovedTaint { taint: approved.taint.to_string(), since: Time(approved.since) }).collect()
 }
 
 /// What the pool may put on, and as many of the others as there is room for.

@@ -10,7 +10,7 @@ use crate::{
     windows::taint::is_known_spelling,
 };
 
-use super::{Policy, Pool, WantedTaints};
+use super::{Consent, Node, Policy, Pool, WantedTaints};
 
 /// `spec.taints` of a node as the server sent it, beside what winpool reads of it.
 ///
@@ -97,8 +97,8 @@ pub(super) struct TaintPlan {
     pub owned: Vec<Taint>,
     /// Taints of others that stand where a wanted one would, with another value.
     pub differing: Vec<Taint>,
-    /// Whether a taint that this node lacks is held.
-    pub held: bool,
+    /// Taints that this node lacks and may not get now.
+    pub held: Vec<Taint>,
 }
 
 /// Whether `taint` keeps pods without a toleration off a node and is a Windows taint in a spelling that is in use.
@@ -107,7 +107,14 @@ pub(super) fn guards(taint: &Taint) -> bool {
 }
 
 /// The taints that a node of `pool` should have; of no pool: what is left when winpool's own are taken off.
-pub(super) fn plan(current: &TaintList, applied: Option<&Applied>, pool: Option<&Pool>, policy: &Policy) -> TaintPlan {
+pub(super) fn plan(
+    node: &Node,
+    applied: Option<&Applied>,
+    pool: Option<&Pool>,
+    policy: &Policy,
+    consent: Consent<'_>,
+) -> TaintPlan {
+    let current = &*node.taints;
     let owned: BTreeSet<Taint> = applied
         .iter()
         .flat_map(|a| &a.taints)
@@ -121,19 +128,25 @@ pub(super) fn plan(current: &TaintList, applied: Option<&Applied>, pool: Option<
         Some(WantedTaints::Guard) => guards(taint),
         Some(WantedTaints::Exactly(list)) => list.contains(taint),
     };
+    let premature = |taint: &Taint| {
+        let claim = pool.zip(applied).filter(|_| owned.contains(taint));
+        claim.is_some_and(|(pool, applied)| consent.is_premature(pool, taint, &applied.pool))
+    };
     let outdated = |taint: &Taint| retired(taint) || (owned.contains(taint) && !wanted_still(taint));
-    let stays: Vec<&Taint> = current.taints.iter().filter(|taint| !outdated(taint)).collect();
+    let goes = |taint: &Taint| outdated(taint) || premature(taint);
+    let stays: Vec<&Taint> = current.taints.iter().filter(|taint| !goes(taint)).collect();
     let wanted = match wants {
         None => Vec::new(),
         Some(WantedTaints::Guard) if stays.iter().any(|taint| guards(taint)) => Vec::new(),
         Some(WantedTaints::Guard) => vec![Taint::os_windows()],
         Some(WantedTaints::Exactly(list)) => list.clone(),
     };
-    let (held, wanted): (Vec<Taint>, Vec<Taint>) =
-        wanted.into_iter().partition(|taint| pool.is_some_and(|p| p.held.contains(taint)));
-    let held = held.iter().any(|taint| !stays.iter().any(|standing| standing.same_identity(taint)));
+    let lacks = |taint: &Taint| !stays.iter().any(|standing| standing.same_identity(taint));
+    let (held, wanted): (Vec<Taint>, Vec<Taint>) = wanted
+        .into_iter()
+        .partition(|taint| lacks(taint) && pool.is_some_and(|pool| !consent.allows(pool, taint, node)));
     // A node that waits for a taint keeps those that it is to replace: no node loses its guard.
-    let removed = |taint: &Taint| !held && outdated(taint);
+    let removed = |taint: &Taint| premature(taint) || (held.is_empty() && outdated(taint));
 
     let (mut to, mut kept): (Vec<Value>, Vec<Taint>) =
         current.pairs().filter(|(_, taint)| !removed(taint)).map(|(raw, taint)| (raw.clone(), taint.clone())).unzip();

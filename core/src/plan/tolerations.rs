@@ -18,9 +18,16 @@ pub(super) fn toleration(taint: &Taint) -> Toleration {
 /// Whether one of these tolerates the taint. A taint that only advises keeps nobody off.
 #[must_use]
 pub fn tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
-    let wanted = normalised([toleration(taint)]);
-    taint.effect == "PreferNoSchedule"
-        || wanted.iter().all(|wanted| normalised(tolerations.iter().cloned()).iter().any(|own| covers(own, wanted)))
+    all_tolerated(&normalised(tolerations.iter().cloned()), [taint])
+}
+
+/// Whether these normalised tolerations tolerate all of `taints`.
+pub(super) fn all_tolerated<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'a Taint>) -> bool {
+    let mut keeping_off = taints.into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
+    keeping_off.all(|taint| {
+        let wanted = normalised([toleration(taint)]);
+        wanted.iter().all(|wanted| tolerations.iter().any(|own| covers(own, wanted)))
+    })
 }
 
 /// As the API server keeps them: empty fields are absent, `Equal` is the default operator; sorted, without repeats.

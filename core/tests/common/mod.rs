@@ -4,7 +4,7 @@
 
 mod apply;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::de::DeserializeOwned;
@@ -12,7 +12,11 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, WindowsPool, names},
     plan::{
-        ClassAction, ClassesPlan, Entry, Node, PlannedClass, Policy, Pool, Seen, TaintList, assess, node_patch,
+        self, ClassAction, ClassesPlan, Consent, Entry, GuardedPool, Node, PlannedClass, Policy, Pool, Seen, Standing,
+        TaintList,
+        forecast::Snapshot,
+        node_patch,
+        reconcile::{ControlPlaneInfo, Now},
         runtime_class_patch,
     },
     windows::Build,
@@ -116,15 +120,25 @@ pub fn policy(pools: impl IntoIterator<Item = Pool>) -> Policy {
     Policy::new(pools.into_iter().map(|pool| Entry { pool: Arc::new(pool), ready: true }), [].into())
 }
 
+/// How the node stands if every workload consents.
+pub fn assess(node: &Node, policy: &Policy) -> Standing {
+    plan::assess(node, policy, Consent::Given)
+}
+
 /// The node after the one request that `policy` asks for, if any. Planning again must ask for none.
 pub fn converge(node: &Value, policy: &Policy) -> Value {
+    converge_with(node, policy, Consent::Given)
+}
+
+/// [`converge`] with this consent.
+pub fn converge_with(node: &Value, policy: &Policy, consent: Consent<'_>) -> Value {
     let seen = read(node);
-    let plan = assess(&seen, policy).plan;
+    let plan = plan::assess(&seen, policy, consent).plan;
     if plan.is_empty() {
         return node.clone();
     }
     let after = apply(node, &node_patch(UID, &seen, &plan, policy)).unwrap();
-    let again = assess(&read(&after), policy).plan;
+    let again = plan::assess(&read(&after), policy, consent).plan;
     assert!(again.is_empty(), "not right after one request: {again:#?}\n{after:#}");
     after
 }
@@ -151,6 +165,39 @@ pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> Seen + use<> 
         tolerate: tolerate.iter().map(|text| text.parse().unwrap()).collect(),
     };
     move |_| seen.clone()
+}
+
+/// What `pool` wants of its RuntimeClasses, all of which can select its nodes.
+pub fn plan_classes(
+    pool: &Pool,
+    policy: &Policy,
+    seen: &dyn Fn(&str) -> Seen,
+    existing: &[Arc<RuntimeClass>],
+) -> ClassesPlan {
+    plan::plan_classes(pool, policy, seen, existing, &|_| true)
+}
+
+/// The moment that every test starts at.
+pub fn now() -> Now {
+    Now { instant: Instant::now(), time: "2026-03-01T12:00:00Z".parse().unwrap() }
+}
+
+/// A cluster of these pools and nodes, without classes, pods and workloads.
+pub fn snapshot<'n>(
+    pools: impl IntoIterator<Item = WindowsPool>,
+    nodes: impl IntoIterator<Item = (&'n str, Value)>,
+) -> Snapshot {
+    Snapshot {
+        pools: pools.into_iter().map(GuardedPool::from).collect(),
+        nodes: nodes.into_iter().map(|(name, node)| (name.to_owned(), read(&node))).collect(),
+        classes: Vec::new(),
+        other_nodes: Vec::new(),
+        workloads: Vec::new(),
+        unlisted: BTreeMap::new(),
+        pods: Ok(Vec::new()),
+        control_plane: ControlPlaneInfo::default(),
+        now: now(),
+    }
 }
 
 /// A RuntimeClass as the API server returns it.

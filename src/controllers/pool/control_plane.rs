@@ -1,19 +1,15 @@
 //! What the control plane tells of itself, for status alone: its version, and which of winpool's admission policies are
 //! installed. Looked up now and then, as both change while the operator runs.
 
-use std::{
-    fmt::Display,
-    time::{Duration, Instant},
-};
+use std::{fmt::Display, time::Duration};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject},
 };
-use tokio::sync::Mutex;
 use winpool_core::{
-    plan::{Admission, COMPONENTS, Component, texts_of},
+    plan::{Admission, COMPONENTS, Component, reconcile::ControlPlaneInfo, texts_of},
     windows::KubernetesVersion,
 };
 
@@ -22,26 +18,14 @@ use crate::{
     telemetry::{failure, words},
 };
 
-use super::LOOK_AGAIN;
-
 /// How long it may take to find out: a pool does not wait for it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What was found out.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Told {
-    /// Its version; `None` as long as it could not be read.
-    pub kubernetes: Option<KubernetesVersion>,
-    /// The admission policies.
-    pub admission: Admission,
-}
-
-/// Asks the API server, and remembers the answer for a while.
+/// Asks the API server.
 pub struct ControlPlane {
     client: Client,
     mutating: Api<DynamicObject>,
     validating: Api<ValidatingAdmissionPolicy>,
-    told: Mutex<Option<(Instant, Told)>>,
 }
 
 impl ControlPlane {
@@ -60,32 +44,16 @@ impl ControlPlane {
             client: client.clone(),
             mutating: Api::all_with(client.clone(), &mutating),
             validating: Api::all(client.clone()),
-            told: Mutex::new(None),
         }
     }
 
-    /// Asks before there is a pool that would wait for the answer.
-    pub(super) async fn ask_early(&self) {
-        if self.told().await.kubernetes.is_none() {
-            // Asked too early, perhaps: the first pool asks again.
-            *self.told.lock().await = None;
-        }
+    /// What it tells. The version that was `known` before is, as long as it does not tell another one.
+    pub(crate) async fn ask(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
+        let unknown = ControlPlaneInfo { kubernetes: known, admission: Admission::default() };
+        tokio::time::timeout(PATIENCE, self.ask_all(known)).await.unwrap_or(unknown)
     }
 
-    /// What it tells, as it was at most [`LOOK_AGAIN`] ago. What it does not tell now may be known from before.
-    pub(super) async fn told(&self) -> Told {
-        let mut told = self.told.lock().await;
-        if let Some((_, told)) = told.as_ref().filter(|(at, _)| at.elapsed() < LOOK_AGAIN) {
-            return told.clone();
-        }
-        let known = told.take().and_then(|(_, told)| told.kubernetes);
-        let unknown = Told { kubernetes: known, admission: Admission::default() };
-        let new = tokio::time::timeout(PATIENCE, self.ask(known)).await.unwrap_or(unknown);
-        *told = Some((Instant::now(), new.clone()));
-        new
-    }
-
-    async fn ask(&self, known: Option<KubernetesVersion>) -> Told {
+    async fn ask_all(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
         let kubernetes = kubernetes_version(&self.client).await.or(known);
         let mut admission = Admission::default();
         for component in COMPONENTS.iter().filter(|component| component.is_supported(kubernetes)) {
@@ -99,7 +67,7 @@ impl ControlPlane {
                 }
             }
         }
-        Told { kubernetes, admission }
+        ControlPlaneInfo { kubernetes, admission }
     }
 
     async fn look_up(&self, component: &Component, admission: &mut Admission) -> kube::Result<bool> {

@@ -15,8 +15,7 @@ use crate::{
 
 use super::{
     super::{
-        AnnotationChange, ClassAction, FieldChange, Node, NodePlan, PlannedClass, Policy, Pool, Standing, TaintList,
-        WantedTaints, owner,
+        ClassAction, DesiredClass, FieldChange, Node, Policy, Pool, Standing, WantedTaints, classes::is_declared, owner,
     },
     Change, ClassForecast, NodeForecast,
 };
@@ -100,14 +99,14 @@ impl Reasons {
         self.nodes.get(node).is_some_and(|(_, reasons)| reasons.contains_key(&added(taint)))
     }
 
-    pub fn class(&mut self, planned: &PlannedClass, pool: &Pool) {
-        let build = planned.desired.hosts.build();
+    pub fn class(&mut self, action: &ClassAction, desired: &DesiredClass, pool: &Pool) {
+        let build = desired.hosts.build();
         let product = build.and_then(product::by_build).map_or_else(String::new, |p| format!(" ({})", p.name));
         let of =
             build.map_or_else(|| "Windows nodes of any build".to_owned(), |build| format!("build {build}{product}"));
         let pool_name = &pool.name;
-        let why = match &planned.action {
-            ClassAction::Create(_) if is_declared(pool, &planned.desired.name) => {
+        let why = match action {
+            ClassAction::Create(_) if is_declared(pool, &desired.name) => {
                 format!("declared by WindowsPool {pool_name} for {of}")
             }
             ClassAction::Create(_) => format!("WindowsPool {pool_name} has nodes of {of}"),
@@ -120,7 +119,7 @@ impl Reasons {
             _ => format!("what WindowsPool {pool_name} needs for {of}"),
         };
         // A class that is made and then changed was made for the first reason.
-        self.classes.entry(planned.desired.name.clone()).or_insert_with(|| (pool_name.clone(), why));
+        self.classes.entry(desired.name.clone()).or_insert_with(|| (pool_name.clone(), why));
     }
 
     pub fn class_retired(&mut self, name: &str, pool: &Pool, why: &str) {
@@ -128,10 +127,6 @@ impl Reasons {
         let why = format!("WindowsPool {} {what}; {why}", pool.name);
         self.classes.insert(name.to_owned(), (pool.name.clone(), why));
     }
-}
-
-fn is_declared(pool: &Pool, class: &str) -> bool {
-    pool.declared.iter().any(|(_, spec)| spec.name == class)
 }
 
 fn why_added(owner: Option<&Arc<Pool>>) -> String {
@@ -149,33 +144,6 @@ fn leaves(pool: &str, policy: &Policy) -> String {
         format!("WindowsPool {pool} is being deleted")
     } else {
         format!("WindowsPool {pool} does not select the node")
-    }
-}
-
-impl Node {
-    /// The node after this plan was accepted.
-    #[must_use]
-    pub fn after(&self, plan: &NodePlan) -> Self {
-        let changed: BTreeMap<&str, Option<&str>> = (plan.windows_build.iter())
-            .chain(&plan.stamps)
-            .chain(&plan.pool)
-            .map(|change| (change.key.as_str(), change.to.as_deref()))
-            .collect();
-        let kept = self.labels.with_prefix("").filter(|(key, _)| !changed.contains_key(key));
-        let set = changed.iter().filter_map(|(key, to)| Some((*key, (*to)?)));
-        let mut after = Self { labels: kept.chain(set).collect(), ..self.clone() };
-        if let Some(change) = &plan.taints {
-            after.taints = Arc::new(TaintList::new(Some(change.to.clone())));
-        }
-        match &plan.applied {
-            Some(AnnotationChange::Write(value)) => {
-                after.applied = Some(value.as_str().into());
-                after.has_annotations = true;
-            }
-            Some(AnnotationChange::Remove) => after.applied = None,
-            None => {}
-        }
-        after
     }
 }
 

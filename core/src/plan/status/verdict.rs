@@ -1,17 +1,19 @@
 //! What the conditions of a pool say.
 
+use std::{collections::BTreeMap, fmt::Write};
+
 use k8s_openapi::jiff::{Timestamp, tz::TimeZone};
 use serde_json::json;
 
 use crate::{
     api::{ClassState, Mode, names::reason},
     windows::{Build, KubernetesSupport, product},
-    words::yaml,
+    words::{count as count_of, yaml},
 };
 
 use super::{
     super::{Pool, tolerations::toleration},
-    Held, Observation, Overlap, support_of,
+    Held, HeldBecause, Observation, Overlap, number, support_of,
 };
 
 /// Workloads named in a condition.
@@ -32,6 +34,15 @@ impl Verdict {
     fn no(reason: &'static str, message: impl Into<String>) -> Self {
         Self { status: "False", reason, message: message.into() }
     }
+
+    /// With the kinds that the workload check had to leave out.
+    pub fn with_unlisted(mut self, unlisted: &BTreeMap<String, String>) -> Self {
+        if let Some((_, words)) = unlisted.first_key_value() {
+            let kinds = unlisted.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let _ = write!(self.message, "; not checked, because winpool may not list them: {kinds} ({words})");
+        }
+        self
+    }
 }
 
 pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
@@ -48,16 +59,19 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
         return Verdict::no(reason::IN_PROGRESS, message);
     }
     if let Some(held) = &observation.held {
-        return held_verdict(pool, held);
+        return Verdict { status: "False", ..held_verdict(pool, held) };
     }
     if nodes.held > 0 {
-        return Verdict::no(reason::IN_PROGRESS, format!("{} node(s) wait for a look at their pods", nodes.held));
+        return waiting(nodes.held);
     }
     if count(observation, ClassState::Conflict) > 0 {
         return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
     }
     if let Some(contested) = observation.problems.iter().find(|problem| problem.reason == reason::CONTESTED) {
         return Verdict::no(reason::CONTESTED, format!("{}: {}", contested.object, contested.message));
+    }
+    if nodes.selected == 0 {
+        return no_nodes(observation);
     }
     let blocked =
         if nodes.blocked > 0 { format!(", {} cannot be, see problems", nodes.blocked) } else { String::new() };
@@ -67,8 +81,21 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     )
 }
 
+fn no_nodes(observation: &Observation) -> Verdict {
+    let windows = count_of(number(observation.windows_nodes), "Windows node");
+    Verdict::yes(reason::NO_NODES_SELECTED, format!("the pool selects no node; the cluster has {windows}"))
+}
+
+/// The workload check is not done yet.
+pub fn waiting(held: i64) -> Verdict {
+    Verdict::no(reason::WAITING, format!("the taints of {} wait for a workload check", count_of(held, "node")))
+}
+
 pub fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &str) -> Verdict {
     let nodes = observation.nodes;
+    if nodes.selected == 0 {
+        return no_nodes(observation);
+    }
     if missing == 0 {
         return Verdict::yes(reason::DONE, format!("every node is {done}"));
     }
@@ -116,29 +143,45 @@ pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
     Verdict::yes(reason::OLDER_POOL, message)
 }
 
-/// Names whom the taints would strand, and what to write.
-pub fn held_verdict(pool: &Pool, held: &Held) -> Verdict {
-    let taints: Vec<String> = pool.held.iter().map(ToString::to_string).collect();
-    let taints = taints.join(", ");
-    let message = match held {
-        Held::PodsUnreadable(words) => format!(
-            "{taints} held: it cannot be read which pods tolerate it: {words}. Allow winpool to list pods, or set \
-             taintPolicy: Always"
+/// Says why the taints wait, and what to do about it.
+pub fn held_verdict(pool: &Pool, Held { taints, because }: &Held) -> Verdict {
+    let names = taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match because {
+        HeldBecause::CheckFailed(error) => Verdict {
+            status: "Unknown",
+            reason: reason::WORKLOAD_CHECK_FAILED,
+            message: format!("{names} held: the workload check failed and is repeated: {error}"),
+        },
+        HeldBecause::PodsUnreadable(words) => Verdict::no(
+            reason::WORKLOADS_NOT_TOLERATING,
+            format!(
+                "{names} held: winpool cannot find out which pods tolerate it: {words}. Allow winpool to list pods, or \
+                 set taintPolicy: Always"
+            ),
         ),
-        Held::Stranded(workloads) => {
-            let named = workloads.iter().take(WORKLOADS).map(|(name, pods)| format!("{name} ({pods} pod(s))"));
-            let named = named.collect::<Vec<_>>().join(", ");
+        HeldBecause::Classes(classes) => {
+            let classes = classes.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let message = format!("{names} held until these RuntimeClasses tolerate it: {classes}; see problems");
+            Verdict::no(reason::WAITING, message)
+        }
+        HeldBecause::Unschedulable(workloads) => {
+            let described = workloads.iter().take(WORKLOADS).map(|(name, pods)| match pods {
+                0 => name.clone(),
+                pods => format!("{name} ({})", count_of(number(*pods), "pod")),
+            });
+            let described = described.collect::<Vec<_>>().join(", ");
             let more = workloads.len().saturating_sub(WORKLOADS);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let tolerations: Vec<String> = pool.held.iter().map(|taint| yaml(&json!(toleration(taint)))).collect();
-            format!(
-                "{taints} held: on the pool's nodes, {named}{more} do not tolerate it and would find no node after \
-                 their next rollout. Add to the pod templates: tolerations: [{}]; or set taintPolicy: Always",
+            let tolerations: Vec<String> = taints.iter().map(|taint| yaml(&json!(toleration(taint)))).collect();
+            let held = if pool.mode == Mode::DryRun { "would be held" } else { "held" };
+            let message = format!(
+                "{names} {held}: {described}{more} would find no node. Add to the pod templates: tolerations: [{}]; or set \
+                 taintPolicy: Always",
                 tolerations.join(", ")
-            )
+            );
+            Verdict::no(reason::WORKLOADS_NOT_TOLERATING, message)
         }
-    };
-    Verdict::no(reason::WORKLOADS_NOT_TOLERATING, message)
+    }
 }
 
 pub fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {

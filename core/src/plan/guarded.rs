@@ -4,10 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{WindowsPool, WindowsPoolStatus, validation::Violation},
-    plan::{InvalidPool, Pool},
-};
+
+use crate::api::{WindowsPool, WindowsPoolStatus, names, validation::Violation};
+
+use super::{InvalidPool, Pool};
 
 /// A pool that may not decode, with the status that it has in any case: what was reported of a pool, its taints above
 /// all, is not forgotten when its spec cannot be read any more.
@@ -21,7 +21,7 @@ pub struct GuardedPool {
     pub pool: Result<WindowsPool, String>,
     /// `status`, if that decodes.
     pub status: Option<WindowsPoolStatus>,
-    /// Of `status` as the server sent it, what the next one is guarded by.
+    /// `status.taints` as the server sent it, in an object: what the next status is guarded by.
     pub recorded: Option<Value>,
 }
 
@@ -63,7 +63,35 @@ fn list_for_object(path: &str, written: &Value, read: &Value) -> Option<String> 
     }
 }
 
+impl From<WindowsPool> for GuardedPool {
+    fn from(pool: WindowsPool) -> Self {
+        let status = pool.status.clone();
+        let recorded = status.as_ref().map(|status| json!({"taints": json!(status).get("taints")}));
+        Self { metadata: pool.metadata.clone(), status, recorded, pool: Ok(pool) }
+    }
+}
+
 impl GuardedPool {
+    /// The pool with this status.
+    #[must_use]
+    pub fn with_status(&self, status: &WindowsPoolStatus) -> Self {
+        let pool = self.pool.clone().map(|pool| WindowsPool { status: Some(status.clone()), ..pool });
+        let recorded = json!({"taints": json!(status).get("taints")});
+        Self { metadata: self.metadata.clone(), status: Some(status.clone()), recorded: Some(recorded), pool }
+    }
+
+    /// Whether deleting the pool waits for winpool.
+    #[must_use]
+    pub fn has_finalizer(&self) -> bool {
+        self.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)
+    }
+
+    /// Whether the pool is being deleted.
+    #[must_use]
+    pub fn is_being_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
     /// The pool as plans use it.
     ///
     /// # Errors
@@ -82,7 +110,6 @@ impl GuardedPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_list_is_no_object() {

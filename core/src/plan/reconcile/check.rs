@@ -1,0 +1,398 @@
+//! When workloads are checked, and what follows for a pool.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+
+use crate::{
+    api::{Taint, TaintPolicy},
+    words::plain,
+};
+
+use super::{
+    super::{
+        ApprovedTaint, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassAction, ClassesPlan, CleanCheck, Consent,
+        GuardedPool, Held, HeldBecause, KnownNode, PODS, Policy, Pool, Question, Scheduling, Tally, Watched,
+        WorkloadCheck, WorkloadKind, assess, assess_as,
+    },
+    Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
+};
+
+/// The shortest time between two listings.
+const PAUSE: Duration = Duration::from_secs(10);
+/// A listing is followed by a pause of so many times its duration.
+const PAUSE_TIMES: u32 = 10;
+/// How often workloads that hold a taint are asked for by name.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// Workloads that are asked for by name.
+const ASKED: usize = 10;
+/// Why a check is of no use, in words for people.
+const ERROR: usize = 200;
+
+/// What is remembered of workload checks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct CheckMemory {
+    running: bool,
+    started: Option<Instant>,
+    not_before: Option<Instant>,
+}
+
+/// The newest check, as far as it concerns one pool.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PoolCheck {
+    /// What it was about.
+    basis: Basis,
+    result: Result<CheckAnswer, String>,
+    started: Instant,
+    ended: Instant,
+    /// When the workloads that hold a taint are asked for by name.
+    ask_at: Option<Instant>,
+    /// A workload that was named does not hold the taint any more.
+    is_outdated: bool,
+}
+
+/// What a check is about: if that changed, its result is of no use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Basis {
+    generation: Option<i64>,
+    /// `metadata.resourceVersion` of all classes.
+    classes: BTreeMap<String, String>,
+}
+
+impl Basis {
+    fn of(cluster: &Cluster<'_>, pool: &GuardedPool) -> Self {
+        let version = |class: &Arc<RuntimeClass>| (class.name_any(), class.resource_version().unwrap_or_default());
+        Self { generation: pool.metadata.generation, classes: cluster.classes.iter().map(version).collect() }
+    }
+
+    /// Whether all classes that there were are as they were.
+    fn stands(&self, cluster: &Cluster<'_>) -> bool {
+        let now: BTreeMap<String, Option<String>> =
+            cluster.classes.iter().map(|class| (class.name_any(), class.resource_version())).collect();
+        self.classes.iter().all(|(name, version)| now.get(name).is_some_and(|now| now.as_ref() == Some(version)))
+    }
+}
+
+/// What has to be listed for a check.
+#[derive(Clone, Debug)]
+pub enum CheckTask {
+    /// All workloads, then all pods.
+    Everything(Box<WorkloadCheck>),
+    /// The workloads that hold a taint of this pool: perhaps none of them does any more.
+    Named {
+        /// Name of the pool.
+        pool: String,
+        /// What they are judged by.
+        check: Box<WorkloadCheck>,
+        /// Those workloads.
+        workloads: Vec<WorkloadName>,
+    },
+}
+
+/// Kind, namespace and name of a workload.
+pub type WorkloadName = (WorkloadKind, String, String);
+
+impl PoolCheck {
+    /// The check, as long as what it is about has not changed.
+    fn answer(&self) -> Option<&CheckAnswer> {
+        self.result.as_ref().ok()
+    }
+
+    pub(super) fn is_about(&self, pool: &GuardedPool) -> bool {
+        self.basis.generation == pool.metadata.generation
+    }
+
+    fn is_due(&self, basis: &Basis, now: Instant) -> bool {
+        let holds = self.answer().is_some_and(|answer| !answer.held.is_empty());
+        // Nodes that wait although the check was clean are not covered by it, and a check that failed is repeated.
+        !holds || self.is_outdated || self.basis != *basis || now >= self.ended + LOOK_AGAIN
+    }
+}
+
+impl Memory {
+    /// The check that is due, if any. It has to be carried out, and its end reported to [`Self::checked`] or
+    /// [`Self::asked`]. One listing serves all pools.
+    #[must_use]
+    pub fn start_check(&mut self, cluster: &Cluster<'_>, now: Now) -> Option<CheckTask> {
+        if self.check.running {
+            return None;
+        }
+        let policy = self.policy(cluster.pools);
+        let waiting: Vec<&Arc<GuardedPool>> =
+            cluster.pools.iter().filter(|pool| self.waits(cluster, &policy, pool, now.instant)).collect();
+        let may_list = self.check.not_before.is_none_or(|not_before| now.instant >= not_before);
+        let is_due = |pool: &&&Arc<GuardedPool>| {
+            let last = self.pools.get(&pool.name_any()).and_then(|memory| memory.check.as_ref());
+            last.is_none_or(|check| check.is_due(&Basis::of(cluster, pool), now.instant))
+        };
+        let due: BTreeSet<String> = waiting.iter().filter(is_due).map(|pool| pool.name_any()).collect();
+        let names = waiting.iter().map(|pool| pool.name_any()).collect();
+        let scope = (may_list && !due.is_empty()).then(|| self.scope(cluster, &policy, &names, now));
+        // Nothing is asked for a pool whose nodes all wait for a class.
+        let scope = scope.filter(|scope| scope.questions.iter().any(|question| due.contains(&question.pool)));
+        if let Some(check) = scope.and_then(WorkloadCheck::start) {
+            for name in names {
+                let basis =
+                    cluster.pools.iter().find(|pool| pool.name_any() == name).map(|pool| Basis::of(cluster, pool));
+                self.of(&name).check_basis = Some((name.clone(), basis.unwrap_or_default()));
+            }
+            self.check = CheckMemory { running: true, started: Some(now.instant), ..self.check.clone() };
+            return Some(CheckTask::Everything(Box::new(check)));
+        }
+        let mut names = waiting.iter().map(|pool| pool.name_any());
+        let (pool, workloads) = names.find_map(|name| self.to_ask(&name, now.instant).map(|named| (name, named)))?;
+        let check = WorkloadCheck::start(self.scope(cluster, &policy, &[pool.clone()].into(), now))?;
+        if let Some(check) = self.of(&pool).check.as_mut() {
+            check.ask_at = Some(now.instant + ASK_AGAIN);
+        }
+        self.check.running = true;
+        Some(CheckTask::Named { pool, check: Box::new(check), workloads })
+    }
+
+    /// When a check may be due next.
+    #[must_use]
+    pub fn check_due(&self, now: Instant) -> Option<Instant> {
+        if self.check.running {
+            return None;
+        }
+        let asks = self.pools.values().filter_map(|memory| memory.check.as_ref());
+        let dues = asks.flat_map(|check| check.ask_at.into_iter().chain([check.ended + LOOK_AGAIN]));
+        dues.chain(self.check.not_before).filter(|due| *due > now).min()
+    }
+
+    /// A check of everything has ended, or failed.
+    pub fn checked(
+        &mut self,
+        cluster: &Cluster<'_>,
+        mut result: Result<BTreeMap<String, CheckAnswer>, String>,
+        now: Instant,
+    ) {
+        let started = self.check.started.unwrap_or(now);
+        let duration = now.duration_since(started);
+        self.check =
+            CheckMemory { not_before: Some(now + PAUSE.max(duration * PAUSE_TIMES)), ..CheckMemory::default() };
+        for memory in self.pools.values_mut() {
+            let Some((pool, basis)) = memory.check_basis.take() else { continue };
+            let result = match &mut result {
+                Ok(_) if !basis.stands(cluster) => Err("RuntimeClasses changed meanwhile".to_owned()),
+                Ok(answers) => Ok(answers.remove(&pool).unwrap_or_default()),
+                Err(error) => Err(plain(error, ERROR)),
+            };
+            let holds = result.as_ref().is_ok_and(|answer| !answer.unschedulable.is_empty());
+            memory.check = Some(PoolCheck {
+                basis,
+                ask_at: holds.then(|| now + ASK_AGAIN),
+                is_outdated: false,
+                started,
+                ended: now,
+                result,
+            });
+        }
+    }
+
+    /// Workloads were asked for by name: whether none of them holds a taint of the pool any more.
+    pub fn asked(&mut self, pool: &str, are_settled: bool) {
+        self.check.running = false;
+        if let Some(check) = self.of(pool).check.as_mut() {
+            check.is_outdated |= are_settled;
+        }
+    }
+
+    /// Whether nodes of the pool wait for a check, or for a class.
+    fn waits(&self, cluster: &Cluster<'_>, policy: &Policy, guarded: &GuardedPool, now: Instant) -> bool {
+        let Some(pool) = policy.pool(&guarded.name_any()).filter(|pool| !pool.deleting) else { return false };
+        // A check now would not cover the nodes of a class that was changed a moment ago, and the next one may find more.
+        let is_ready = |memory: &PoolMemory| {
+            memory.looked_at && !memory.classes.values().any(|class| class.was_widened_just_now(now))
+        };
+        self.pools.get(&pool.name).is_some_and(is_ready)
+            && !pool.checked_taints().is_empty()
+            && (cluster.tally)(&pool.name).waiting() > 0
+    }
+
+    /// The workloads of the pool to ask for by name now, if there are any.
+    fn to_ask(&self, pool: &str, now: Instant) -> Option<Vec<WorkloadName>> {
+        let check = self.pools.get(pool)?.check.as_ref()?;
+        if check.is_outdated || check.ask_at.is_none_or(|at| now < at) {
+            return None;
+        }
+        let named = check.answer()?.unschedulable.keys().filter_map(|workload| {
+            let (kind, rest) = workload.split_once(' ')?;
+            let (namespace, name) = rest.split_once('/')?;
+            Some((WorkloadKind::by_name(kind)?, namespace.to_owned(), name.to_owned()))
+        });
+        let named: Vec<_> = named.take(ASKED).collect();
+        (!named.is_empty()).then_some(named)
+    }
+
+    /// What a check for these pools starts from.
+    fn scope(&self, cluster: &Cluster<'_>, policy: &Policy, pools: &BTreeSet<String>, now: Now) -> CheckScope {
+        let mut nodes = Vec::new();
+        let mut questions: BTreeMap<(String, Taint), Question> = BTreeMap::new();
+        (cluster.nodes)(&mut |seen| {
+            let consent = Consent::Known { uid: seen.uid, watched: seen.watched, now: now.instant };
+            let standing = assess(seen.node, policy, consent);
+            let index = nodes.len();
+            let mut ask = |pool: &Pool, held: Vec<Taint>| {
+                // A node that waits for a class does not get the taint, whatever the check finds.
+                let asks = |taint: &Taint| !pool.needs_no_check(taint) && !pool.waits_for_a_class(taint, seen.node);
+                for taint in held.into_iter().filter(asks) {
+                    let key = (pool.name.clone(), taint.clone());
+                    let question = questions.entry(key).or_insert_with(|| Question {
+                        pool: pool.name.clone(),
+                        taint,
+                        candidates: BTreeSet::new(),
+                        enforces: pool.enforces(),
+                    });
+                    question.candidates.insert(index);
+                }
+            };
+            let owner = standing.pool.as_ref().and_then(|name| policy.pool(name));
+            if let Some(owner) = owner.filter(|owner| pools.contains(&owner.name)) {
+                ask(owner, standing.held.clone());
+            }
+            for pool in policy.previews(&seen.node.labels).filter(|pool| pools.contains(&pool.name)) {
+                let consent = Consent::Known { uid: seen.uid, watched: &Watched::default(), now: now.instant };
+                ask(pool, assess_as(seen.node, Some(pool), policy, consent).held);
+            }
+            // A node that is about to get a taint, of another pool for example, is no refuge from this one.
+            let coming = standing.plan.taints.iter().flat_map(|change| &change.added);
+            let lasting = seen.node.taints.taints().iter().filter(|taint| !taint.has_foreign_key()).chain(coming);
+            nodes.push(KnownNode {
+                name: seen.name.into(),
+                uid: seen.uid.into(),
+                labels: seen.node.after(&standing.plan).labels,
+                taints: lasting.cloned().collect(),
+            });
+        });
+        let admission = &cluster.control_plane.admission;
+        let is_installed = |name| admission.installed.get(name) == Some(&true);
+        let default = cluster.pools.iter().find(|pool| pool.name_any() == "default");
+        let assigned =
+            default.and_then(|pool| pool.pool.as_ref().ok()?.spec.pod_defaults.as_ref()?.runtime_class_name.clone());
+        CheckScope {
+            nodes,
+            questions: questions.into_values().collect(),
+            classes: self.classes_as_planned(cluster, policy),
+            tolerates_windows: is_installed("tolerate-windows"),
+            assigned_class: assigned.filter(|_| is_installed("assign-class")),
+            now: now.time,
+        }
+    }
+
+    /// The classes as they are in the API server; those of a dry run as they would be.
+    fn classes_as_planned(&self, cluster: &Cluster<'_>, policy: &Policy) -> BTreeMap<String, Scheduling> {
+        let mut classes: BTreeMap<String, Scheduling> = BTreeMap::new();
+        for pool in policy.entries().iter().map(|entry| &entry.pool) {
+            for class in self.classes(cluster, &pool.name) {
+                classes.insert(class.name_any(), Scheduling::from(class.as_ref()));
+            }
+        }
+        for class in cluster.classes {
+            classes.entry(class.name_any()).or_insert_with(|| Scheduling::from(class.as_ref()));
+        }
+        for pool in policy.entries().iter().map(|entry| &entry.pool).filter(|pool| !pool.enforces() && !pool.deleting) {
+            let plan = self.plan_classes(cluster, pool, &(cluster.tally)(&pool.name));
+            for planned in plan.classes {
+                if !matches!(planned.action, ClassAction::Nothing | ClassAction::Conflict(_)) {
+                    classes.insert(planned.desired.name.clone(), Scheduling::from(&planned.desired.to_object()));
+                }
+            }
+        }
+        classes
+    }
+
+    /// What the pool may do to nodes from now on.
+    pub(super) fn intend(
+        &mut self,
+        cluster: &Cluster<'_>,
+        guarded: &GuardedPool,
+        pool: &Pool,
+        plan: &ClassesPlan,
+        tally: &Tally,
+        now: Now,
+    ) -> Intent {
+        let existing = self.classes(cluster, &pool.name);
+        let lagging = if pool.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
+        // What was dropped is dropped, although the status that says so may not be written yet.
+        let recorded = match self.pools.get(&pool.name) {
+            Some(memory) if memory.looked_at => memory.intent.approved.clone(),
+            _ => super::super::pools::approved_taints(self.recorded_status(guarded)),
+        };
+        let basis = Basis::of(cluster, guarded);
+        let memory = self.of(&pool.name);
+        memory.looked_at = true;
+        let check = memory.check.as_ref().filter(|check| check.basis.generation == basis.generation);
+        let valid =
+            check.map(|check| (check.started, check.ended + CHECK_GOOD_FOR)).filter(|(_, until)| now.instant < *until);
+        let clean = check.and_then(PoolCheck::answer).filter(|_| valid.is_some()).map(|answer| answer.clean.clone());
+        let clean = clean.unwrap_or_default();
+        let holds = |taint: &Taint| {
+            tally.is_held(taint)
+                && check.is_some_and(|check| check.answer().is_none_or(|answer| answer.held.contains(taint)))
+        };
+        let lags = |taint: &Taint| lagging.iter().any(|class| !class.is_missing && class.taints.contains(taint));
+        let is_safe = |taint: &Taint| {
+            let known = recorded.iter().any(|approved| approved.taint == *taint);
+            pool.needs_no_check(taint)
+                || !lags(taint) && !holds(taint) && (known || clean.contains_key(taint) || tally.all_carry(taint))
+        };
+        let wanted = pool.wanted_taints().into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
+        let approved = wanted.filter(|_| pool.enforces() && pool.taint_policy != TaintPolicy::Never).filter(is_safe);
+        let since =
+            |taint: &Taint| recorded.iter().find(|known| known.taint == *taint).map_or(now.time, |known| known.since);
+        let approved = approved.map(|taint| ApprovedTaint { since: whole_seconds(since(&taint)), taint }).collect();
+        let lingering = tally.seen().tolerate.into_iter().filter(|taint| pool.ever_applied.contains(taint));
+        let valid = valid.filter(|_| !clean.is_empty());
+        Intent {
+            approved,
+            clean_check: Arc::new(CleanCheck { nodes: clean, valid }),
+            lagging,
+            builds: tally.seen().builds.into_keys().chain(plan.builds()).collect(),
+            carried: tally.owned().cloned().chain(lingering).collect(),
+        }
+    }
+
+    /// Why taints wait, if that is known.
+    pub(super) fn held(&self, pool: &Pool, tally: &Tally) -> Option<Held> {
+        let memory = self.pools.get(&pool.name).filter(|_| tally.waiting() > 0)?;
+        let lagging: BTreeSet<Taint> = memory.intent.lagging.iter().flat_map(|class| class.taints.clone()).collect();
+        let all = || pool.checked_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
+        match memory.check.as_ref().map(|check| &check.result) {
+            Some(Ok(answer)) if !answer.unschedulable.is_empty() => {
+                let because = HeldBecause::Unschedulable(answer.unschedulable.clone());
+                Some(Held { taints: answer.held.clone(), because })
+            }
+            Some(Ok(answer)) if answer.unlisted.contains_key(PODS) => {
+                let words = answer.unlisted.get(PODS).cloned().unwrap_or_default();
+                Some(Held { taints: all(), because: HeldBecause::PodsUnreadable(words) })
+            }
+            _ if !lagging.is_empty() => Some(Held {
+                taints: lagging,
+                because: HeldBecause::Classes(memory.intent.lagging.iter().map(|class| class.name.clone()).collect()),
+            }),
+            Some(Err(error)) => Some(Held { taints: all(), because: HeldBecause::CheckFailed(error.clone()) }),
+            _ => None,
+        }
+    }
+}
+
+impl PoolMemory {
+    /// The kinds that the last check could not list.
+    pub(super) fn unlisted(&self) -> BTreeMap<String, String> {
+        let answer = self.check.as_ref().and_then(PoolCheck::answer);
+        let mut unlisted = answer.map(|answer| answer.unlisted.clone()).unwrap_or_default();
+        unlisted.remove(PODS);
+        unlisted
+    }
+}
+
+/// The API keeps whole seconds.
+pub(super) fn whole_seconds(time: k8s_openapi::jiff::Timestamp) -> k8s_openapi::jiff::Timestamp {
+    k8s_openapi::jiff::Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

@@ -1,0 +1,304 @@
+//! The end of a pool: its nodes are cleaned, its classes go or stay, and then its finalizer goes.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        NodeCounts, Taint,
+        names::{self, reason},
+    },
+    words::count,
+};
+
+use super::{
+    super::{
+        Consent, GuardedPool, InvalidPool, PendingCleanup, Policy, Pool, assess, classes_of_others,
+        is_to_be_taken_over, lacks_tolerations, owner, suspended_status,
+    },
+    Cluster, Memory, Note, Now, Refusal, Report, Retry, Step,
+    check::whole_seconds,
+};
+
+/// How soon the next step of cleaning up is tried.
+const NEXT_STEP: Duration = Duration::from_secs(1);
+/// How often it is seen whether the API server answers at all.
+const PROBE: Duration = Duration::from_secs(10);
+/// How long a deletion may take before status says what it waits for.
+const SAID_AFTER: Duration = Duration::from_secs(3);
+
+/// What is remembered of a pool that is being deleted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct DeletionMemory {
+    started: Option<Instant>,
+    /// How long nothing has come forward while the API server answered.
+    idle: Duration,
+    answered: Option<Instant>,
+    probed: Option<Instant>,
+    /// How much was left when something came forward last.
+    left: Option<usize>,
+    /// Nodes that carry the pool's label, and when they were listed.
+    marked: Option<(BTreeSet<String>, Instant)>,
+    /// Nodes cannot be listed.
+    listing: Retry,
+}
+
+impl DeletionMemory {
+    pub fn answered(&mut self, now: Instant) {
+        if self.started.is_none() {
+            return;
+        }
+        self.idle += self.answered.map_or(Duration::ZERO, |last| now.duration_since(last));
+        (self.answered, self.probed) = (Some(now), Some(now));
+    }
+
+    /// The probe was not accepted. A refusal is an answer too.
+    pub fn refused(&mut self, refusal: &Refusal, now: Instant) {
+        match refusal {
+            Refusal::Denied(_) => self.answered(now),
+            _ => self.answered = None,
+        }
+    }
+
+    pub fn listed(&mut self, nodes: BTreeSet<String>, now: Instant) {
+        self.answered(now);
+        self.marked = Some((nodes, now));
+        self.listing = Retry::default();
+    }
+
+    pub fn unlisted(&mut self, refusal: &Refusal, patience: Duration, now: Instant) {
+        self.listing.failed(refusal, patience, now);
+    }
+
+    /// Whether it has taken too long: from then on it waits for nothing.
+    fn is_overdue(&self, patience: Duration) -> bool {
+        self.idle >= patience
+    }
+
+    /// `left` things are left: less than before is progress. What winpool does once the deletion is overdue is none.
+    fn progress(&mut self, left: usize, patience: Duration) {
+        if !self.is_overdue(patience) && self.left.is_none_or(|before| left < before) {
+            self.left = Some(left);
+            self.idle = Duration::ZERO;
+        }
+    }
+}
+
+impl Memory {
+    /// One step of cleaning up. Nodes are cleaned by their own controller, which sees the pool going.
+    pub(super) fn clean_up(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Step {
+        let intended = self.intended(pool);
+        if let Some(step) = self.publish(cluster, Some(intended)) {
+            return step;
+        }
+        if !guarded.has_finalizer() {
+            return Step::Wait(None);
+        }
+        if let Some(until) = self.of(&pool.name).finalizer.pause(now.instant) {
+            return Step::Wait(Some(until));
+        }
+        if pool.needs_cleanup()
+            && let Some(step) = self.clean_up_first(cluster, guarded, pool, now)
+        {
+            return step;
+        }
+        let memory = self.of(&pool.name);
+        if memory.old_version != guarded.resource_version() {
+            self.note(&pool.name, Note::CleanedUp);
+        }
+        self.set_finalizer(guarded, false, now.instant)
+    }
+
+    /// What has to be done before the finalizer goes; nothing once all is done, or has taken too long.
+    fn clean_up_first(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Option<Step> {
+        let nodes = (cluster.tally)(&pool.name).counts();
+        if let Some(step) = self.ask_api_server(cluster, guarded, nodes.pending == 0, now.instant) {
+            return Some(step);
+        }
+        match self.clean_up_nodes_and_classes(cluster, pool, &nodes, now.instant) {
+            Ok(None) => {
+                self.note_nodes_left(pool, &nodes);
+                None
+            }
+            Ok(step) => step,
+            Err(why) => {
+                let wait = Step::Wait(Some(now.instant + NEXT_STEP));
+                Some(self.say_what_it_waits_for(guarded, pool, &why, now).unwrap_or(wait))
+            }
+        }
+    }
+
+    /// Lists the nodes that carry the pool's label. Where nodes are to be written the pool stays anyway, so the API server
+    /// is only asked whether it answers.
+    fn ask_api_server(
+        &mut self,
+        cluster: &Cluster<'_>,
+        guarded: &GuardedPool,
+        nodes_are_written: bool,
+        now: Instant,
+    ) -> Option<Step> {
+        let patience = self.patience;
+        let deletion = &mut self.of(&guarded.name_any()).deletion;
+        deletion.started.get_or_insert(now);
+        let is_old = |at: Option<Instant>, age: Duration| at.is_none_or(|at| now >= at + age);
+        let listed = deletion.marked.as_ref().map(|(_, at)| *at);
+        let may_list = nodes_are_written && cluster.settled && deletion.listing.pause(now).is_none();
+        if may_list && is_old(listed, NEXT_STEP) {
+            return Some(Step::ListMarkedNodes);
+        }
+        if is_old(deletion.probed, PROBE.min(patience / 2)) {
+            deletion.probed = Some(now);
+            return Some(Step::ReadPool { uid: guarded.uid(), version: guarded.resource_version() });
+        }
+        None
+    }
+
+    /// The next step for what the pool has left on nodes and for its classes; an error says what it waits for.
+    fn clean_up_nodes_and_classes(
+        &mut self,
+        cluster: &Cluster<'_>,
+        pool: &Pool,
+        nodes: &NodeCounts,
+        now: Instant,
+    ) -> Result<Option<Step>, String> {
+        let patience = self.patience;
+        let policy = self.policy(cluster.pools);
+        let cleanup = self.pending_cleanup(cluster, pool, &policy, now);
+        let existing = self.classes(cluster, &pool.name);
+        let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.name)).cloned().collect();
+        let left = usize::try_from(nodes.selected).unwrap_or(usize::MAX);
+        let deletion = &mut self.of(&pool.name).deletion;
+        deletion.progress(left.saturating_add(cleanup.unseen).saturating_add(owned.len()), patience);
+        let overdue = deletion.is_overdue(patience);
+        if deletion.listing.pause(now).is_some() && !overdue {
+            return Err(format!("the nodes cannot be listed: {}", deletion.listing.words));
+        }
+        if cleanup.keep(overdue) {
+            return Err(cleanup.describe());
+        }
+        let seen = |name: &str| (cluster.tally)(name).seen();
+        let wanted = classes_of_others(pool, &policy, &seen, &existing);
+        let kept = kept_taints(cluster, pool);
+        let stays_needed =
+            |class: &RuntimeClass| cleanup.unseen > 0 || kept.iter().any(|taint| !lacks_tolerations(class, [taint]));
+        for class in &owned {
+            let handed_over = wanted.contains(&class.name_any());
+            if handed_over && !overdue {
+                continue;
+            }
+            if let Some(step) = self.retire_step(cluster, pool, class, stays_needed(class) || handed_over, now) {
+                return Ok(Some(step));
+            }
+        }
+        let names = || owned.iter().map(|class| class.name_any());
+        let waiting: Vec<String> = names().filter(|name| wanted.contains(name)).collect();
+        if !waiting.is_empty() && !overdue {
+            return Err(format!("another pool has yet to take over RuntimeClass {}", waiting.join(", ")));
+        }
+        let still: Vec<String> = names().filter(|name| self.waits_for_class(pool, name)).collect();
+        if !still.is_empty() && !overdue {
+            return Err(format!("RuntimeClass {} cannot be deleted or released yet", still.join(", ")));
+        }
+        Ok(None)
+    }
+
+    fn note_nodes_left(&mut self, pool: &Pool, nodes: &NodeCounts) {
+        if nodes.selected == 0 {
+            return;
+        }
+        let why = [
+            (nodes.selected - nodes.ignored, "that winpool cannot change"),
+            (nodes.ignored, "with winpool.dev/ignore"),
+        ];
+        let parts = why.iter().filter(|(number, _)| *number > 0);
+        let parts: Vec<String> = parts.map(|(number, what)| format!("{} {what}", count(*number, "node"))).collect();
+        let message = format!(
+            "these keep their labels and taints: {}; see label {}={}",
+            parts.join(", "),
+            names::POOL,
+            pool.name
+        );
+        self.note(&pool.name, Note::Left(reason::DELETING, "KeepMarks".to_owned(), message));
+    }
+
+    /// What the pool may still have on nodes: what is under way, what the API server knows, and what the cache shows.
+    fn pending_cleanup(&self, cluster: &Cluster<'_>, pool: &Pool, policy: &Policy, now: Instant) -> PendingCleanup {
+        let marked = self.pools.get(&pool.name).and_then(|memory| memory.deletion.marked.as_ref());
+        let mut unseen = marked.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
+        let mut nodes = (cluster.tally)(&pool.name).counts();
+        let (mut handing_over, mut example) = (false, None);
+        (cluster.nodes)(&mut |seen| {
+            handing_over |= is_to_be_taken_over(seen.node, &pool.name, policy);
+            if seen.node.labels.get(names::POOL) == Some(&pool.name) {
+                unseen.remove(seen.name);
+                let consent = Consent::Known { uid: seen.uid, watched: seen.watched, now };
+                let standing = assess(seen.node, policy, consent);
+                let releasing = standing.releasing.as_ref() == Some(&pool.name) && !standing.plan.is_empty();
+                // The counts follow the cache a moment later.
+                if releasing {
+                    example.get_or_insert_with(|| seen.name.to_owned());
+                }
+                if nodes.pending == 0 && releasing && !(cluster.is_blocked)(seen.name, &standing) {
+                    nodes.pending = 1;
+                }
+            }
+        });
+        let example = example.or_else(|| unseen.first().cloned());
+        PendingCleanup { nodes, handing_over, writing: !cluster.settled, unseen: unseen.len(), example }
+    }
+
+    fn say_what_it_waits_for(&mut self, guarded: &GuardedPool, pool: &Pool, why: &str, now: Now) -> Option<Step> {
+        let started = self.of(&pool.name).deletion.started?;
+        if now.instant < started + SAID_AFTER.min(self.patience / 2) {
+            return None;
+        }
+        let message = format!("the pool is being deleted and waits: {why}");
+        let report = self.report_as(guarded, now, |previous| {
+            let (generation, time) = (guarded.metadata.generation, whole_seconds(now.time));
+            suspended_status(&pool.name, reason::DELETING, &message, generation, previous, time)
+        });
+        match report {
+            Report::Write(step) => Some(step),
+            _ => None,
+        }
+    }
+
+    /// Lets a pool go that cannot even be decoded: nobody can tell any more what it put where.
+    pub(super) fn abandon(
+        &mut self,
+        cluster: &Cluster<'_>,
+        guarded: &GuardedPool,
+        error: &InvalidPool,
+        now: Now,
+    ) -> Step {
+        if let Some(step) = self.publish(cluster, None) {
+            return step;
+        }
+        if !guarded.has_finalizer() {
+            return Step::Wait(None);
+        }
+        if let Some(until) = self.of(&error.name).finalizer.pause(now.instant) {
+            return Step::Wait(Some(until));
+        }
+        let message = "the spec cannot be decoded, so nodes keep their marks and RuntimeClasses stay".to_owned();
+        self.note(&error.name, Note::Left(reason::INVALID_SPEC, "Delete".to_owned(), message));
+        self.set_finalizer(guarded, false, now.instant)
+    }
+}
+
+/// The pool's taints that nodes with its label carry: nodes that refuse their change, and ignored ones.
+fn kept_taints(cluster: &Cluster<'_>, pool: &Pool) -> BTreeSet<Taint> {
+    let is_the_pools = |taint: &Taint| pool.ever_applied.contains(taint) || pool.wanted_taints().contains(taint);
+    let mut kept = BTreeSet::new();
+    (cluster.nodes)(&mut |seen| {
+        if seen.node.labels.get(names::POOL) == Some(&pool.name) {
+            kept.extend(seen.node.taints.taints().iter().filter(|taint| is_the_pools(taint)).cloned());
+        }
+    });
+    kept
+}

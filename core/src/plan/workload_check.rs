@@ -1,0 +1,396 @@
+//! The workload check: who would become unschedulable if nodes got a taint.
+//!
+//! It fixes nodes, classes and questions when it starts; then it is handed every template and after that every pod, one
+//! by one, and keeps only what may matter.
+
+mod placement;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use k8s_openapi::{
+    api::{core::v1::Toleration, node::v1::RuntimeClass},
+    jiff::Timestamp,
+};
+
+use crate::api::Taint;
+
+use super::{
+    Labels, Pod, PodProgress, Workload, WorkloadKind,
+    tolerations::{normalised, tolerations_of},
+};
+
+use placement::{Placement, Says};
+
+/// Questions that one check answers. Further ones are put to the next check.
+const QUESTIONS: usize = 64;
+
+/// A Windows node as it will be, apart from the taints that the check is about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownNode {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// The labels that it will have.
+    pub labels: Labels,
+    /// Its taints, without those that come and go with its condition.
+    pub taints: Vec<Taint>,
+}
+
+/// Would anybody become unschedulable if these nodes got this taint?
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// The pool that asks.
+    pub pool: String,
+    /// The taint.
+    pub taint: Taint,
+    /// The nodes that lack it and would get it, by their place in the list of nodes.
+    pub candidates: BTreeSet<usize>,
+    /// Whether the pool enforces: then other questions take for granted that the nodes get the taint.
+    pub enforces: bool,
+}
+
+/// A set of questions.
+type Mask = u64;
+
+fn bits(mask: Mask) -> impl Iterator<Item = usize> {
+    (0..QUESTIONS).filter(move |bit| mask & (1 << bit) != 0)
+}
+
+/// A RuntimeClass, as far as it places pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scheduling {
+    selector: BTreeMap<String, String>,
+    tolerations: Vec<Toleration>,
+}
+
+impl From<&RuntimeClass> for Scheduling {
+    fn from(class: &RuntimeClass) -> Self {
+        let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone());
+        Self { selector: selector.unwrap_or_default(), tolerations: tolerations_of(class) }
+    }
+}
+
+/// What a check starts from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CheckScope {
+    /// All Windows nodes.
+    pub nodes: Vec<KnownNode>,
+    /// What is asked.
+    pub questions: Vec<Question>,
+    /// The RuntimeClasses by name, as they are or, for a dry run, as they would be.
+    pub classes: BTreeMap<String, Scheduling>,
+    /// Whether the admission policy `tolerate-windows` is installed.
+    pub tolerates_windows: bool,
+    /// The class that the admission policy `assign-class` gives, if it is installed.
+    pub assigned_class: Option<String>,
+    /// The time, to tell how long a pod has waited.
+    pub now: Timestamp,
+}
+
+/// A check that is under way.
+#[derive(Clone, Debug)]
+pub struct WorkloadCheck {
+    scope: CheckScope,
+    by_name: HashMap<Arc<str>, usize>,
+    /// By node, the questions about it.
+    candidates: Vec<Mask>,
+    /// The same, of pools that enforce: the node gets those taints if nobody objects.
+    coming: Vec<Mask>,
+    workloads: HashMap<String, Seen>,
+    /// Jobs of `CronJobs`, whose pods are those of the `CronJob`.
+    jobs: HashMap<String, String>,
+    /// By rollout controller: the newest of its `ReplicaSets`, and what was found if that has no replicas.
+    newest_sets: HashMap<String, (Option<Timestamp>, String, Found)>,
+    unlisted: BTreeMap<String, String>,
+    /// Node selectors of which it is not known whether they also select nodes of another system.
+    undecided: BTreeMap<BTreeMap<String, String>, Option<bool>>,
+}
+
+/// What was found about one workload.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    is_ignored: bool,
+    /// Of a DaemonSet, the questions about nodes that it puts pods on and whose taint its template does not tolerate.
+    daemon_set: Option<Mask>,
+    /// Each of its pods decides for itself.
+    has_two_revisions: bool,
+    /// By the template.
+    template: Found,
+    /// When its newest pod was created, and what that does not tolerate.
+    newest: Option<(Option<Timestamp>, Mask)>,
+    /// Whether one of its pods has started on Windows.
+    started: bool,
+    /// Pods that count, by question, and how many of them there are.
+    pods: [Found; 2],
+    count: usize,
+    strays: usize,
+}
+
+/// The kind without which nothing is known.
+pub const PODS: &str = "pods";
+
+/// Place of the pods that count, and of those that only count if one of the workload's pods has started on Windows.
+const COUNTING: usize = 0;
+const STRAYS: usize = 1;
+
+/// Questions that are answered with yes; some only if a node selector selects no node of another system.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    sure: Mask,
+    unsure: Vec<(BTreeMap<String, String>, Mask)>,
+}
+
+impl Found {
+    fn add(&mut self, mask: Mask, only_if: Option<BTreeMap<String, String>>) {
+        match only_if {
+            _ if mask == 0 => {}
+            None => self.sure |= mask,
+            Some(selector) if self.unsure.iter().any(|(known, found)| *known == selector && found & mask == mask) => {}
+            Some(selector) => self.unsure.push((selector, mask)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sure == 0 && self.unsure.is_empty()
+    }
+}
+
+/// What a check found for one pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CheckAnswer {
+    /// The nodes that each taint may be put on, by uid: nobody becomes unschedulable.
+    pub clean: BTreeMap<Taint, BTreeSet<Arc<str>>>,
+    /// The taints that keep somebody off.
+    pub held: BTreeSet<Taint>,
+    /// Workloads that would become unschedulable, each with the number of its pods that count.
+    pub unschedulable: BTreeMap<String, usize>,
+    /// Kinds that were left out, with the API server's words.
+    pub unlisted: BTreeMap<String, String>,
+}
+
+impl WorkloadCheck {
+    /// Starts a check. `None` if nothing is asked.
+    #[must_use]
+    pub fn start(mut scope: CheckScope) -> Option<Self> {
+        scope.questions.truncate(QUESTIONS);
+        if scope.questions.is_empty() {
+            return None;
+        }
+        let (mut candidates, mut coming) = (vec![0; scope.nodes.len()], vec![0; scope.nodes.len()]);
+        for (bit, question) in scope.questions.iter().enumerate() {
+            for node in &question.candidates {
+                candidates[*node] |= 1 << bit;
+                coming[*node] |= Mask::from(question.enforces) << bit;
+            }
+        }
+        Some(Self {
+            by_name: scope.nodes.iter().enumerate().map(|(index, node)| (Arc::clone(&node.name), index)).collect(),
+            candidates,
+            coming,
+            scope,
+            workloads: HashMap::new(),
+            jobs: HashMap::new(),
+            newest_sets: HashMap::new(),
+            unlisted: BTreeMap::new(),
+            undecided: BTreeMap::new(),
+        })
+    }
+
+    /// The scope that was fixed at the start.
+    #[must_use]
+    pub fn scope(&self) -> &CheckScope {
+        &self.scope
+    }
+
+    /// The API server does not allow to list these, named in the plural.
+    pub fn unlisted(&mut self, plural: &str, words: String) {
+        self.unlisted.insert(plural.to_owned(), words);
+    }
+
+    /// Takes in an object that makes pods. All of them come before the first pod.
+    pub fn workload(&mut self, kind: WorkloadKind, workload: &Workload) {
+        let Workload { namespace, name, controller, .. } = workload;
+        let key = format!("{} {namespace}/{name}", kind.as_str());
+        if let (WorkloadKind::Job, Some((owner, name))) = (kind, controller)
+            && owner == "CronJob"
+        {
+            self.jobs.insert(key, format!("CronJob {namespace}/{name}"));
+            return;
+        }
+        let is_daemon_set = kind == WorkloadKind::DaemonSet;
+        let counts = !workload.is_over && !workload.is_ignored && workload.template.node.is_none();
+        let (template, fits) =
+            if counts { self.of_template(kind, namespace, &workload.template) } else { (Found::default(), 0) };
+        if let (WorkloadKind::ReplicaSet, Some((owner, name))) = (kind, controller) {
+            let is_scaled_to_zero = workload.replicas == 0;
+            let newest = self.newest_sets.entry(format!("{owner} {namespace}/{name}")).or_default();
+            if newest.0 <= workload.created {
+                let found = if is_scaled_to_zero { template.clone() } else { Found::default() };
+                *newest = (workload.created, key.clone(), found);
+            }
+            if is_scaled_to_zero {
+                return;
+            }
+        }
+        if workload.is_ignored || is_daemon_set || workload.has_two_revisions || !template.is_empty() {
+            let seen = self.workloads.entry(key).or_default();
+            seen.is_ignored = workload.is_ignored;
+            seen.daemon_set = is_daemon_set.then_some(fits);
+            seen.has_two_revisions = workload.has_two_revisions;
+            seen.template = template;
+        }
+    }
+
+    /// Takes in a pod.
+    pub fn pod(&mut self, pod: &Pod) {
+        if pod.progress == PodProgress::Finished || pod.is_mirror || pod.is_ignored {
+            return;
+        }
+        let on = pod.spec.node.as_deref().map(|name| self.by_name.get(name).copied());
+        let mut key = pod.workload();
+        if let Some(owner) = self.jobs.get(&key) {
+            key.clone_from(owner);
+        }
+        let known = self.workloads.get(&key);
+        if known.is_some_and(|seen| seen.is_ignored)
+            || (pod.is_terminating() && !self.counts_while_terminating(pod, known))
+        {
+            return;
+        }
+        // On a node of another system: it is none of this check's business, but as the newest of its workload.
+        if on == Some(None) && known.is_none_or(|seen| seen.template.is_empty()) {
+            return;
+        }
+        let is_daemon_set = known.is_some_and(|seen| seen.daemon_set.is_some());
+        let tolerations = normalised(pod.spec.tolerations.iter().cloned());
+        let (untolerated, says) = (self.untolerated(&tolerations), Self::says(&pod.spec, None));
+        let on_windows = on.flatten();
+        let on_candidate = on_windows.map_or(0, |index| self.candidates[index]);
+        // A DaemonSet is judged by its template: its pods only tell whether they run on Windows at all.
+        let bound = if is_daemon_set { on_candidate } else { on_candidate & untolerated };
+        let may_move = !is_daemon_set && on != Some(None) && !matches!(says, Says::NotWindows);
+        let elsewhere = if may_move {
+            let spec =
+                Placement { selector: &pod.spec.node_selector, terms: &pod.spec.terms, tolerations: &tolerations };
+            self.without_node(untolerated & !on_candidate, untolerated, &spec)
+        } else {
+            0
+        };
+        let started = on_windows.is_some() && pod.progress == PodProgress::Started;
+        let is_stray = on_windows.is_some() && !started && self.is_stray(pod, &says);
+        let matters = bound | elsewhere != 0;
+        // The newest pod decides for all of a workload, so it is kept in mind even if it does not matter by itself.
+        let may_be_newest = pod.controller.is_some() && (on_windows.is_some() || may_move);
+        if !matters && known.is_none() && !may_be_newest {
+            return;
+        }
+        let only_if = match says {
+            Says::WindowsIf(selector) if matters => Some(selector),
+            _ => None,
+        };
+        if let Some(selector) = &only_if {
+            self.undecided.entry(selector.clone()).or_default();
+        }
+        let seen = self.workloads.entry(key).or_default();
+        seen.started |= started;
+        if seen.newest.as_ref().is_none_or(|(created, _)| *created <= pod.created) {
+            seen.newest = Some((pod.created, untolerated));
+        }
+        if !matters {
+        } else if is_stray {
+            // One whose selector selects Windows nodes only is no stray.
+            if only_if.is_some() {
+                seen.count += 1;
+                seen.pods[COUNTING].add(bound, only_if);
+            } else {
+                seen.strays += 1;
+            }
+            seen.pods[STRAYS].add(bound, None);
+        } else {
+            seen.count += 1;
+            seen.pods[COUNTING].add(bound, None);
+            seen.pods[COUNTING].add(elsewhere, only_if);
+        }
+    }
+
+    /// Whether the template of this object, which was a reason to say no, tolerates everything by now, or makes no pods any
+    /// more.
+    #[must_use]
+    pub fn is_settled(&self, kind: WorkloadKind, workload: &Workload) -> bool {
+        let class = self.class_of(&workload.namespace, &workload.template).found();
+        let class = class.filter(|_| kind != WorkloadKind::DaemonSet);
+        let tolerations = workload.template.tolerations.iter().chain(class.iter().flat_map(|class| &class.tolerations));
+        workload.is_over || workload.is_ignored || self.untolerated(&normalised(tolerations.cloned())) == 0
+    }
+
+    /// The node selectors of which it has to be known whether a node of another system matches them.
+    pub fn undecided(&self) -> impl Iterator<Item = &BTreeMap<String, String>> {
+        self.undecided.iter().filter(|(_, answer)| answer.is_none()).map(|(selector, _)| selector)
+    }
+
+    /// A node of another system matches this selector, or none does.
+    pub fn decide(&mut self, selector: &BTreeMap<String, String>, on_another_system: bool) {
+        self.undecided.insert(selector.clone(), Some(on_another_system));
+    }
+
+    /// Ends the check: what it found, by pool.
+    #[must_use]
+    pub fn finish(mut self) -> BTreeMap<String, CheckAnswer> {
+        for (_, (_, key, found)) in std::mem::take(&mut self.newest_sets) {
+            if !found.is_empty() {
+                self.workloads.entry(key).or_default().template = found;
+            }
+        }
+        let mut found: BTreeMap<usize, BTreeMap<String, usize>> = BTreeMap::new();
+        for (name, seen) in &self.workloads {
+            for bit in bits(self.counts_against(seen)) {
+                found
+                    .entry(bit)
+                    .or_default()
+                    .insert(name.clone(), seen.count + if seen.started { seen.strays } else { 0 });
+            }
+        }
+        let mut answers: BTreeMap<String, CheckAnswer> = BTreeMap::new();
+        for (bit, question) in self.scope.questions.iter().enumerate() {
+            let answer = answers.entry(question.pool.clone()).or_default();
+            answer.unlisted.clone_from(&self.unlisted);
+            if let Some(found) = found.get(&bit) {
+                answer.held.insert(question.taint.clone());
+                answer.unschedulable.extend(found.clone());
+            } else if self.unlisted.contains_key(PODS) {
+                answer.held.insert(question.taint.clone());
+            } else {
+                let uids = question.candidates.iter().map(|index| Arc::clone(&self.scope.nodes[*index].uid));
+                answer.clean.insert(question.taint.clone(), uids.collect());
+            }
+        }
+        answers
+    }
+
+    /// The questions to which this workload is a reason to say no.
+    fn counts_against(&self, seen: &Seen) -> Mask {
+        if seen.is_ignored {
+            return 0;
+        }
+        let by_pods =
+            self.resolve(&seen.pods[COUNTING]) | if seen.started { self.resolve(&seen.pods[STRAYS]) } else { 0 };
+        let by_template = self.resolve(&seen.template);
+        if let Some(fits) = seen.daemon_set {
+            // One that says nothing counts by the pods that it has on Windows.
+            return by_template | fits & by_pods;
+        }
+        match seen.newest {
+            Some((_, untolerated)) if !seen.has_two_revisions => (by_pods | by_template) & untolerated,
+            _ => by_pods | by_template,
+        }
+    }
+
+    fn resolve(&self, found: &Found) -> Mask {
+        let sure = |selector| self.undecided.get(selector) == Some(&Some(false));
+        found.unsure.iter().filter(|(selector, _)| sure(selector)).fold(found.sure, |all, (_, mask)| all | mask)
+    }
+}

@@ -1,0 +1,188 @@
+//! Where a pod or the pods of a template may go, and whether they would still find a node.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{NodeSelectorTerm, Toleration},
+    jiff::SignedDuration,
+};
+
+use crate::api::names;
+
+use super::{
+    super::{
+        LISTED_KINDS, Pod, PodProgress, PodSpec, WorkloadKind,
+        pod_spec::selects_windows,
+        scheduling::matches_affinity,
+        tolerations::{all_tolerated, normalised},
+    },
+    Found, KnownNode, Mask, Scheduling, Seen, WorkloadCheck,
+};
+
+/// How long a pod that says nothing may wait on a Windows node before it is taken for a Linux pod, and how long after
+/// its grace period a terminating pod still counts.
+const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
+/// Namespaces that the admission policies leave out.
+const NOT_MUTATED: [&str; 2] = ["kube-system", "winpool-system"];
+
+/// Whether a pod is for Windows.
+pub(super) enum Says {
+    Windows,
+    /// If its node selector selects no node of another system.
+    WindowsIf(BTreeMap<String, String>),
+    NotWindows,
+}
+
+impl WorkloadCheck {
+    pub(super) fn untolerated(&self, tolerations: &[Toleration]) -> Mask {
+        let questions = self.scope.questions.iter().enumerate();
+        questions
+            .filter(|(_, question)| !all_tolerated(tolerations, [&question.taint]))
+            .fold(0, |all, (bit, _)| all | 1 << bit)
+    }
+
+    /// What a template is a reason to say no to; and of a DaemonSet, what it would be if it were for Windows.
+    pub(super) fn of_template(&mut self, kind: WorkloadKind, namespace: &str, spec: &PodSpec) -> (Found, Mask) {
+        let nothing = (Found::default(), 0);
+        let is_daemon_set = kind == WorkloadKind::DaemonSet;
+        let class = match self.class_of(namespace, spec) {
+            _ if is_daemon_set => None,
+            // The API server refuses its pods anyway.
+            Class::Missing => return nothing,
+            class => class.found(),
+        };
+        let (mut tolerations, mut selector) = (spec.tolerations.clone(), spec.node_selector.clone());
+        if let Some(class) = class {
+            tolerations.extend(class.tolerations.iter().cloned());
+            for (key, value) in &class.selector {
+                selector.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        let (tolerations, says) = (normalised(tolerations), Self::says(spec, class));
+        let untolerated = self.untolerated(&tolerations);
+        if untolerated == 0 {
+            return nothing;
+        }
+        let placement = Placement { selector: &selector, terms: &spec.terms, tolerations: &tolerations };
+        let mask = match says {
+            _ if is_daemon_set => untolerated & self.fitting_candidates(&placement),
+            Says::NotWindows => 0,
+            _ if self.is_told_to_tolerate(namespace, spec) => 0,
+            _ => self.without_node(untolerated, untolerated, &placement),
+        };
+        let mut found = Found::default();
+        match says {
+            Says::Windows => found.add(mask, None),
+            Says::WindowsIf(selector) if mask != 0 => {
+                self.undecided.entry(selector.clone()).or_default();
+                found.add(mask, Some(selector));
+            }
+            _ => {}
+        }
+        (found, mask)
+    }
+
+    /// Whether the policy `tolerate-windows` gives the pods of a template the tolerations of the pools.
+    fn is_told_to_tolerate(&self, namespace: &str, spec: &PodSpec) -> bool {
+        self.scope.tolerates_windows && !NOT_MUTATED.contains(&namespace) && spec.says_windows_to_policies()
+    }
+
+    /// The class of a template's pods.
+    pub(super) fn class_of(&self, namespace: &str, spec: &PodSpec) -> Class<'_> {
+        let assigned = || {
+            let is_mutated = !NOT_MUTATED.contains(&namespace) && spec.os.as_deref() == Some(names::WINDOWS);
+            // The policy gives no class that does not exist, and leaves alone what chooses its nodes in another way.
+            let gives = |name: &&String| {
+                is_mutated && spec.selects_no_more_than_a_system() && self.scope.classes.contains_key(*name)
+            };
+            self.scope.assigned_class.as_ref().filter(gives)
+        };
+        let Some(name) = spec.runtime_class.as_ref().or_else(assigned) else { return Class::None };
+        self.scope.classes.get(name).map_or(Class::Missing, Class::Found)
+    }
+
+    pub(super) fn says(spec: &PodSpec, class: Option<&Scheduling>) -> Says {
+        if spec.says_another_system() {
+            Says::NotWindows
+        } else if spec.says_windows() || class.is_some_and(|class| selects_windows(&class.selector)) {
+            Says::Windows
+        } else if spec.node_selector.is_empty() {
+            Says::NotWindows
+        } else {
+            Says::WindowsIf(spec.node_selector.clone())
+        }
+    }
+
+    fn fitting_candidates(&self, placement: &Placement<'_>) -> Mask {
+        let fitting = self.scope.nodes.iter().zip(&self.candidates).filter(|(node, _)| placement.fits(node));
+        fitting.fold(0, |all, (_, candidate)| all | candidate)
+    }
+
+    /// Those questions of `mask` where a candidate fits now, and afterwards no Windows node does.
+    pub(super) fn without_node(&self, mask: Mask, untolerated: Mask, placement: &Placement<'_>) -> Mask {
+        let (mut fitting, mut refuge) = (0, 0);
+        for (index, node) in self.scope.nodes.iter().enumerate() {
+            if mask & !refuge == 0 {
+                return 0;
+            }
+            if placement.fits(node) {
+                fitting |= self.candidates[index];
+                if self.coming[index] & untolerated == 0 {
+                    refuge |= !self.candidates[index];
+                }
+            }
+        }
+        mask & fitting & !refuge
+    }
+
+    /// A terminating pod is about to be replaced, but its template tells what by. Where that is not known, the pod counts
+    /// for a while.
+    pub(super) fn counts_while_terminating(&self, pod: &Pod, known: Option<&Seen>) -> bool {
+        let is_recent = pod.deleted.is_some_and(|deleted| deleted.duration_since(self.scope.now) > -PATIENCE);
+        let kind = pod.workload_kind();
+        let is_listed = |kind| {
+            LISTED_KINDS.iter().any(|(listed, .., plural)| *listed == kind && !self.unlisted.contains_key(*plural))
+        };
+        let template_tells = kind.is_some_and(is_listed) && !known.is_some_and(|seen| seen.has_two_revisions);
+        is_recent && pod.controller.is_some() && !template_tells
+    }
+
+    /// A Linux pod on a Windows node: it never started there and loses nothing.
+    pub(super) fn is_stray(&self, pod: &Pod, says: &Says) -> bool {
+        let has_waited = || pod.created.is_some_and(|created| self.scope.now.duration_since(created) >= PATIENCE);
+        let cannot_start =
+            || pod.progress == PodProgress::ImageOfAnotherSystem || pod.spec.has_linux_fields || has_waited();
+        pod.spec.says_another_system() || !matches!(says, Says::Windows) && pod.spec.says_no_system() && cannot_start()
+    }
+}
+
+/// What decides where a pod may go.
+pub(super) struct Placement<'a> {
+    pub selector: &'a BTreeMap<String, String>,
+    pub terms: &'a [NodeSelectorTerm],
+    pub tolerations: &'a [Toleration],
+}
+
+impl Placement<'_> {
+    fn fits(&self, node: &KnownNode) -> bool {
+        node.labels.matches(self.selector)
+            && matches_affinity(self.terms, &node.labels, &node.name)
+            && all_tolerated(self.tolerations, &node.taints)
+    }
+}
+
+/// The RuntimeClass of a template's pods.
+pub(super) enum Class<'a> {
+    None,
+    Missing,
+    Found(&'a Scheduling),
+}
+
+impl<'a> Class<'a> {
+    pub fn found(self) -> Option<&'a Scheduling> {
+        match self {
+            Self::None | Self::Missing => None,
+            Self::Found(class) => Some(class),
+        }
+    }
+}

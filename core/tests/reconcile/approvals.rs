@@ -1,0 +1,220 @@
+//! Approvals: when status records one, and when it drops it.
+
+use std::{sync::Arc, time::Duration};
+
+use winpool_core::{
+    api::names::condition,
+    plan::{
+        Pod, PodProgress, PodSpec,
+        reconcile::{CheckTask, Step},
+    },
+};
+
+use crate::{
+    cluster::{World, failed, pool},
+    common::{node, tainted},
+    status::MINE,
+};
+
+/// A pod that runs on this node and does not tolerate Windows taints.
+pub fn intolerant(node: &str) -> Pod {
+    Pod {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        spec: PodSpec { node: Some(node.to_owned()), ..PodSpec::default() },
+        progress: PodProgress::Started,
+        ..Pod::default()
+    }
+}
+
+/// One node that carries the approved taint.
+fn approved() -> World {
+    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+    world.check();
+    world.wait(2);
+    assert_eq!((world.approved(), world.taints("win")), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
+    world
+}
+
+fn lose_taint(world: &mut World, name: &str) {
+    world.change_node(name, |node| node.taints = Arc::default());
+}
+
+#[test]
+fn an_approval_is_recorded_in_the_status_write_that_directly_precedes_publication() {
+    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+    world.rest();
+    assert!(world.approved().is_empty());
+    let Some(CheckTask::Everything(check)) = world.start_check() else { panic!("no check") };
+    let found = world.listing(*check);
+    world.finish_check(Ok(found));
+    let mut steps = Vec::new();
+    loop {
+        match world.step("default") {
+            Step::Wait(_) => break,
+            Step::Judge => {}
+            step => steps.push(step),
+        }
+    }
+    let [Step::WriteStatus { status, .. }, Step::Publish(policy)] = steps.as_slice() else { panic!("{steps:#?}") };
+    assert_eq!((status.approved_taints.len(), status.taints.len()), (1, 1));
+    assert_eq!(policy.pool("default").unwrap().approved.len(), 1);
+}
+
+#[test]
+fn nothing_is_approved_without_a_node_and_a_clean_check() {
+    let ignored = "metadata: {annotations: {winpool.dev/ignore: 'true'}}";
+    for (fact, spec, nodes, pods, expected) in [
+        ("no node", "{}", vec![], vec![], false),
+        ("a node that is not selected", "spec: {nodeSelector: {team: a}}", vec![node("{}")], vec![], false),
+        ("a clean check", "{}", vec![node("{}")], vec![], true),
+        ("a workload that would become unschedulable", "{}", vec![node("{}")], vec![intolerant("win-0")], false),
+        ("every node carries it", "{}", vec![tainted(&[MINE])], vec![intolerant("win-0")], true),
+        ("one of two carries it", "{}", vec![tainted(&[MINE]), node("{}")], vec![intolerant("win-1")], false),
+        ("only an ignored node lacks it", "{}", vec![tainted(&[MINE]), node(ignored)], vec![intolerant("win-1")], true),
+        ("an ignored node carries it", "{}", vec![node(ignored)], vec![], false),
+        ("Always", "spec: {taintPolicy: Always}", vec![node("{}")], vec![intolerant("win-0")], true),
+        ("Never", "spec: {taintPolicy: Never}", vec![tainted(&[MINE])], vec![], false),
+        ("a dry run", "spec: {mode: DryRun}", vec![tainted(&[MINE])], vec![], false),
+    ] {
+        let finalizers = if spec.contains("DryRun") { "[]" } else { "[winpool.dev/cleanup]" };
+        let mut guarded = pool(spec);
+        guarded.metadata.finalizers = Some(crate::common::yaml(finalizers));
+        let mut world = World::new([guarded], ["win-0", "win-1"].into_iter().zip(nodes));
+        world.pods = Ok(pods);
+        world.check();
+        world.wait(2);
+        assert_eq!(world.approved() == [MINE], expected, "{fact}: {:?}", world.approved());
+    }
+}
+
+#[test]
+fn an_approval_is_dropped_when_the_taint_is_held_on_any_node() {
+    let mut world = approved();
+    world.pods = Ok(vec![intolerant("win")]);
+    // The taint is lost in a gap of the watch, so a check has to cover the node.
+    world.change_node("win", |node| node.ignore = Some("true".into()));
+    lose_taint(&mut world, "win");
+    world.change_node("win", |node| node.ignore = None);
+    world.advance(Duration::from_secs(100));
+    assert!(world.check());
+    world.wait(2);
+    assert_eq!((world.approved(), world.taints("win")), (vec![], vec![]));
+    assert_eq!(world.condition(condition::TAINTS_APPLIED).0, "False WorkloadsNotTolerating");
+    assert_eq!(world.status().taints, [MINE], "the evidence stays");
+}
+
+#[test]
+fn a_node_that_registers_gets_an_approved_taint_without_a_check() {
+    let mut world = approved();
+    world.pods = Ok(vec![intolerant("new")]);
+    world.add_node("new", &node("{}"));
+    world.rest();
+    assert_eq!(world.taints("new"), [MINE]);
+}
+
+#[test]
+fn an_approval_is_dropped_while_a_class_does_not_tolerate_the_taint() {
+    let mut world = approved();
+    world.advance(Duration::from_secs(700));
+    world.refuse = Box::new(|line| line.starts_with("Patch").then(failed));
+    world.change_class("windows-2022", "scheduling: {tolerations: null}");
+    world.rest();
+    world.wait(2);
+    assert!(world.approved().is_empty());
+    world.add_node("new", &node("{}"));
+    world.rest();
+    assert!(world.taints("new").is_empty());
+
+    world.refuse = Box::new(|_| None);
+    world.wait(70);
+    world.check();
+    world.wait(10);
+    assert_eq!((world.approved(), world.taints("new")), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
+}
+
+#[test]
+fn an_approval_is_dropped_when_the_pool_stops_enforcing_and_enforcing_again_needs_a_check() {
+    for (stops, starts) in [
+        ("spec: {taintPolicy: Never}", "spec: {taintPolicy: WhenTolerated}"),
+        ("spec: {mode: DryRun}", "spec: {mode: Enforce}"),
+    ] {
+        let mut world = approved();
+        world.change_pool("default", stops);
+        world.rest();
+        world.wait(2);
+        assert!(world.approved().is_empty(), "{stops}");
+        lose_taint(&mut world, "win");
+        world.pods = Ok(vec![intolerant("win")]);
+        world.wait(30);
+        world.change_pool("default", starts);
+        world.rest();
+        world.wait(2);
+        assert_eq!((world.taints("win"), world.approved()), (vec![], vec![]), "{starts}");
+        assert!(world.check());
+        assert!(world.taints("win").is_empty(), "{starts}");
+    }
+}
+
+#[test]
+fn going_back_from_always_keeps_the_approval() {
+    let mut world = World::new([pool("spec: {taintPolicy: Always}")], [("win", node("{}"))]);
+    world.pods = Ok(vec![intolerant("win")]);
+    world.rest();
+    world.wait(2);
+    assert_eq!((world.approved(), world.taints("win")), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
+    let since = world.status().approved_taints[0].since.clone();
+    world.change_pool("default", "spec: {taintPolicy: WhenTolerated}");
+    world.wait(5);
+    assert_eq!(world.approved(), [MINE]);
+    assert_eq!(world.status().approved_taints[0].since, since);
+}
+
+#[test]
+fn after_a_restart_a_node_that_lacks_an_approved_taint_waits_for_a_check() {
+    let mut world = approved();
+    lose_taint(&mut world, "win");
+    world.pods = Ok(vec![intolerant("win")]);
+    world.restart();
+    world.rest();
+    world.wait(2);
+    assert!(world.taints("win").is_empty());
+    assert!(world.check());
+    world.wait(2);
+    assert_eq!((world.taints("win"), world.approved()), (vec![], vec![]));
+}
+
+#[test]
+fn a_check_that_fails_drops_the_approvals_of_no_other_taint() {
+    let mut world = approved();
+    world.advance(Duration::from_mins(2));
+    world.change_pool(
+        "default",
+        "spec: {taints: [{key: os, value: windows, effect: NoSchedule}, {key: team, value: a, effect: NoSchedule}]}",
+    );
+    world.rest();
+    world.wait(10);
+    assert!(matches!(world.start_check(), Some(CheckTask::Everything(_))));
+    world.finish_check(Err("a time-out".to_owned()));
+    world.rest();
+    world.wait(2);
+    assert_eq!(world.approved(), [MINE]);
+    let message = world.condition(condition::TAINTS_APPLIED).1;
+    assert!(message.starts_with("team=a:NoSchedule held"), "{message}");
+}
+
+#[test]
+fn a_class_that_learns_to_tolerate_another_taint_does_not_lag_for_the_first() {
+    let mut world = approved();
+    world.advance(Duration::from_mins(2));
+    world.change_pool(
+        "default",
+        "spec: {taints: [{key: os, value: windows, effect: NoSchedule}, {key: team, value: a, effect: NoSchedule}]}",
+    );
+    world.rest();
+    world.add_node("new", &node("{}"));
+    for second in 0..8 {
+        world.wait(1);
+        assert_eq!((world.approved(), world.taints("new")), (vec![MINE.to_owned()], vec![MINE.to_owned()]), "{second}");
+    }
+}

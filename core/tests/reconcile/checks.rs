@@ -1,0 +1,305 @@
+//! When workloads are checked, and what a result is good for.
+
+use std::time::Duration;
+
+use winpool_core::{
+    api::names::condition,
+    plan::{
+        WorkloadCheck, WorkloadKind,
+        reconcile::{CheckTask, Step},
+    },
+};
+
+use crate::{
+    approvals::intolerant,
+    cluster::{World, failed, pool},
+    common::{node, yaml},
+    status::{MINE, WIN_2019},
+};
+
+/// A pool whose node runs a pod that does not tolerate the taint, after the first check.
+fn held() -> World {
+    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+    world.pods = Ok(vec![intolerant("win")]);
+    assert!(world.check());
+    world.wait(2);
+    assert_eq!(world.condition(condition::TAINTS_APPLIED).0, "False WorkloadsNotTolerating");
+    world
+}
+
+/// The check of everything that is due, after nothing else is to be done.
+fn due(world: &mut World) -> Option<WorkloadCheck> {
+    world.rest();
+    match world.start_check() {
+        Some(CheckTask::Everything(check)) => Some(*check),
+        _ => None,
+    }
+}
+
+fn end(world: &mut World, check: WorkloadCheck) {
+    let found = world.listing(check);
+    world.finish_check(Ok(found));
+    world.rest();
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn one_listing_serves_all_pools() {
+    let of_team = |team: &str| {
+        pool(&format!(
+            "{{metadata: {{name: {team}}}, spec: {{nodeSelector: {{team: {team}}}, classNameFormat: '{{pool}}-{{version}}'}}}}"
+        ))
+    };
+    let in_team = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));
+    let mut world = World::new([of_team("a"), of_team("b")], [("win-a", in_team("a")), ("win-b", in_team("b"))]);
+    let check = due(&mut world).unwrap();
+    let asked: Vec<_> = check.scope().questions.iter().map(|question| question.pool.clone()).collect();
+    assert_eq!(asked, ["a", "b"]);
+    assert!(world.start_check().is_none(), "one at a time");
+    end(&mut world, check);
+    assert_eq!((world.taints("win-a").len(), world.taints("win-b").len()), (1, 1));
+}
+
+#[test]
+fn no_check_is_made_without_a_node_that_waits() {
+    for spec in ["spec: {taintPolicy: Always}", "spec: {taintPolicy: Never}", "spec: {nodeSelector: {team: b}}"] {
+        assert!(due(&mut World::new([pool(spec)], [("win", node("{}"))])).is_none(), "{spec}");
+    }
+    let mut lagging = World::new([pool("{}")], [("win", node("{}"))]);
+    lagging.class(
+        "{metadata: {name: windows-2022, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, \
+          handler: runhcs-wcow-process}",
+    );
+    lagging.refuse = Box::new(|line| line.starts_with("Patch").then(failed));
+    assert!(due(&mut lagging).is_none(), "its class does not tolerate the taint yet");
+    lagging.wait(2);
+    assert!(lagging.condition(condition::TAINTS_APPLIED).1.contains("windows-2022"));
+}
+
+#[test]
+fn between_two_listings_are_ten_seconds_and_ten_times_the_duration() {
+    for (duration, pause) in [(0, 10), (1, 10), (3, 30), (60, 600)] {
+        let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+        let check = due(&mut world).unwrap();
+        world.advance(seconds(duration));
+        drop(check);
+        world.finish_check(Err("a time-out".to_owned()));
+        world.advance(seconds(pause - 1));
+        assert!(due(&mut world).is_none(), "{duration}");
+        world.advance(seconds(1));
+        assert!(due(&mut world).is_some(), "{duration}");
+    }
+}
+
+#[test]
+fn a_held_taint_is_checked_again_every_minute_and_at_once_when_a_class_changes() {
+    let mut world = held();
+    // The check ended two seconds ago.
+    world.advance(seconds(57));
+    assert!(due(&mut world).is_none());
+    world.advance(seconds(1));
+    let check = due(&mut world).unwrap();
+    end(&mut world, check);
+
+    world.advance(seconds(11));
+    assert!(due(&mut world).is_none());
+    world.class("{metadata: {name: foreign}, handler: h}");
+    assert!(due(&mut world).is_some(), "a new class");
+}
+
+#[test]
+fn workloads_of_listed_kinds_are_asked_for_by_name_every_five_seconds() {
+    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+    world.workloads = (0..12)
+        .map(|number| {
+            let object = format!("{{metadata: {{namespace: shop, name: web-{number:02}}}, spec: {{template: {{spec: {{os: {{name: windows}}}}}}}}}}");
+            (WorkloadKind::Deployment, yaml(&object))
+        })
+        .collect();
+    world.pods = Ok(vec![intolerant("win")]);
+    assert!(world.check());
+    world.advance(seconds(4));
+    assert!(world.start_check().is_none());
+    world.advance(seconds(1));
+    let Some(CheckTask::Named { pool, workloads, check }) = world.start_check() else { panic!("nobody is asked") };
+    assert_eq!((pool.as_str(), workloads.len()), ("default", 10));
+    assert!(workloads.iter().all(|(kind, ..)| *kind == WorkloadKind::Deployment), "a pod has no template");
+    let fixed: winpool_core::plan::Workload = yaml(
+        "{metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, tolerations: [{operator: Exists}]}}}}",
+    );
+    let settled = [&world.workloads[0].1, &fixed].map(|workload| check.is_settled(WorkloadKind::Deployment, workload));
+    assert_eq!(settled, [false, true]);
+
+    world.memory.asked("default", false);
+    world.advance(seconds(4));
+    assert!(world.start_check().is_none());
+    world.advance(seconds(1));
+    assert!(matches!(world.start_check(), Some(CheckTask::Named { .. })));
+    world.memory.asked("default", true);
+    assert!(due(&mut world).is_some(), "a fixed workload ends the hold in seconds");
+}
+
+#[test]
+fn a_result_is_of_no_use_if_what_it_is_about_changed_meanwhile() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Change, bool); 6] = [
+        ("nothing changed", |_| {}, true),
+        ("a class changed", |world| world.change_class("windows-2022", "metadata: {labels: {a: b}}"), false),
+        ("a class is gone", |world| drop(world.classes.remove("foreign")), false),
+        ("a class is new", |world| world.class("{metadata: {name: new}, handler: h}"), true),
+        (
+            "the spec changed",
+            |world| world.change_pool("default", "spec: {retiredTaints: [{key: a, effect: NoSchedule}]}"),
+            false,
+        ),
+        ("a node registered", |world| world.add_node("new", &node("{}")), true),
+    ];
+    for (fact, change, is_good) in cases {
+        let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+        world.class("{metadata: {name: foreign}, handler: h}");
+        let check = due(&mut world).unwrap();
+        let found = world.listing(check);
+        change(&mut world);
+        world.finish_check(Ok(found));
+        world.rest();
+        assert_eq!(world.taints("win") == [MINE], is_good, "{fact}");
+    }
+}
+
+#[test]
+fn a_node_that_registers_during_the_first_check_is_not_covered_by_it() {
+    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+    let check = due(&mut world).unwrap();
+    let found = world.listing(check);
+    world.nodes.insert("later".to_owned(), crate::common::read(&node("{}")));
+    world.finish_check(Ok(found));
+    world.rest();
+    assert_eq!((world.taints("win").len(), world.taints("later").len()), (1, 0));
+    world.advance(seconds(11));
+    assert!(world.check());
+    assert_eq!(world.taints("later"), [MINE]);
+}
+
+#[test]
+fn a_clean_result_is_good_for_a_minute() {
+    for (pause, expected) in [(59, vec![MINE.to_owned()]), (60, vec![])] {
+        let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+        let check = due(&mut world).unwrap();
+        let found = world.listing(check);
+        world.finish_check(Ok(found));
+        world.advance(seconds(pause));
+        world.rest();
+        assert_eq!(world.taints("win"), expected, "{pause}");
+    }
+}
+
+#[test]
+fn a_check_that_failed_is_told_and_made_again() {
+    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+    drop(due(&mut world).unwrap());
+    world.finish_check(Err("the server is down".to_owned()));
+    world.rest();
+    world.wait(2);
+    let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
+    assert_eq!(verdict, "Unknown WorkloadCheckFailed");
+    assert!(message.contains("the server is down"), "{message}");
+    assert_eq!(world.condition(condition::READY).0, "False WorkloadCheckFailed");
+    world.wait(10);
+    assert!(world.check());
+    assert_eq!(world.taints("win"), [MINE]);
+}
+
+#[test]
+fn pods_that_may_not_be_listed_hold_every_taint() {
+    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+    world.pods = Err("pods is forbidden".to_owned());
+    assert!(world.check());
+    world.wait(2);
+    let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
+    assert_eq!((verdict.as_str(), world.taints("win").len()), ("False WorkloadsNotTolerating", 0));
+    assert!(message.contains("pods is forbidden"), "{message}");
+}
+
+#[test]
+fn a_dry_run_makes_the_same_check_and_names_the_same_workloads() {
+    let mut dry = pool("spec: {mode: DryRun}");
+    dry.metadata.finalizers = None;
+    let mut world = World::new([dry], [("win", node("{}"))]);
+    world.pods = Ok(vec![intolerant("win")]);
+    assert!(world.check());
+    world.wait(2);
+    let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
+    assert_eq!(verdict, "False WorkloadsNotTolerating");
+    assert!(message.contains("Pod shop/web") && message.contains("would be held"), "{message}");
+    assert_eq!(world.take_sent(&["Create", "Patch", "SetFinalizer"]), [""; 0]);
+    assert!(world.taints("win").is_empty());
+}
+
+#[test]
+fn while_nothing_is_due_the_loop_sleeps_until_the_next_check() {
+    let world = held();
+    let due = world.memory.check_due(world.now.instant).unwrap();
+    assert!(due > world.now.instant && due <= world.now.instant + seconds(10));
+    let mut idle = World::new([pool("spec: {taintPolicy: Always}")], [("win", node("{}"))]);
+    idle.rest();
+    idle.wait(3);
+    let Step::Wait(Some(until)) = idle.step("default") else { panic!("something is to be done") };
+    assert!(until > idle.now.instant);
+}
+
+#[test]
+fn a_class_that_lags_holds_only_the_nodes_that_it_selects() {
+    let mut world = World::new([pool("{}")], [("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]);
+    world.class(
+        "{metadata: {name: windows-2019, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, \
+          handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, \
+          node.kubernetes.io/windows-build: 10.0.17763}}}",
+    );
+    world.refuse = Box::new(|line| line.starts_with("Patch").then(failed));
+    // It has a user, which does not tolerate the taint as long as its class does not.
+    let web = "{metadata: {namespace: shop, name: web}, spec: {template: {spec: {runtimeClassName: windows-2019}}}}";
+    world.workloads = vec![(WorkloadKind::Deployment, yaml(web))];
+    assert!(world.check());
+    world.wait(2);
+    assert_eq!((world.taints("win-2019"), world.taints("win-2022")), (vec![], vec![MINE.to_owned()]));
+    assert!(world.status().approved_taints.is_empty(), "a new node might need the class");
+    assert!(world.condition(condition::TAINTS_APPLIED).1.contains("windows-2019"));
+    world.add_node("new", &node("{}"));
+    world.rest();
+    assert_eq!(world.taints("new"), [""; 0]);
+
+    world.refuse = Box::new(|_| None);
+    world.wait(70);
+    assert!(world.check());
+    world.wait(2);
+    assert_eq!((world.taints("win-2019").len(), world.taints("new").len(), world.approved().len()), (1, 1, 1));
+}
+
+#[test]
+fn a_pool_that_waits_for_a_class_makes_no_other_pool_check_more_often() {
+    let of_team = |team: &str| {
+        pool(&format!(
+            "{{metadata: {{name: {team}}}, spec: {{nodeSelector: {{team: {team}}}, classNameFormat: '{{pool}}-{{version}}'}}}}"
+        ))
+    };
+    let in_team = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));
+    let mut world = World::new([of_team("a"), of_team("b")], [("win-a", in_team("a")), ("win-b", in_team("b"))]);
+    world.class(
+        "{metadata: {name: a-2022, labels: {winpool.dev/pool: a, app.kubernetes.io/managed-by: winpool}}, \
+          handler: runhcs-wcow-process}",
+    );
+    world.refuse = Box::new(|line| line.starts_with("Patch").then(failed));
+    world.pods = Ok(vec![intolerant("win-b")]);
+    assert!(world.check());
+    let mut checks = 0;
+    for _ in 0..59 {
+        world.advance(seconds(1));
+        checks += usize::from(world.check());
+    }
+    assert_eq!(checks, 0);
+    world.advance(seconds(1));
+    assert!(world.check());
+}

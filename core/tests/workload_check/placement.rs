@@ -1,0 +1,146 @@
+//! Where a template's pods can go, what says Windows, classes, and admission policies.
+
+use crate::scene::{Scene, TOLERATES, WINDOWS, workload};
+
+const CLASSES: [&str; 4] = [
+    "{metadata: {name: tolerant}, handler: h, scheduling: {nodeSelector: {kubernetes.io/os: windows}, \
+      tolerations: [{key: os, operator: Exists}]}}",
+    "{metadata: {name: foreign}, handler: h, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}",
+    "{metadata: {name: team-b}, handler: h, scheduling: {nodeSelector: {kubernetes.io/os: windows, team: b}}}",
+    "{metadata: {name: sandbox}, handler: h}",
+];
+
+fn holds(scene: &Scene, fact: &str, spec: &str, expected: bool) {
+    let expected = if expected { &[("Deployment shop/web", 0)][..] } else { &[] };
+    scene.holds(fact, &[workload("Deployment", "web", spec, "{}")], expected);
+}
+
+#[test]
+fn a_template_counts_only_if_it_says_windows() {
+    let affinity = |terms: &str| {
+        format!(
+            "affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{terms}]}}}}}}"
+        )
+    };
+    let windows = "{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]}";
+    let any = "{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [amd64]}]}";
+    let build = "{matchExpressions: [{key: node.kubernetes.io/windows-build, operator: Exists}]}";
+    let not_linux = "{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}";
+    for (fact, spec, expected) in [
+        ("nothing", String::new(), false),
+        ("os.name", WINDOWS.to_owned(), true),
+        ("another os.name", "os: {name: linux}, nodeSelector: {team: a}".to_owned(), false),
+        ("windowsOptions of the pod", "securityContext: {windowsOptions: {}}".to_owned(), true),
+        (
+            "windowsOptions of a container",
+            "containers: [{name: c, securityContext: {windowsOptions: {}}}]".to_owned(),
+            true,
+        ),
+        ("a selector", "nodeSelector: {kubernetes.io/os: windows}".to_owned(), true),
+        ("a build", "nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}".to_owned(), true),
+        (
+            "another build, which fits no candidate",
+            "nodeSelector: {node.kubernetes.io/windows-build: 10.0.17763}".to_owned(),
+            false,
+        ),
+        ("affinity", affinity(windows), true),
+        ("every term", affinity(&format!("{windows}, {build}")), true),
+        ("one term of two", affinity(&format!("{windows}, {any}")), false),
+        ("affinity that excludes Linux", affinity(not_linux), false),
+        ("its class", "runtimeClassName: foreign".to_owned(), true),
+        ("a class that selects nothing", "runtimeClassName: sandbox".to_owned(), false),
+        ("a selector that no other node matches", "nodeSelector: {team: a}".to_owned(), true),
+        ("a selector that other nodes match", "nodeSelector: {kubernetes.io/arch: amd64}".to_owned(), false),
+    ] {
+        let others = vec!["{kubernetes.io/os: linux, kubernetes.io/arch: amd64}"];
+        holds(&Scene { classes: CLASSES.to_vec(), others, ..Scene::default() }, fact, &spec, expected);
+    }
+}
+
+#[test]
+fn a_template_counts_only_if_it_would_fit_no_windows_node_afterwards() {
+    for (fact, nodes, spec, expected) in [
+        ("the candidate is the only node", vec![], WINDOWS, true),
+        ("another node stays free", vec![("win-2", "{}", &[][..])], WINDOWS, false),
+        ("the other node has another taint", vec![("win-2", "{}", &["a=b:NoSchedule"])], WINDOWS, true),
+        ("the other node only advises", vec![("win-2", "{}", &["a=b:PreferNoSchedule"])], WINDOWS, false),
+        ("it selects the candidate", vec![("win-2", "{}", &[])], "os: {name: windows}, nodeSelector: {team: a}", true),
+        (
+            "it selects the other node",
+            vec![("win-2", "{team: b}", &[])],
+            "os: {name: windows}, nodeSelector: {team: b}",
+            false,
+        ),
+        ("its class selects the other node", vec![("win-2", "{team: b}", &[])], "runtimeClassName: team-b", false),
+        ("it fits no node at all", vec![], "os: {name: windows}, nodeSelector: {team: c}", false),
+    ] {
+        holds(&Scene { classes: CLASSES.to_vec(), nodes, ..Scene::default() }, fact, spec, expected);
+    }
+}
+
+#[test]
+fn a_template_tolerates_what_its_class_tolerates_and_a_class_alone_holds_nothing() {
+    let scene = Scene { classes: CLASSES.to_vec(), ..Scene::default() };
+    scene.holds("classes without users", &[], &[]);
+    for (fact, spec, expected) in [
+        ("a class that tolerates the taint", "runtimeClassName: tolerant", false),
+        ("a class that does not", "runtimeClassName: foreign", true),
+        (
+            "a class that does not exist: the API server refuses the pods",
+            "os: {name: windows}, runtimeClassName: gone",
+            false,
+        ),
+    ] {
+        holds(&scene, fact, spec, expected);
+    }
+    holds(&scene, "its own toleration", &format!("runtimeClassName: foreign, {TOLERATES}"), false);
+}
+
+#[test]
+fn the_policy_tolerate_windows_gives_the_toleration_where_it_sees_windows() {
+    let scene = Scene { classes: CLASSES.to_vec(), tolerates_windows: true, ..Scene::default() };
+    for (fact, spec, expected) in [
+        ("os.name", WINDOWS, false),
+        ("a selector", "nodeSelector: {kubernetes.io/os: windows}", false),
+        ("a build", "nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}", false),
+        ("it does not read windowsOptions", "securityContext: {windowsOptions: {}}", true),
+        ("it does not know the class of others", "runtimeClassName: foreign", true),
+        ("it does not know other selectors", "nodeSelector: {team: a}", true),
+    ] {
+        holds(&scene, fact, spec, expected);
+    }
+    let in_kube_system = workload("Deployment", "web", WINDOWS, "metadata: {namespace: kube-system}");
+    scene.holds("the policy leaves out kube-system", &[in_kube_system], &[("Deployment kube-system/web", 0)]);
+}
+
+#[test]
+fn the_policy_assign_class_gives_the_default_class_where_it_would() {
+    let scene = |class| Scene { classes: CLASSES.to_vec(), assigned_class: Some(class), ..Scene::default() };
+    for (fact, class, spec, expected) in [
+        ("os.name", "tolerant", WINDOWS, false),
+        (
+            "os.name and the selector of the system",
+            "tolerant",
+            "os: {name: windows}, nodeSelector: {kubernetes.io/os: windows}",
+            false,
+        ),
+        ("a class that does not tolerate the taint", "foreign", WINDOWS, true),
+        ("a class that does not exist is not given", "gone", WINDOWS, true),
+        ("it has a class", "tolerant", "os: {name: windows}, runtimeClassName: foreign", true),
+        ("it only selects Windows", "tolerant", "nodeSelector: {kubernetes.io/os: windows}", true),
+        (
+            "it selects a team",
+            "tolerant",
+            "os: {name: windows}, nodeSelector: {kubernetes.io/os: windows, team: a}",
+            true,
+        ),
+        (
+            "it selects a build",
+            "tolerant",
+            "os: {name: windows}, nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}",
+            true,
+        ),
+    ] {
+        holds(&scene(class), fact, spec, expected);
+    }
+}

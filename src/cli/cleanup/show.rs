@@ -1,0 +1,116 @@
+//! What `winpool cleanup` shows before it asks.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use kube::ResourceExt;
+use winpool_core::{api::names, plan::Retirement};
+
+use crate::{cleanup::Findings, cli::output::escape, installation::Held};
+
+use super::SHOWN;
+
+/// Shows what was found.
+pub fn show(cluster: &str, findings: &Findings, held: &[Held], out: &mut impl Write) -> io::Result<()> {
+    if findings.is_empty() && held.is_empty() {
+        writeln!(out, "There is nothing of winpool's to take off in {cluster}.")?;
+    } else {
+        writeln!(out, "winpool's in {cluster}:")?;
+    }
+    show_nodes(findings, out)?;
+    let (deleted, released): (Vec<_>, Vec<_>) =
+        findings.classes.iter().partition(|(_, end)| matches!(end, Retirement::Delete));
+    if !deleted.is_empty() {
+        let names = deleted.iter().map(|(class, _)| class.name_any());
+        writeln!(out, "\n{} RuntimeClass(es) to delete, used by no pod:\n  {}", deleted.len(), some(names))?;
+    }
+    if !released.is_empty() {
+        writeln!(out, "\n{} RuntimeClass(es) that stay and lose winpool's labels:", released.len())?;
+    }
+    for (class, end) in released {
+        if let Retirement::Release { why, .. } = end {
+            writeln!(out, "  {}: {}", class.name_any(), escape(why))?;
+        }
+    }
+    let (going, staying): (Vec<_>, Vec<_>) = findings.pools.iter().partition(|pool| pool.deletion_timestamp.is_some());
+    for (pools, what) in [(staying, "that stay"), (going, "being deleted, which then go")] {
+        if !pools.is_empty() {
+            let names = pools.iter().map(|pool| pool.name.clone().unwrap_or_default());
+            let (count, finalizer) = (pools.len(), names::CLEANUP);
+            writeln!(out, "\n{count} WindowsPool(s) {what}, with the finalizer {finalizer}:\n  {}", some(names))?;
+        }
+    }
+    let (going, staying): (Vec<_>, Vec<_>) = held.iter().partition(|held| held.is_deleted());
+    for (held, what) in [(staying, "that stay"), (going, "being deleted, which then go")] {
+        if !held.is_empty() {
+            writeln!(out, "\nObjects of the installation {what}, with the finalizer {}:", names::CLEANUP)?;
+        }
+        for held in held {
+            writeln!(out, "  {}", held.object())?;
+        }
+    }
+    show_what_stays(findings, out)
+}
+
+fn show_nodes(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
+    if findings.nodes.is_empty() {
+        return Ok(());
+    }
+    let names = findings.nodes.iter().map(|(node, _)| node.name().to_owned());
+    writeln!(out, "\n{} Node(s) with winpool's labels and annotation:\n  {}", findings.nodes.len(), some(names))?;
+    let mut taints: BTreeMap<String, usize> = BTreeMap::new();
+    for taint in findings.nodes.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed)) {
+        *taints.entry(taint.to_string()).or_default() += 1;
+    }
+    for (taint, count) in taints {
+        writeln!(out, "  {count} with the taint {taint}, which winpool put on")?;
+    }
+    Ok(())
+}
+
+fn show_what_stays(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
+    if !findings.ignored.is_empty() {
+        let (count, names) = (findings.ignored.len(), some(findings.ignored.iter().cloned()));
+        writeln!(
+            out,
+            "\nLeft alone: {count} Node(s) with {}: \"true\", which keep their marks:\n  {names}",
+            names::IGNORE
+        )?;
+    }
+    if !findings.doubtful.is_empty() {
+        writeln!(out, "\nLeft alone: taints that their node says are winpool's, but that no WindowsPool knows:")?;
+    }
+    for (node, taint) in findings.doubtful.iter().take(SHOWN) {
+        let (key, effect) = (&taint.key, &taint.effect);
+        writeln!(out, "  {taint}; if it is winpool's: kubectl taint nodes {node} {key}:{effect}-")?;
+    }
+    if let Some(more) = findings.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        writeln!(out, "  and {more} more")?;
+    }
+    Ok(())
+}
+
+/// The first of these names, and how many there are besides.
+fn some(names: impl Iterator<Item = String>) -> String {
+    let names: Vec<String> = names.collect();
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(SHOWN) {
+        Some(more) if more > 0 => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_of_names_are_cut() {
+        let names = |count: usize| (0..count).map(|number| format!("n{number}"));
+        assert_eq!(some(names(3)), "n0, n1, n2");
+        assert!(some(names(SHOWN)).ends_with(", n19"));
+        assert!(some(names(SHOWN + 2)).ends_with(", n19 and 2 more"));
+    }
+}

@@ -1,0 +1,85 @@
+//! The listing for a workload check: templates first, pods last, page by page, none of them kept.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, api::ListParams, core::PartialObjectMeta};
+use thiserror::Error;
+use winpool_core::{
+    api::names,
+    plan::{CheckAnswer, LISTED_KINDS, PODS, WorkloadCheck, WorkloadKind},
+};
+
+use crate::{
+    apply::{WriteError, in_time},
+    pages,
+    pod::{self, ListedPod, ListedWorkload},
+};
+
+/// A listing that a check needs failed.
+#[derive(Debug, Error)]
+#[error("cannot list {what}: {source}")]
+pub struct Error {
+    what: &'static str,
+    #[source]
+    source: WriteError,
+}
+
+/// Lists all workloads and pods, and hands them to `check`.
+///
+/// # Errors
+/// When something cannot be listed, and not because that is forbidden.
+pub async fn everything(client: &Client, mut check: WorkloadCheck) -> Result<BTreeMap<String, CheckAnswer>, Error> {
+    for (kind, _, _, plural) in LISTED_KINDS {
+        let api = pod::workloads(client, kind, None);
+        let add = |listed: ListedWorkload| check.workload(kind, &listed.workload);
+        let listed = pages::each_patiently(&api, pod::of_kind(kind), add).await;
+        allowed(plural, listed, |words| check.unlisted(plural, words))?;
+    }
+    let pods: Api<ListedPod> = Api::all(client.clone());
+    let listed = pages::each_patiently(&pods, pod::unfinished(), |listed: ListedPod| check.pod(&listed.pod)).await;
+    allowed(PODS, listed, |words| check.unlisted(PODS, words))?;
+    let undecided: Vec<BTreeMap<String, String>> = check.undecided().cloned().collect();
+    for selector in undecided {
+        let on_another_system = selects_another_system(client, &selector).await;
+        check.decide(&selector, on_another_system.map_err(|source| Error { what: "nodes", source })?);
+    }
+    Ok(check.finish())
+}
+
+/// What may not be listed is left out.
+fn allowed(what: &'static str, listed: Result<(), WriteError>, forbidden: impl FnOnce(String)) -> Result<(), Error> {
+    match listed {
+        Ok(()) => Ok(()),
+        Err(WriteError::Denied(words)) => {
+            forbidden(words);
+            Ok(())
+        }
+        Err(source) => Err(Error { what, source }),
+    }
+}
+
+async fn selects_another_system(client: &Client, selector: &BTreeMap<String, String>) -> Result<bool, WriteError> {
+    let pairs: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels = format!("{},{}!={}", pairs.join(","), names::OS, names::WINDOWS);
+    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
+    let one = ListParams::default().labels(&labels).limit(1);
+    Ok(!in_time(nodes.list_metadata(&one)).await?.items.is_empty())
+}
+
+/// Whether none of these workloads is a reason to hold a taint any more, as far as can be read.
+pub(super) async fn are_settled(
+    client: &Client,
+    check: &WorkloadCheck,
+    workloads: &[(WorkloadKind, String, String)],
+) -> bool {
+    for (kind, namespace, name) in workloads {
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        let listed = in_time(pod::workloads(client, *kind, Some(namespace)).list(&named)).await;
+        let is_settled = |listed: &ListedWorkload| check.is_settled(*kind, &listed.workload);
+        if !listed.is_ok_and(|listed| listed.items.iter().all(is_settled)) {
+            return false;
+        }
+    }
+    true
+}

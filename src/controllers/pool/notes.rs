@@ -1,0 +1,69 @@
+//! What people are told about pools: log lines and Events.
+
+use kube::{Resource, runtime::events::EventType};
+use winpool_core::{
+    api::{Problem, names::reason},
+    plan::{GuardedPool, reconcile::Note},
+};
+
+use crate::{
+    controllers::Context,
+    telemetry::{list, words},
+};
+
+/// An Event on a pool.
+pub(super) struct News {
+    type_: EventType,
+    reason: String,
+    action: String,
+    note: String,
+}
+
+pub(super) async fn send(context: &Context, pool: &GuardedPool, News { type_, reason, action, note }: News) {
+    context.applier.event(&pool.object_ref(&()), type_, &reason, &action, note).await;
+}
+
+/// One line for each change.
+pub(super) fn log(pool: &str, note: &Note) {
+    match note {
+        Note::ClassWritten(class, reason, fields) => {
+            tracing::info!(pool, class, reason, fields = list(fields.clone()), "RuntimeClass written");
+        }
+        Note::ClassPostponed(class, Problem { reason, message, .. }, wait) => {
+            let (detail, wait_ms) = (words(message), wait.as_millis());
+            tracing::warn!(pool, class, reason, detail, wait_ms, "RuntimeClass not written");
+        }
+        Note::ClassDeleted(class) => tracing::info!(pool, class, "RuntimeClass deleted"),
+        Note::Left(reason, _, message) => tracing::warn!(pool, reason, detail = words(message), "left as it is"),
+        Note::FinalizerWritten(present) => tracing::info!(pool, present, "finalizer written"),
+        Note::CleanedUp => tracing::info!(pool, "pool cleaned up"),
+        Note::StatusRefused(error) => {
+            tracing::warn!(pool, error = words(error), "the API server refuses the status of the pool");
+        }
+        Note::Problem(Problem { reason, object, message }) => {
+            tracing::warn!(pool, object, reason, detail = words(message), "problem");
+        }
+    }
+}
+
+/// The Event, if there is one.
+pub(super) fn event(note: &Note) -> Option<News> {
+    let news = |type_, reason: &str, action: &str, note: String| {
+        Some(News { type_, reason: reason.to_owned(), action: action.to_owned(), note })
+    };
+    match note {
+        Note::ClassWritten(class, reason, fields) => {
+            let note = if fields.is_empty() { class.clone() } else { format!("{class}: {}", fields.join(", ")) };
+            news(EventType::Normal, reason, class, note)
+        }
+        Note::Left(reason, object, message) => {
+            let action = object.strip_prefix("RuntimeClass/").unwrap_or(object);
+            news(EventType::Warning, reason, action, message.clone())
+        }
+        Note::StatusRefused(error) => news(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
+        Note::Problem(Problem { reason, object, message }) => {
+            news(EventType::Warning, reason, object, format!("{object}: {message}"))
+        }
+        Note::ClassPostponed(..) | Note::ClassDeleted(_) | Note::FinalizerWritten(_) | Note::CleanedUp => None,
+    }
+}

@@ -1,0 +1,118 @@
+//! The steps that are requests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::{Resource, ResourceExt, api::ListParams};
+use winpool_core::{
+    api::names,
+    plan::{
+        ClassUsers, GuardedPool,
+        reconcile::{Answer, ClassRequest, Refusal, Step},
+        runtime_class_patch,
+    },
+};
+
+use crate::{
+    apply::WriteError,
+    controllers::Context,
+    pages,
+    pod::{self, ListedPod},
+    telemetry::words,
+};
+
+use super::Done;
+
+/// Does what the step says.
+pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> Done {
+    let pool = guarded.name_any();
+    let result = request(context, guarded, &step).await;
+    let error = result.as_ref().err().map(WriteError::as_str);
+    // That a name is taken is a good answer to the question whether it may be.
+    let is_expected =
+        matches!((&step, &result), (Step::Class(_, ClassRequest::TryCreate(_)), Err(WriteError::Conflict)));
+    if let Some(source) = result.as_ref().err().filter(|_| !is_expected) {
+        let (object, reason) = (object(&step), source.as_str());
+        tracing::warn!(pool, object, reason, error = words(source), "a request for the pool failed");
+    }
+    Done::Step { pool, step, answer: result.unwrap_or_else(|error| Answer::Refused(refusal(error))), error }
+}
+
+async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Result<Answer, WriteError> {
+    let (applier, name) = (&context.applier, guarded.name_any());
+    Ok(match step {
+        Step::ReadPool { .. } => Answer::Pool(applier.read_pool(&name).await?.map(Box::new)),
+        Step::SetFinalizer(wanted) => {
+            applier.set_finalizer(guarded.meta(), *wanted).await?;
+            Answer::Done
+        }
+        Step::FindUsers { classes, taints } => {
+            let mut users: BTreeMap<String, ClassUsers> =
+                classes.iter().map(|class| (class.clone(), ClassUsers::default())).collect();
+            let add = |listed: ListedPod| ClassUsers::add(&mut users, &listed.pod, taints);
+            match pages::each(&context.pods, pod::unfinished(), add).await {
+                Ok(()) => Answer::Users(Ok(users)),
+                Err(WriteError::Denied(words)) => Answer::Users(Err(words)),
+                Err(error) => return Err(error),
+            }
+        }
+        Step::Class(class, request) => class_request(context, class, request).await?,
+        Step::ListMarkedNodes => {
+            let mut marked = BTreeSet::new();
+            let labels = format!("{}={name}", names::POOL);
+            let nodes = pages::each(&context.metadata, ListParams::default().labels(&labels), |node| {
+                if node.annotations().get(names::IGNORE).is_none_or(|ignore| ignore != "true") {
+                    marked.insert(node.name_any());
+                }
+            });
+            nodes.await?;
+            Answer::Nodes(marked)
+        }
+        Step::WriteStatus { status, seen } => {
+            applier.write_status(guarded.meta(), seen.as_ref(), status).await?;
+            Answer::Done
+        }
+        Step::Judge | Step::Publish(_) | Step::Wait(_) => Answer::Done,
+    })
+}
+
+async fn class_request(context: &Context, name: &str, request: &ClassRequest) -> Result<Answer, WriteError> {
+    let applier = &context.applier;
+    Ok(match request {
+        ClassRequest::Read => Answer::Class(applier.read_class(name).await?.map(Into::into)),
+        ClassRequest::Create(class) => Answer::Class(Some(applier.create_class(class).await?.into())),
+        ClassRequest::TryCreate(class) => {
+            applier.try_to_create_class(class).await?;
+            Answer::Class(None)
+        }
+        ClassRequest::Patch { uid, version, changes } => {
+            let patch = runtime_class_patch(uid, version, changes);
+            Answer::Class(Some(applier.patch_class(name, patch).await?.into()))
+        }
+        ClassRequest::Delete(class) => {
+            applier.delete_class(class).await?;
+            Answer::Done
+        }
+    })
+}
+
+fn refusal(error: WriteError) -> Refusal {
+    match error {
+        WriteError::Stale | WriteError::Conflict => Refusal::Conflict,
+        WriteError::Gone => Refusal::Gone,
+        WriteError::Denied(words) => Refusal::Denied(words),
+        error @ (WriteError::Failed(_) | WriteError::TimedOut(_) | WriteError::NotLeading) => {
+            Refusal::Failed(error.to_string())
+        }
+    }
+}
+
+fn object(step: &Step) -> String {
+    match step {
+        Step::Class(name, _) => format!("RuntimeClass/{name}"),
+        Step::SetFinalizer(_) => "finalizer".to_owned(),
+        Step::FindUsers { .. } => "pods".to_owned(),
+        Step::ListMarkedNodes => "nodes".to_owned(),
+        Step::WriteStatus { .. } => "status".to_owned(),
+        Step::ReadPool { .. } | Step::Judge | Step::Publish(_) | Step::Wait(_) => "WindowsPool".to_owned(),
+    }
+}
