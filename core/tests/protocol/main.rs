@@ -1,108 +1,34 @@
 //! A model of the protocol between the operator, the API server and everybody else, checked in every order of events.
 //!
-//! The pieces are the product's own: plans, patches with their tests, evidence in status, when a pool may go. The model
-//! adds what no unit test has: caches that are behind, crashes and successors at any step, others who write in between.
-//! `docs/reliability.md` says what is assumed.
+//! The operator in it is winpool's own pool loop: the model executes its steps, delays them and lets them fail. It adds
+//! what no unit test has: caches that are behind, crashes and successors at any step, others who write in between, and
+//! workloads that come and go. `docs/reliability.md` says what is assumed.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../common/apply.rs"]
+mod apply;
+mod cluster;
+mod events;
 mod model;
 mod operator;
-mod world;
+mod properties;
+mod scenes;
+mod server;
+mod shared;
+mod state;
 
 use std::time::Instant;
 
-use model::{Break, EVIDENCE, FOREIGN_TAINTS, Protocol, RIGHT_AT_REST};
-use stateright::{Checker, HasDiscoveries, Model};
-use world::{Edit, End, Stranger};
-
-const PLAIN: &str = "{}";
-const MINE: &str = "taints: [{key: example.com/mine, value: a, effect: NoSchedule}]";
-const OTHER: &str = "{taints: [{key: example.com/other, effect: NoSchedule}], retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}";
-const TEAM_B: &str = "{nodeSelector: {team: b}, taints: [{key: example.com/b, effect: NoSchedule}]}";
-
-/// Other writers in between, at every step.
-fn strangers(broken: Break) -> Protocol {
-    Protocol {
-        broken,
-        edits: &[Edit::Create("a", MINE)],
-        strangers: &[
-            Stranger::Adds("dedicated", "batch", End::First),
-            Stranger::Changes("dedicated", "web"),
-            Stranger::Removes("dedicated"),
-            Stranger::Beats,
-        ],
-        successors: 0,
-        retired: &[],
-    }
-}
-
-/// A taint that means Windows in another spelling, one with the key that the pool wants too, and one that the pool retires.
-fn spellings(broken: Break) -> Protocol {
-    Protocol {
-        broken,
-        edits: &[Edit::Create("a", PLAIN), Edit::Respecify("a", OTHER)],
-        strangers: &[
-            Stranger::Adds("node.kubernetes.io/os", "windows", End::Last),
-            Stranger::Removes("node.kubernetes.io/os"),
-            Stranger::Adds("os", "Win1809", End::Last),
-        ],
-        successors: 0,
-        retired: &["os"],
-    }
-}
-
-/// A node that claims that winpool put on what somebody else did.
-fn forgery(broken: Break) -> Protocol {
-    Protocol {
-        broken,
-        edits: &[Edit::Create("a", MINE), Edit::Delete("a")],
-        strangers: &[Stranger::Adds("dedicated", "batch", End::Last), Stranger::Forges("dedicated=batch:NoSchedule")],
-        successors: 0,
-        retired: &[],
-    }
-}
-
-/// The pool's taint changes twice while a process dies.
-fn changes(broken: Break) -> Protocol {
-    Protocol {
-        broken,
-        edits: &[Edit::Create("a", PLAIN), Edit::Respecify("a", OTHER), Edit::Respecify("a", MINE)],
-        strangers: &[],
-        successors: 1,
-        retired: &["os"],
-    }
-}
-
-/// The pool goes, and processes die.
-fn deletion(broken: Break) -> Protocol {
-    Protocol {
-        broken,
-        edits: &[Edit::Create("a", MINE), Edit::Delete("a")],
-        strangers: &[Stranger::Adds("dedicated", "batch", End::First)],
-        successors: 1,
-        retired: &[],
-    }
-}
-
-/// Two pools: the node changes hands while one of them goes.
-fn two_pools(broken: Break) -> Protocol {
-    Protocol {
-        broken,
-        edits: &[Edit::Create("a", TEAM_B), Edit::Create("b", MINE), Edit::Delete("a")],
-        strangers: &[Stranger::Labels("b")],
-        successors: 0,
-        retired: &[],
-    }
-}
+use model::{Break, Protocol};
+use properties::{CLASS_FIRST, EVIDENCE, FOREIGN_TAINTS, NOBODY_UNSCHEDULABLE, RIGHT_AT_REST};
+use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model};
 
 /// Looks at every state that can be reached, and says how many there are.
+#[allow(clippy::needless_pass_by_value, reason = "each test makes its own")]
 fn explore(scene: &str, protocol: Protocol) {
-    assert_eq!(protocol.broken, Break::Nothing);
     let started = Instant::now();
-    let checker = protocol.checker().threads(2).spawn_dfs().join();
-    checker.assert_properties();
+    let threads = std::env::var("MODEL_THREADS").map_or(2, |text| text.parse().unwrap());
+    let checker = protocol.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     println!(
         "{scene}: {} states, {} transitions, {} steps at most, {:.1} s",
         checker.unique_state_count(),
@@ -110,74 +36,100 @@ fn explore(scene: &str, protocol: Protocol) {
         checker.max_depth(),
         started.elapsed().as_secs_f64()
     );
+    for (property, path) in checker.discoveries() {
+        if matches!(checker.discovery_classification(property), DiscoveryClassification::Counterexample) {
+            show(path);
+            panic!("{scene}: not true that {property}");
+        }
+    }
+    checker.assert_properties();
 }
 
 /// Looks for the shortest way to break `property`, and prints it.
-fn breaks(scene: &str, protocol: Protocol, property: &'static str) {
-    let broken = protocol.broken;
-    assert_ne!(broken, Break::Nothing);
+#[allow(clippy::needless_pass_by_value, reason = "each test makes its own")]
+fn breaks(scene: &str, protocol: Protocol, broken: Break, property: &'static str) {
+    let protocol = Protocol { broken, only: Some(property), ..protocol };
     let found = HasDiscoveries::AnyOf([property].into());
     let checker = protocol.checker().finish_when(found).spawn_bfs().join();
     let path = checker.discovery(property).unwrap_or_else(|| panic!("{broken:?} is not noticed in {scene}"));
     println!("{broken:?}, {scene}: not true after {} states that {property}:", checker.unique_state_count());
+    show(path);
+}
+
+fn show(path: stateright::Path<state::State, model::Action>) {
     for action in path.into_actions() {
         println!("    {action:?}");
     }
 }
 
-#[test]
-fn other_writers_lose_nothing_whenever_they_write() {
-    explore("strangers", strangers(Break::Nothing));
-    explore("spellings", spellings(Break::Nothing));
-    explore("forgery", forgery(Break::Nothing));
+macro_rules! explored {
+    ($($name:ident: $scene:ident;)*) => {
+        $(#[test]
+        fn $name() {
+            explore(stringify!($scene), scenes::$scene());
+        })*
+    };
 }
 
-#[test]
-fn a_pool_that_changes_leaves_no_taint_behind_whoever_leads() {
-    explore("changes", changes(Break::Nothing));
+macro_rules! broken {
+    ($($name:ident: $scene:ident, $broken:ident, $property:ident;)*) => {
+        $(#[test]
+        fn $name() {
+            breaks(stringify!($scene), scenes::$scene(), Break::$broken, $property);
+        })*
+    };
 }
 
-#[test]
-fn a_pool_that_goes_leaves_nothing_behind_whoever_leads() {
-    explore("deletion", deletion(Break::Nothing));
+explored! {
+    other_writers_lose_nothing_whenever_they_write: strangers;
+    other_spellings_and_retired_taints_are_left_or_replaced: spellings;
+    a_forged_claim_takes_nothing_off: forgery;
+    a_pool_that_changes_leaves_no_taint_behind_whoever_leads: changes;
+    an_old_pool_that_changes_is_recorded_whoever_leads: late_changes;
+    a_pool_that_goes_leaves_nothing_behind_whoever_leads: deletion;
+    an_old_pool_goes_whoever_leads: late_deletion;
+    a_node_that_changes_hands_has_the_marks_of_one_pool: two_pools;
+    workloads_arrive_and_are_fixed_at_any_time: arrivals;
+    time_passes_whatever_is_under_way: slow_checks;
+    a_dry_run_is_enforced: dry_run;
+    a_policy_of_never_ends: never;
+    a_selector_is_widened: widened;
+    a_node_is_ignored_for_a_while: ignored;
+    an_older_pool_lets_a_node_go: handover;
+    class_writes_fail_or_are_refused: classes;
+    class_writes_fail_where_nobody_is_asked: classes_without_asking;
+    one_class_is_refused_and_another_is_not: two_classes;
+    a_node_registers_with_the_taint: registration;
+    the_watch_of_nodes_has_a_gap: gap;
+    a_new_leader_knows_nothing: successor;
+    a_node_comes_back_as_linux: reimaged;
+    a_pool_goes_though_a_node_cannot_be_changed: refused_deletion;
+    a_deployment_has_no_replicas: zero_replicas;
+    pods_terminate: terminating;
+    a_pod_waits_for_its_image: no_variant;
+    a_node_has_another_taint_already: second_taint;
+    two_pools_want_to_taint_the_last_two_nodes: last_two_nodes;
 }
 
-#[test]
-fn a_node_that_changes_hands_has_the_marks_of_one_pool() {
-    explore("two pools", two_pools(Break::Nothing));
-}
-
-#[test]
-fn without_its_tests_a_patch_loses_somebodys_taint() {
-    breaks("strangers", strangers(Break::NoGuard), FOREIGN_TAINTS);
-}
-
-#[test]
-fn a_taint_that_is_recorded_afterwards_may_stand_without_evidence() {
-    breaks("strangers", strangers(Break::EvidenceAfterwards), EVIDENCE);
-}
-
-#[test]
-fn without_evidence_a_forged_claim_takes_somebodys_taint_off() {
-    breaks("forgery", forgery(Break::NoEvidence), FOREIGN_TAINTS);
-}
-
-#[test]
-fn a_status_that_replaces_any_other_may_forget_a_taint() {
-    breaks("changes", changes(Break::UnguardedStatus), EVIDENCE);
-}
-
-#[test]
-fn a_pool_that_goes_without_a_second_look_may_leave_its_marks() {
-    breaks("deletion", deletion(Break::BlindDeletion), RIGHT_AT_REST);
-}
-
-#[test]
-fn a_new_leader_with_old_caches_may_mark_for_a_pool_that_is_gone() {
-    breaks("deletion", deletion(Break::TrustsOldCaches), RIGHT_AT_REST);
-}
-
-#[test]
-fn a_request_that_outlives_the_leadership_it_was_sent_under_may_leave_marks() {
-    breaks("deletion", deletion(Break::NoFence), RIGHT_AT_REST);
+broken! {
+    without_its_tests_a_patch_loses_a_taint_of_others: strangers, NoGuard, FOREIGN_TAINTS;
+    a_taint_that_is_recorded_afterwards_may_stand_without_evidence: strangers, EvidenceAfterwards, EVIDENCE;
+    without_evidence_a_forged_claim_takes_a_taint_of_others_off: forgery, NoEvidence, FOREIGN_TAINTS;
+    a_status_that_replaces_any_other_may_forget_a_taint: late_changes, UnguardedStatus, EVIDENCE;
+    a_pool_that_goes_without_a_second_look_may_leave_its_marks: deletion, BlindDeletion, RIGHT_AT_REST;
+    a_new_leader_with_old_caches_may_mark_for_a_pool_that_is_gone: late_deletion, TrustsOldCaches, RIGHT_AT_REST;
+    a_request_that_outlives_its_leadership_may_leave_marks: deletion, NoFence, RIGHT_AT_REST;
+    a_check_of_a_dry_run_does_not_count_who_arrived_since: dry_run, FirstCheck, NOBODY_UNSCHEDULABLE;
+    an_old_check_does_not_count_who_arrived_since: slow_checks, OldCheck, NOBODY_UNSCHEDULABLE;
+    an_early_approval_taints_a_node_before_its_class_tolerates_that: registration, EarlyApproval, CLASS_FIRST;
+    nodes_that_do_not_wait_for_classes_are_tainted_before_them: classes_without_asking, NoLag, CLASS_FIRST;
+    consent_of_a_pool_is_too_old_after_never: never, PoolConsents, NOBODY_UNSCHEDULABLE;
+    consent_of_a_pool_does_not_cover_more_nodes: widened, PoolConsents, NOBODY_UNSCHEDULABLE;
+    consent_of_a_pool_does_not_cover_an_ignored_node: ignored, PoolConsents, NOBODY_UNSCHEDULABLE;
+    consent_of_a_pool_does_not_cover_another_pools_node: handover, PoolConsents, NOBODY_UNSCHEDULABLE;
+    a_gap_hides_for_how_long_a_taint_was_gone: gap, TrustsGaps, NOBODY_UNSCHEDULABLE;
+    a_check_of_pods_alone_overlooks_templates: zero_replicas, NoTemplates, NOBODY_UNSCHEDULABLE;
+    a_terminating_pod_is_about_to_be_replaced: terminating, NoTerminating, NOBODY_UNSCHEDULABLE;
+    a_pod_without_a_variant_may_be_for_windows: no_variant, StraysByImage, NOBODY_UNSCHEDULABLE;
+    pods_on_tainted_nodes_need_a_node_too: second_taint, OnlyBareNodes, NOBODY_UNSCHEDULABLE;
 }

@@ -1,113 +1,162 @@
-//! The model: every order in which the operator, its successor, people and other controllers may act.
+//! The model: every order in which the operator, its successor, people, kubelets and other controllers may act.
 
-use stateright::{Model, Property};
-use winpool_core::{api::names, plan::WantedTaints};
+use std::{collections::BTreeMap, time::Duration};
+
+use stateright::Model;
 
 use crate::{
-    operator::{Operator, Write, standing},
-    world::{
-        Edit, History, Node, Others, Pools, Stranger, TEAM, as_written, bare_node, node, not_retired, pools,
-        words_of_others,
-    },
+    cluster,
+    events::Event,
+    operator::{Check, Operator},
+    shared::History,
+    state::{State, World, others},
 };
 
 /// What is left out of the protocol, to see that it is missed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Break {
     Nothing,
     /// Node patches test nothing.
     NoGuard,
-    /// Nodes are let through before the status that records their taints is accepted.
+    /// Nodes are written before the status that records their taints is accepted.
     EvidenceAfterwards,
     /// Whatever a node's annotation names is taken off it.
     NoEvidence,
-    /// A status may replace one that it was not computed from.
+    /// A status may replace one that it was not computed from, and a new leader does not look for such a one first.
     UnguardedStatus,
-    /// A pool goes as soon as the cache shows no marks of it.
+    /// A pool goes as soon as the cache shows nothing of it.
     BlindDeletion,
     /// A new leader takes its cached pools for what they are.
     TrustsOldCaches,
     /// Requests of a former leader may arrive when the next one is at work.
     NoFence,
+    /// Workloads are listed once, in a dry run for example, and what that found is used ever after.
+    FirstCheck,
+    /// A check is good for ever.
+    OldCheck,
+    /// Taints are approved before the classes tolerate them.
+    EarlyApproval,
+    /// Nodes do not wait for their classes.
+    NoLag,
+    /// What was approved once may be put on any node of the pool.
+    PoolConsents,
+    /// What happened in a gap of the watch is taken for a change that was seen.
+    TrustsGaps,
+    /// Checks read no templates.
+    NoTemplates,
+    /// Checks do not count pods that terminate.
+    NoTerminating,
+    /// A pod that says Windows is a Linux pod if the kubelet finds no variant of its image.
+    StraysByImage,
+    /// Checks do not count pods on nodes that carry a taint already.
+    OnlyBareNodes,
 }
 
-/// The events of one scene. Each happens at most once, at any time, in any order.
+/// Requests that go wrong, each once at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A write of this kind is answered with 500, and not done.
+    Fails(Write),
+    /// It is done, and the answer gets lost.
+    Lost(Write),
+    /// Admission refuses it.
+    Denied(Write),
+    /// A workload check cannot list pods.
+    CheckFails,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Write {
+    Node,
+    Class,
+    Status,
+    Finalizer,
+}
+
+/// One scene.
+#[derive(Clone, Debug)]
 pub struct Protocol {
     pub broken: Break,
-    pub edits: &'static [Edit],
-    pub strangers: &'static [Stranger],
+    /// The only property to look at, if not all.
+    pub only: Option<&'static str>,
+    /// Nodes that are there from the beginning, each with its team.
+    pub nodes: &'static [(&'static str, &'static str)],
+    /// What was there and done before the scene begins.
+    pub before: &'static [Event],
+    /// What happened after that while no process led.
+    pub away: &'static [Event],
+    /// What others do: each list in its order, and the lists in any order.
+    pub scripts: &'static [&'static [Event]],
+    pub faults: &'static [Fault],
+    /// Times that may pass, each once, whatever is under way.
+    pub delays: &'static [u64],
     /// How often the process that leads is replaced by one that begins anew, with caches as old as they may be.
     pub successors: u8,
-    /// The first part of keys whose taints some pool retires: winpool may replace them, whosever they are.
+    /// How many versions of nodes, pools and classes a successor's caches may begin with.
+    pub kept: [usize; 3],
+    /// Whether the policy `born-tainted` is installed.
+    pub born_tainted: bool,
+    pub patience: Option<Duration>,
+    /// Keys of taints that some pool retires: winpool may replace them, whosever they are.
     pub retired: &'static [&'static str],
+    /// How many versions each cache may be behind.
+    pub lag: usize,
+    /// Whether several things may happen before the loop goes on.
+    pub lazy: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct State {
-    pub node: History<Node>,
-    pub pools: History<Pools>,
-    pub others: Others,
-    pub operator: Operator,
-    /// Requests under way, in the order in which they were sent.
-    pub writes: Vec<Write>,
-    /// How many of them were sent by a process that leads no more.
-    pub orphaned: usize,
-    /// Node patches that were accepted.
-    pub accepted: usize,
-    edits: Vec<Edit>,
-    strangers: Vec<Stranger>,
-    successors: u8,
-}
+pub const SCENE: Protocol = Protocol {
+    broken: Break::Nothing,
+    only: None,
+    nodes: &[("n1", "a")],
+    before: &[],
+    away: &[],
+    scripts: &[],
+    faults: &[],
+    delays: &[],
+    successors: 0,
+    kept: [2, 2, 2],
+    born_tainted: false,
+    patience: None,
+    retired: &[],
+    lag: 1,
+    lazy: false,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Somebody writes to the node.
-    Write(Stranger),
-    /// Somebody writes to the pools.
-    Edit(Edit),
-    /// The next version of the node arrives in the operator's cache.
-    SeeNode,
-    /// The next version of the pools does.
+    /// The next event of the script of this number.
+    Happens(usize, Event),
+    /// The next version of all nodes, pools or classes arrives in the operator's cache.
+    SeeNodes,
     SeePools,
-    /// The node controller runs.
-    PlanNode,
-    /// The pool controller runs for this pool.
-    Reconcile(&'static str),
-    /// A request arrives.
-    Deliver(usize),
+    SeeClasses,
+    /// The loop goes on as far as it comes.
+    Advance,
+    /// The node controller looks at a node.
+    PlanNode(&'static str),
+    /// The request for a pool is answered.
+    Answer(&'static str, Option<Fault>),
+    /// The patch of a node is answered.
+    Patch(&'static str, Option<Fault>),
+    /// The check lists workloads.
+    List,
+    /// It cannot list them.
+    FailCheck,
+    /// Its result is there.
+    EndCheck,
+    /// Nothing is left to do but to wait, and time passes until something is due.
+    Wait,
+    /// Time passes, whatever is under way.
+    Delay(u64),
     /// Another process leads, with caches of these versions.
-    Succeed { node: usize, pools: usize },
-}
-
-/// How many versions a successor's caches may be behind, one less.
-const KEPT: usize = 3;
-
-impl Protocol {
-    fn operators_actions(state: &State) -> Vec<Action> {
-        let mut actions = Vec::new();
-        if state.operator.node < state.node.latest() {
-            actions.push(Action::SeeNode);
-        }
-        if state.operator.pools < state.pools.latest() {
-            actions.push(Action::SeePools);
-        }
-        actions.extend((0..state.writes.len()).map(Action::Deliver));
-        actions.push(Action::PlanNode);
-        actions.extend(state.pools.at(state.operator.pools).iter().map(|pool| Action::Reconcile(pool.name)));
-        actions
-    }
-
-    /// Whether the operator has nothing left to do, whatever others might do next.
-    pub fn rests(&self, state: &State) -> bool {
-        let up_to_date = state.operator.node == state.node.latest() && state.operator.pools == state.pools.latest();
-        up_to_date
-            && state.writes.is_empty()
-            && Self::operators_actions(state).into_iter().all(|action| self.next_state(state, action).is_none())
-    }
-
-    fn bound(&self) -> usize {
-        2 * (1 + self.edits.len() + self.strangers.len() + usize::from(self.successors))
-    }
+    Succeed {
+        nodes: usize,
+        pools: usize,
+        classes: usize,
+    },
+    /// A patch of a former leader arrives.
+    Orphan(usize),
 }
 
 impl Model for Protocol {
@@ -115,27 +164,93 @@ impl Model for Protocol {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State {
-            node: History::new(node(bare_node())),
-            pools: History::new(pools(Vec::new())),
-            others: Others { taints: Vec::new(), team: "a" },
-            operator: Operator::default(),
-            writes: Vec::new(),
-            orphaned: 0,
+        let nodes = self.nodes.iter().map(|(name, team)| (*name, cluster::node(cluster::bare_node(name, team, 0))));
+        let nodes = cluster::nodes(nodes.collect());
+        let (pools, classes) = (cluster::pools(BTreeMap::new()), cluster::classes(BTreeMap::new()));
+        let others = others(nodes.iter().map(|(name, node)| (*name, (Vec::new(), node.words.clone()))).collect());
+        let process = Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience);
+        let world = World {
+            nodes: History::new(nodes),
+            pools: History::new(pools),
+            classes: History::new(classes),
+            works: Vec::new(),
+            others,
+            made: 0,
+        };
+        let mut state = State {
+            world,
+            process: process.share(),
+            orphans: Vec::new(),
             accepted: 0,
-            edits: self.edits.to_vec(),
-            strangers: self.strangers.to_vec(),
+            unschedulable: None,
+            class_behind: false,
+            done: vec![0; self.scripts.len()],
+            faults: self.faults.to_vec(),
+            delays: self.delays.to_vec(),
             successors: self.successors,
-        }]
+            slack: 0,
+        };
+        state.advance();
+        for event in self.before {
+            event.apply(&mut state.world, self.born_tainted).unwrap();
+            state = state.settled().unwrap();
+        }
+        for event in self.away {
+            event.apply(&mut state.world, self.born_tainted).unwrap();
+        }
+        if !self.away.is_empty() {
+            let world = &state.world;
+            let (nodes, pools, classes) = (world.nodes.truth(), world.pools.truth(), world.classes.truth());
+            let process = Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience);
+            state.world.nodes.forget_all();
+            state.world.pools.forget_all();
+            state.world.classes.forget_all();
+            state.process = process.share();
+            state.advance();
+        }
+        state.accepted = 0;
+        vec![state]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        actions.extend(Self::operators_actions(state));
-        actions.extend(state.strangers.iter().copied().map(Action::Write));
-        actions.extend(state.edits.iter().copied().map(Action::Edit));
+        let (world, process) = (&state.world, &state.process);
+        let see = [
+            (world.nodes.lag(), Action::SeeNodes),
+            (world.pools.lag(), Action::SeePools),
+            (world.classes.lag(), Action::SeeClasses),
+        ];
+        actions.extend(see.iter().filter(|(behind, _)| *behind > 0).map(|(_, action)| action.clone()));
+        if see.iter().any(|(behind, _)| *behind > self.lag.max(state.slack)) {
+            return;
+        }
+        actions.extend(self.lazy.then_some(Action::Advance));
+        actions.extend(process.nodes.keys().map(|name| Action::PlanNode(name)));
+        let outcomes = || [None].into_iter().chain(state.faults.iter().copied().map(Some));
+        for pool in process.requests.keys() {
+            actions.extend(outcomes().map(|outcome| Action::Answer(pool, outcome)));
+        }
+        for node in process.patches.keys() {
+            actions.extend(outcomes().map(|outcome| Action::Patch(node, outcome)));
+        }
+        match process.check {
+            Some(Check::Started(_)) => {
+                actions.push(Action::List);
+                actions.extend(state.faults.contains(&Fault::CheckFails).then_some(Action::FailCheck));
+            }
+            Some(_) => actions.push(Action::EndCheck),
+            None => {}
+        }
+        actions.push(Action::Wait);
+        actions.extend(state.delays.iter().copied().map(Action::Delay));
+        for (number, (script, done)) in self.scripts.iter().zip(&state.done).enumerate() {
+            actions.extend(script.get(*done).map(|event| Action::Happens(number, *event)));
+        }
+        actions.extend((0..state.orphans.len()).map(Action::Orphan));
         if state.successors > 0 {
-            for node in 0..=state.node.latest() {
-                actions.extend((0..=state.pools.latest()).map(|pools| Action::Succeed { node, pools }));
+            for nodes in world.nodes.places() {
+                for pools in world.pools.places() {
+                    actions.extend(world.classes.places().map(|classes| Action::Succeed { nodes, pools, classes }));
+                }
             }
         }
     }
@@ -143,87 +258,80 @@ impl Model for Protocol {
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         match action {
-            Action::Write(stranger) => {
-                let (node, others) = stranger.apply(state.node.truth(), &state.others)?;
-                state.node.push(node);
-                state.others = others;
-                state.strangers.retain(|left| *left != stranger);
-            }
-            Action::Edit(edit) => {
-                let number = state.edits.len();
-                state.pools.push(pools(edit.apply(number, state.pools.truth())?));
-                state.edits.retain(|left| *left != edit);
-            }
-            Action::SeeNode => state.operator.node += 1,
-            Action::SeePools => state.operator.see_pools(&state.pools),
-            Action::PlanNode => state.plan_node(self.broken),
-            Action::Reconcile(name) => state.reconcile(name, self.broken),
-            Action::Deliver(number) => state.deliver(number, self.broken),
-            Action::Succeed { node, pools } => {
-                state.successors -= 1;
-                state.operator = Operator::begin(node, pools);
-                if self.broken == Break::NoFence {
-                    state.orphaned = state.writes.len();
+            Action::Happens(number, event) => {
+                if event == Event::WatchBreaks {
+                    state.relist_nodes();
                 } else {
-                    state.writes.clear();
+                    event.apply(&mut state.world, self.born_tainted)?;
+                    if let Event::Join(name, _) = event {
+                        state.notice_class_behind(name, &[]);
+                    }
+                }
+                state.done[number] += 1;
+            }
+            Action::SeeNodes => state.see_nodes(),
+            Action::SeePools => state.see_pools(),
+            Action::SeeClasses => state.see_classes(),
+            Action::Advance => state.advance(),
+            Action::PlanNode(name) => state.plan_node(name),
+            Action::Answer(pool, outcome) => state.answer(pool, outcome, self.broken)?,
+            Action::Patch(node, outcome) => state.patch(node, outcome)?,
+            Action::List => state.list(),
+            Action::FailCheck => {
+                state.faults.retain(|fault| *fault != Fault::CheckFails);
+                if !state.fail_check() {
+                    return None;
                 }
             }
+            Action::EndCheck => state.end_check(),
+            Action::Wait => {
+                if !state.is_idle() {
+                    return None;
+                }
+                state.pass(state.due()?);
+            }
+            // Requests end after 10 seconds.
+            Action::Delay(_) if !state.process.requests.is_empty() || !state.process.patches.is_empty() => return None,
+            Action::Delay(seconds) => {
+                state.delays.retain(|left| *left != seconds);
+                state.pass(Duration::from_secs(seconds));
+                // A watch that shows nothing for so long is broken.
+                if !state.world.nodes.is_seen() {
+                    state.relist_nodes();
+                }
+            }
+            Action::Succeed { nodes, pools, classes } => {
+                state.successors -= 1;
+                let former = state.process.clone();
+                let world = &mut state.world;
+                let caches =
+                    (world.nodes.begin_at(nodes), world.pools.begin_at(pools), world.classes.begin_at(classes));
+                state.process = Operator::begin(caches.0, caches.1, caches.2, self.broken, self.patience).share();
+                if self.broken == Break::NoFence {
+                    state.orphans.extend(former.patches.keys().map(|name| (*name, former.clone())));
+                }
+                state.world.works.iter_mut().for_each(|work| work.known = cluster::Known::default());
+                state.slack = state.lag();
+            }
+            Action::Orphan(number) => {
+                let (name, former) = state.orphans.remove(number);
+                let _ = state.deliver_patch(name, &former.patches[name]);
+            }
         }
-        let kept = if state.successors > 0 { KEPT } else { 1 };
-        state.operator.node = state.node.forget(state.operator.node, kept);
-        state.operator.pools = state.pools.forget(state.operator.pools, kept);
+        state.slack = state.slack.min(state.lag());
+        if !self.lazy {
+            state.advance();
+        }
+        let [nodes, pools, classes] = if state.successors > 0 { self.kept } else { [1, 1, 1] };
+        state.world.nodes.forget(nodes);
+        state.world.pools.forget(pools);
+        state.world.classes.forget(classes);
         (state != *last).then_some(state)
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always(FOREIGN_TAINTS, |model: &Protocol, state: &State| {
-                not_retired(&state.node.truth().foreign, model.retired)
-                    .eq(not_retired(&state.others.taints, model.retired))
-            }),
-            Property::always(FOREIGN_WORDS, |_: &Protocol, state: &State| {
-                let mut expected = words_of_others(&bare_node());
-                expected["labels"][TEAM] = state.others.team.into();
-                state.node.truth().words == expected
-            }),
-            Property::always(EVIDENCE, |_: &Protocol, state: &State| {
-                let pools = state.pools.truth();
-                state.node.truth().own.iter().all(|taint| pools.iter().any(|pool| pool.has_evidence(taint)))
-            }),
-            Property::always(RIGHT_AT_REST, |model: &Protocol, state: &State| !model.rests(state) || is_right(state)),
-            Property::always(NO_FIGHT, |model: &Protocol, state: &State| state.accepted <= model.bound()),
-            Property::sometimes(TAINTED, |_: &Protocol, state: &State| !state.node.truth().own.is_empty()),
-            Property::sometimes(OVER, |model: &Protocol, state: &State| {
-                state.edits.is_empty() && state.strangers.is_empty() && state.successors == 0 && model.rests(state)
-            }),
-        ]
+    fn properties(&self) -> Vec<stateright::Property<Self>> {
+        let mut properties = crate::properties::all();
+        properties.retain(|property| self.only.is_none_or(|only| property.name == only));
+        properties
     }
-}
-
-pub const FOREIGN_TAINTS: &str = "no taint of others is lost, changed or put in another place";
-pub const FOREIGN_WORDS: &str = "no label or annotation of others is lost or changed";
-pub const EVIDENCE: &str = "a taint of winpool's stands in the status of a pool before it stands on the node";
-pub const RIGHT_AT_REST: &str = "where the operator rests, the node is right and carries nothing that no pool wants";
-pub const NO_FIGHT: &str = "winpool writes the node only so often";
-const TAINTED: &str = "winpool puts on a taint";
-const OVER: &str = "all has happened and the operator rests";
-
-/// Judged by what is true, not by what anybody sees or any annotation says.
-fn is_right(state: &State) -> bool {
-    let (pools, node) = (state.pools.truth(), state.node.truth());
-    let judges = as_written(pools);
-    let standing = standing(node, &judges);
-    let labels = &node.seen.labels;
-    let Some(owner) = standing.pool.as_deref().and_then(|name| judges.1.pool(name)) else {
-        return node.own.is_empty() && labels.get(names::POOL).is_none() && node.seen.applied.is_none();
-    };
-    let wanted = owner.wanted_taints();
-    let guarded = owner.taints == WantedTaints::Guard && standing.tolerate.iter().any(|t| t.effect == "NoSchedule");
-    let stands = |wanted| node.seen.taints.taints().iter().any(|taint| taint.same_identity(wanted));
-    standing.plan.is_empty()
-        && pools.iter().all(|pool| !pool.deleting)
-        && node.own.iter().all(|taint| wanted.contains(taint))
-        && (guarded || wanted.iter().all(stands))
-        && labels.get(names::WINDOWS_BUILD) == Some("10.0.20348")
-        && labels.get(names::POOL).is_none_or(|name| name == owner.name)
 }

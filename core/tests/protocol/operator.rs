@@ -1,268 +1,447 @@
-//! The operator of the model: caches that lag, a memory that a crash wipes out, and requests under way. It mirrors what
-//! `src/controllers/` does between the functions of the plan, and asks those for every decision.
+//! The operator of the model: one process while it leads, with caches that lag and requests under way. Like
+//! `src/controllers/` and `src/index.rs` it interprets what the core decides, and decides nothing.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::{Arc, LazyLock, Mutex},
+    time::{Duration, Instant},
 };
 
 use json_patch::PatchOperation;
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
-use serde_json::Value;
+use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
-    api::{NodeCounts, Taint, WindowsPool, names},
+    api::Taint,
     plan::{
-        Applied, Observation, Remains, Standing, assess, finalizer_patch, is_to_be_taken_over, node_patch, status,
-        status_patch,
+        Applied, CheckAnswer, Consent, Entry, GuardedPool, NodePlan, NodeShare, Policy, Pool, Sighting, Standing,
+        Tally, Watched, WorkloadCheck, assess, node_patch,
+        reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, SeenNode, Step, next},
     },
 };
 
 use crate::{
-    common::{UID, apply},
-    model::{Break, State},
-    world::{self, History, Judges, Node, PoolRecord, Pools, as_written, judges},
+    cluster::{Classes, Node, Nodes, PoolObject, Pools, TODAY, Work},
+    model::Break,
+    shared::{Copies, Shared, fingerprint, share},
 };
 
 /// One process, while it leads.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Operator {
-    /// The version of the node in its cache.
-    pub node: usize,
-    /// The version of the pools in its cache.
-    pub pools: usize,
-    /// Pools of which it knows that the cache was not behind when its term began.
-    fresh: Vec<u8>,
-    /// Each pool as it was when its nodes were let through.
-    published: BTreeMap<&'static str, PoolRecord>,
-    /// What nodes are judged by: published pools, and others that hold the nodes which they select.
-    policy: Option<Judges>,
+    pub now: Instant,
+    pub nodes: Nodes,
+    pub pools: Pools,
+    pub classes: Classes,
+    memory: Memory,
+    /// What nodes are counted by.
+    judged_by: Arc<Policy>,
+    index: BTreeMap<&'static str, Indexed>,
+    /// What nodes are written by.
+    pub published: Option<Arc<Policy>>,
+    /// The request that is under way for a pool, and the pool as it was when that was sent.
+    pub requests: BTreeMap<&'static str, (Step, PoolObject)>,
+    pub patches: BTreeMap<&'static str, NodePatch>,
+    pub check: Option<Check>,
+    /// When the pools are due again.
+    pub wake: Option<Instant>,
+    pub broken: Break,
+    /// Only where consent is broken: pools of which a taint was approved once, and what the first check found.
+    approved_once: BTreeSet<String>,
+    first_check: Option<BTreeMap<String, CheckAnswer>>,
 }
 
-/// A request that was sent and may arrive at any time.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Write {
-    /// A node patch: the node that it was computed from, and by what.
-    Node { seen: Node, judges: Judges },
-    /// A pool's status, computed from `seen`.
-    Status { seen: PoolRecord, evidence: PoolRecord },
-    /// A pool's finalizer.
-    Finalizer { seen: PoolRecord, wanted: bool },
+pub type Process = Shared<Operator>;
+
+/// What is kept of a node.
+#[derive(Clone, Debug, Default)]
+struct Indexed {
+    watched: Watched,
+    share: NodeShare,
+    refusal: Option<(NodePlan, Instant)>,
 }
+
+/// A node patch that is under way, and what it was computed from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodePatch {
+    pub seen: Node,
+    pub plan: NodePlan,
+    by: Arc<Policy>,
+    pub patch: Vec<PatchOperation>,
+    /// Whether a workload check allows the taints that it adds.
+    pub is_checked: bool,
+}
+
+/// A workload check that is under way.
+#[derive(Clone)]
+pub enum Check {
+    Started(CheckTask),
+    Listed(Result<BTreeMap<String, CheckAnswer>, String>),
+    Asked(String, bool),
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started(CheckTask::Everything(check)) => write!(f, "{:?}", check.scope()),
+            Self::Started(CheckTask::Named { pool, check, workloads }) => {
+                write!(f, "{pool} {:?} {workloads:?}", check.scope())
+            }
+            Self::Listed(result) => write!(f, "{result:?}"),
+            Self::Asked(pool, are_settled) => write!(f, "{pool} {are_settled}"),
+        }
+    }
+}
+
+/// How long winpool waits for what is refused, or does not come forward.
+const PATIENCE: Duration = Duration::from_mins(10);
 
 impl Operator {
-    /// A process that begins to lead with caches of these versions.
-    pub fn begin(node: usize, pools: usize) -> Self {
-        Self { node, pools, ..Self::default() }
-    }
-
-    /// The cache takes in the next version of the pools. A pool that went is judged by no more.
-    pub fn see_pools(&mut self, pools: &History<Pools>) {
-        let before = pools.at(self.pools);
-        self.pools += 1;
-        let now = pools.at(self.pools);
-        let went = |old: &PoolRecord| !now.iter().any(|pool| pool.uid == old.uid);
-        if before.iter().any(went) {
-            self.published.retain(|name, old| now.iter().any(|pool| pool.name == *name && pool.uid == old.uid));
-            self.publish(None, now);
-        }
-    }
-
-    fn publish(&mut self, ready: Option<PoolRecord>, cached: &[PoolRecord]) {
-        self.published.retain(|name, _| cached.iter().any(|pool| pool.name == *name));
-        if let Some(pool) = ready {
-            self.published.insert(pool.name, pool);
-        }
-        let judge = |pool: &PoolRecord| match self.published.get(pool.name) {
-            Some(published) => (published.clone(), true),
-            None => (pool.clone(), false),
+    /// A process that begins to lead with these caches.
+    pub fn begin(nodes: Nodes, pools: Pools, classes: Classes, broken: Break, patience: Option<Duration>) -> Self {
+        static START: LazyLock<Instant> = LazyLock::new(|| Instant::now() + Duration::from_hours(1));
+        let mut process = Self {
+            now: *START,
+            nodes: crate::cluster::nodes(BTreeMap::new()),
+            pools,
+            classes,
+            memory: Memory::new(patience.unwrap_or(PATIENCE)),
+            judged_by: Arc::default(),
+            index: BTreeMap::new(),
+            published: None,
+            requests: BTreeMap::new(),
+            patches: BTreeMap::new(),
+            check: None,
+            wake: None,
+            broken,
+            approved_once: BTreeSet::new(),
+            first_check: None,
         };
-        self.policy = Some(judges(cached.iter().map(judge).collect()));
-    }
-}
-
-impl State {
-    /// The requests that this process sent, and not a former one.
-    fn own_writes(&self) -> &[Write] {
-        &self.writes[self.orphaned..]
+        process.judged_by = Arc::new(Memory::default().policy(&process.guarded()));
+        process.list_nodes(nodes);
+        process
     }
 
-    /// The node controller looks at the cached node.
-    pub fn plan_node(&mut self, broken: Break) {
-        let under_way = self.own_writes().iter().any(|write| matches!(write, Write::Node { .. }));
-        let Some(judges) = self.operator.policy.clone().filter(|_| !under_way) else { return };
-        let seen = self.node.at(self.operator.node).clone();
-        if !standing(&seen, &judge(&judges, &seen, broken)).plan.is_empty() {
-            self.writes.push(Write::Node { seen, judges });
+    /// The one copy of what this is, but for how long ago it is that nothing looks back to.
+    pub fn share(self) -> Process {
+        static PROCESSES: Copies<u128, Operator> = LazyLock::new(Mutex::default);
+        let key = fingerprint(&self, self.now);
+        share(&PROCESSES, key, |_| self)
+    }
+
+    fn guarded(&self) -> Vec<Arc<GuardedPool>> {
+        self.pools.values().map(|pool| Arc::clone(&pool.guarded)).collect()
+    }
+
+    /// A list of all nodes: what happened before it is not known.
+    pub fn list_nodes(&mut self, nodes: Nodes) {
+        self.nodes = nodes;
+        let known: Vec<_> = self.index.keys().copied().collect();
+        self.index.retain(|name, _| self.nodes.get(name).is_some_and(|node| node.is_windows()));
+        let listed = if self.broken == Break::TrustsGaps { Sighting::Changed } else { Sighting::Listed };
+        for name in self.nodes.keys().copied().collect::<Vec<_>>() {
+            let first = known.is_empty();
+            self.observe(name, if first { Sighting::Listed } else { listed });
         }
     }
 
-    /// The pool controller works on the cached pool of this name. It does one thing at a time.
-    pub fn reconcile(&mut self, name: &str, broken: Break) {
-        if self.own_writes().iter().any(|write| !matches!(write, Write::Node { .. })) {
-            return;
-        }
-        let cached = self.pools.at(self.operator.pools).clone();
-        let Some(seen) = cached.iter().find(|pool| pool.name == name).cloned() else { return };
-        if !self.operator.fresh.contains(&seen.uid) && broken != Break::TrustsOldCaches {
-            // A read from the API server, once in a term.
-            if !self.pools.truth().contains(&seen) {
-                return;
+    /// The next event of the watch of nodes.
+    pub fn watch_nodes(&mut self, nodes: Nodes) {
+        let before = std::mem::replace(&mut self.nodes, nodes);
+        for (name, node) in self.nodes.clone().iter() {
+            let old = before.get(name);
+            if old == Some(node) {
+                continue;
             }
-            self.operator.fresh.push(seen.uid);
-            self.operator.fresh.sort_unstable();
-        }
-        let pool = seen.pool();
-        if seen.deleting {
-            self.operator.publish(Some(seen.clone()), &cached);
-            if seen.finalizer && !self.remains(&seen, broken).keep(false) {
-                self.writes.push(Write::Finalizer { seen, wanted: false });
+            if old.is_some_and(|old| old.uid != node.uid) {
+                self.index.remove(name);
             }
+            // Windows nodes are watched by their label.
+            let is_new = !self.index.contains_key(name);
+            let registers = is_new && old.is_none_or(|old| old.uid != node.uid);
+            self.observe(name, if registers { Sighting::Registered } else { Sighting::Changed });
+        }
+        self.index.retain(|name, _| self.nodes.contains_key(name));
+    }
+
+    /// Counts a node anew.
+    fn observe(&mut self, name: &'static str, sighting: Sighting) {
+        let node = self.nodes[name].clone();
+        if !node.is_windows() {
+            self.index.remove(name);
             return;
         }
-        if !seen.finalizer {
-            self.writes.push(Write::Finalizer { seen, wanted: true });
-            return;
+        let policy = Arc::clone(&self.judged_by);
+        let known = self.index.remove(name);
+        let owner = policy.owner(&node.seen.labels).map(|owner| owner.pool.as_ref());
+        let watched = Watched::next(known.as_ref().map(|known| &known.watched), &node.seen, owner, sighting, self.now);
+        let mut entry = Indexed { watched, ..known.unwrap_or_default() };
+        let consent = self.consent(&node, &entry.watched, &policy);
+        let standing = assess(&node.seen, &policy, consent);
+        entry.refusal = entry.refusal.filter(|(plan, _)| *plan == standing.plan);
+        let refusal = entry.refusal.as_ref().map(|_| Arc::from("refused"));
+        entry.share = NodeShare::of(&node.seen, standing, &policy, consent, refusal, None);
+        self.index.insert(name, entry);
+    }
+
+    fn consent<'a>(&self, node: &'a Node, watched: &'a Watched, policy: &Policy) -> Consent<'a> {
+        let owner = policy.owner(&node.seen.labels).map(|owner| &owner.pool);
+        let once = |pool: &&Arc<Pool>| self.approved_once.contains(&pool.name);
+        if self.broken == Break::PoolConsents && owner.as_ref().is_some_and(once) {
+            return Consent::Given;
         }
-        let standing = standing(self.node.at(self.operator.node), &as_written(&cached));
-        let mut observation = Observation::default();
-        if standing.pool.as_deref() == Some(name) {
-            let lingering = standing.tolerate.iter().filter(|taint| pool.ever_applied.contains(taint));
-            observation.carried = standing.owned.iter().chain(lingering).cloned().collect();
-        }
-        let evidence = PoolRecord { evidence: Some(observation.publishable(&pool).ever_applied), ..seen.clone() };
-        if evidence == seen || broken == Break::EvidenceAfterwards {
-            self.operator.publish(Some(evidence.clone()), &cached);
-        }
-        if evidence != seen {
-            self.writes.push(Write::Status { seen, evidence });
+        Consent::Known { uid: &node.uid, watched, now: self.now }
+    }
+
+    fn judge_by(&mut self, policy: Policy) {
+        if *self.judged_by != policy {
+            self.judged_by = Arc::new(policy);
+            for name in self.nodes.keys().copied().collect::<Vec<_>>() {
+                self.observe(name, Sighting::Changed);
+            }
         }
     }
 
-    /// What a pool that is being deleted still has on the node, as far as this process can tell.
-    fn remains(&self, pool: &PoolRecord, broken: Break) -> Remains {
-        let judges = as_written(self.pools.at(self.operator.pools));
-        let cached = self.node.at(self.operator.node);
-        let standing = standing(cached, &judges);
-        let pending = standing.releasing.as_deref() == Some(pool.name) && !standing.plan.is_empty();
-        let looks = broken != Break::BlindDeletion;
-        let marked = |node: &Node| node.seen.labels.get(names::POOL) == Some(pool.name);
-        Remains {
-            nodes: NodeCounts { pending: pending.into(), ..NodeCounts::default() },
-            handing_over: is_to_be_taken_over(&cached.seen, pool.name, &judges.1),
-            writing: looks && self.own_writes().iter().any(|write| self.is_older(write)),
-            unseen: looks && marked(self.node.truth()) && !marked(cached),
+    fn with_cluster<T>(&mut self, work: impl FnOnce(&Cluster<'_>, &mut Memory, Now) -> T) -> T {
+        let mut memory = std::mem::take(&mut self.memory);
+        let (pools, none) = (self.guarded(), Watched::default());
+        let classes: Vec<Arc<RuntimeClass>> = self.classes.values().map(|class| Arc::clone(class)).collect();
+        let result = work(
+            &Cluster {
+                pools: &pools,
+                classes: &classes,
+                tally: &|pool| self.tally(pool),
+                nodes: &|show| {
+                    for (name, node) in self.nodes.iter().filter(|(_, node)| node.is_windows()) {
+                        let watched = self.index.get(name).map_or(&none, |entry| &entry.watched);
+                        show(SeenNode { name, uid: &node.uid, node: &node.seen, watched });
+                    }
+                },
+                is_blocked: &|name, standing| self.is_refused(name, &standing.plan),
+                settled: self.broken == Break::BlindDeletion || self.is_settled(),
+                control_plane: ControlPlaneInfo::default(),
+            },
+            &mut memory,
+            Now { instant: self.now, time: TODAY },
+        );
+        self.memory = memory;
+        result
+    }
+
+    fn tally(&self, pool: &str) -> Tally {
+        let mut tally = Tally::default();
+        for (name, entry) in &self.index {
+            let name: Arc<str> = Arc::from(*name);
+            entry
+                .share
+                .contributions
+                .iter()
+                .filter(|added| added.pool == pool)
+                .for_each(|added| tally.add(&name, added));
+            entry
+                .share
+                .overlaps
+                .iter()
+                .filter(|(other, _)| other == pool)
+                .for_each(|(_, owner)| tally.overlaps(&name, owner));
         }
+        tally
     }
 
-    /// Whether a node patch was computed from another policy than the one in force.
-    fn is_older(&self, write: &Write) -> bool {
-        matches!(write, Write::Node { judges, .. } if self.operator.policy.as_ref() != Some(judges))
+    fn is_refused(&self, node: &str, plan: &NodePlan) -> bool {
+        let refusal = self.index.get(node).and_then(|entry| entry.refusal.as_ref());
+        refusal.is_some_and(|(refused, until)| refused == plan && self.now < *until)
     }
 
-    /// A request arrives at the API server, and the answer at the process that sent it.
-    pub fn deliver(&mut self, number: usize, broken: Break) {
-        match self.writes.remove(number) {
-            Write::Node { seen, judges } => match patched(self.node.truth(), &seen, &judges, broken) {
-                Some(node) => {
-                    self.node.push(node);
-                    self.accepted += 1;
-                }
-                // Read afresh, plan again.
-                None if number >= self.orphaned => {
-                    let seen = self.node.truth().clone();
-                    if !standing(&seen, &judge(&judges, &seen, broken)).plan.is_empty() {
-                        self.writes.push(Write::Node { seen, judges });
+    /// Whether no node patch is under way that was planned by a former policy.
+    fn is_settled(&self) -> bool {
+        self.patches.values().all(|patch| Some(&patch.by) == self.published.as_ref())
+    }
+
+    /// Takes all pools as far as they come without waiting for an answer, and starts the check that is due.
+    pub fn advance(&mut self) {
+        self.wake = None;
+        let gone = self.with_cluster(|cluster, memory, _| memory.drop_gone(cluster));
+        self.follow(gone);
+        for name in self.pools.keys().copied().collect::<Vec<_>>() {
+            while !self.requests.contains_key(name) {
+                self.judge_by(self.memory.policy(&self.guarded()));
+                match self.with_cluster(|cluster, memory, now| next(cluster, memory, name, now)) {
+                    Step::Judge => {}
+                    Step::Wait(until) => {
+                        self.wake = self.wake.into_iter().chain(until).min();
+                        break;
+                    }
+                    step @ Step::Publish(_) => self.follow(Some(step)),
+                    step => {
+                        self.requests.insert(name, (step, self.pools[name].clone()));
                     }
                 }
-                None => {}
-            },
-            Write::Status { seen, evidence } => {
-                let recorded = |object: &Value| recorded(object, &seen, &evidence, broken);
-                let done = self.write_pool(seen.name, recorded, |pool, taints| pool.evidence = Some(taints));
-                if done && number >= self.orphaned {
-                    let cached = self.pools.at(self.operator.pools).clone();
-                    self.operator.publish(Some(evidence), &cached);
+            }
+        }
+        if self.broken == Break::EvidenceAfterwards {
+            self.published = Some(Arc::new(self.memory.policy(&self.guarded())));
+        }
+        if self.check.is_none() {
+            self.check = self.with_cluster(|cluster, memory, now| memory.start_check(cluster, now)).map(Check::Started);
+        }
+        self.wake = self.wake.into_iter().chain(self.memory.check_due(self.now)).min();
+        self.memory.take_notes();
+    }
+
+    fn follow(&mut self, step: Option<Step>) {
+        let Some(Step::Publish(policy)) = step else { return };
+        for entry in policy.entries().iter().filter(|_| self.broken == Break::PoolConsents) {
+            if !entry.pool.approved.is_empty() {
+                self.approved_once.insert(entry.pool.name.clone());
+            }
+        }
+        self.published = Some(self.broken_policy(&policy).map_or(policy, Arc::new));
+    }
+
+    /// The policy where a safeguard is left out.
+    fn broken_policy(&self, policy: &Policy) -> Option<Policy> {
+        let change: &dyn Fn(&mut Pool) = match self.broken {
+            Break::NoLag => &|pool| (pool.lagging, pool.discover) = (Vec::new(), false),
+            Break::OldCheck => &|pool| {
+                let before = self.published.as_ref().and_then(|before| before.pool(&pool.name));
+                let check = Arc::make_mut(&mut pool.clean_check);
+                for (taint, uids) in before.iter().flat_map(|before| &before.clean_check.nodes) {
+                    check.nodes.entry(taint.clone()).or_default().extend(uids.iter().cloned());
                 }
-            }
-            Write::Finalizer { seen, wanted } => {
-                let finalizers = seen.finalizer.then(|| vec![names::CLEANUP.to_owned()]);
-                let metadata = ObjectMeta { uid: Some(seen.uid.to_string()), finalizers, ..ObjectMeta::default() };
-                let patch = finalizer_patch(&metadata, wanted);
-                self.write_pool(seen.name, |object| apply(object, &patch).ok(), |pool, _| pool.finalizer = wanted);
-            }
-        }
-        self.orphaned -= usize::from(number < self.orphaned);
+                check.valid = Some((self.now, self.now + PATIENCE));
+            },
+            _ => return None,
+        };
+        Some(changed(policy, change))
     }
 
-    fn write_pool<T>(
-        &mut self,
-        name: &str,
-        patch: impl Fn(&Value) -> Option<T>,
-        write: impl Fn(&mut PoolRecord, T),
-    ) -> bool {
-        let mut pools = self.pools.truth().to_vec();
-        let Some(place) = pools.iter().position(|pool| pool.name == name) else { return false };
-        let Some(result) = patch(&pools[place].object()) else { return false };
-        write(&mut pools[place], result);
-        if pools[place].deleting && !pools[place].finalizer {
-            pools.remove(place);
+    /// The node controller looks at a node.
+    pub fn plan_node(&mut self, name: &'static str) {
+        let (Some(policy), Some(node)) = (self.published.clone(), self.nodes.get(name).cloned()) else { return };
+        if !self.patches.contains_key(name) {
+            self.patch_node(name, &node, policy);
         }
-        self.pools.push(world::pools(pools));
-        true
+    }
+
+    fn patch_node(&mut self, name: &'static str, node: &Node, by: Arc<Policy>) {
+        let policy = self.with_claims(&by, node).map_or_else(|| Arc::clone(&by), Arc::new);
+        let watched = self.index.get(name).map(|entry| entry.watched.clone()).unwrap_or_default();
+        let Standing { plan, pool, .. } = assess(&node.seen, &policy, self.consent(node, &watched, &policy));
+        if plan.is_empty() {
+            if self.nodes.contains_key(name) {
+                self.observe(name, Sighting::Changed);
+            }
+            return;
+        }
+        if self.is_refused(name, &plan) {
+            return;
+        }
+        let patch = node_patch(&node.uid, &node.seen, &plan, &policy).0.into_iter();
+        let patch =
+            patch.filter(|op| self.broken != Break::NoGuard || !matches!(op, PatchOperation::Test(_))).collect();
+        let owner = pool.and_then(|name| policy.pool(&name));
+        let covers = |taint: &Taint| {
+            let check = owner.map(|owner| &owner.clean_check);
+            let nodes = check.filter(|check| check.valid.is_some_and(|(_, until)| self.now < until));
+            nodes.and_then(|check| check.nodes.get(taint)).is_some_and(|uids| uids.contains(node.uid.as_str()))
+        };
+        let is_checked = plan.taints.iter().flat_map(|change| &change.added).any(covers);
+        self.patches.insert(name, NodePatch { seen: node.clone(), plan, by, patch, is_checked });
+    }
+
+    /// Without evidence, whatever a node claims may be taken off it.
+    fn with_claims(&self, policy: &Policy, node: &Node) -> Option<Policy> {
+        let claims =
+            node.seen.applied.as_deref().and_then(Applied::parse).filter(|_| self.broken == Break::NoEvidence)?;
+        Some(changed(policy, &|pool| {
+            pool.ever_applied.extend(claims.taints.iter().filter_map(|text| text.parse().ok()));
+        }))
+    }
+
+    /// A node patch ended. `fresh` is the node as it is, if a test of the patch failed.
+    pub fn patched(&mut self, name: &'static str, fresh: Option<&Node>, is_refused: bool) {
+        let Some(NodePatch { seen, plan, by, .. }) = self.patches.remove(name) else { return };
+        if let Some(fresh) = fresh.filter(|fresh| fresh.uid == seen.uid) {
+            self.patch_node(name, fresh, by);
+        }
+        if is_refused && let Some(entry) = self.index.get_mut(name) {
+            entry.refusal = Some((plan, self.now + self.memory.patience));
+            self.observe(name, Sighting::Changed);
+        }
+    }
+
+    pub fn answer(&mut self, pool: &'static str, answer: Answer) {
+        let Some((step, _)) = self.requests.remove(pool) else { return };
+        self.memory.answer(pool, &step, answer, self.now);
+    }
+
+    /// The check lists templates and pods, or asks for some workloads.
+    pub fn list(&mut self, works: &[Work]) {
+        let (broken, first) = (self.broken, self.first_check.take());
+        self.check = self.check.take().map(|check| match check {
+            Check::Started(CheckTask::Everything(check)) => {
+                Check::Listed(Ok(first.unwrap_or_else(|| found(*check, works, broken))))
+            }
+            Check::Started(CheckTask::Named { pool, check, workloads }) => {
+                let templates: Vec<_> = works.iter().filter_map(Work::template).collect();
+                let is_settled = |name: &String| {
+                    let mut found = templates.iter().filter(|(_, template)| template.name == *name);
+                    found.all(|(kind, template)| check.is_settled(*kind, template))
+                };
+                Check::Asked(pool, workloads.iter().all(|(_, _, name)| is_settled(name)))
+            }
+            check => check,
+        });
+        if let (Break::FirstCheck, Some(Check::Listed(Ok(found)))) = (broken, &self.check) {
+            self.first_check = Some(found.clone());
+        }
+    }
+
+    /// The check fails where something cannot be listed.
+    pub fn fail_check(&mut self) {
+        self.check = self.check.take().map(|check| match check {
+            Check::Started(CheckTask::Everything(_)) => Check::Listed(Err("cannot list pods".to_owned())),
+            check => check,
+        });
+    }
+
+    pub fn end_check(&mut self) {
+        match self.check.take() {
+            Some(Check::Listed(result)) => {
+                self.with_cluster(|cluster, memory, now| memory.checked(cluster, result, now.instant));
+            }
+            Some(Check::Asked(pool, are_settled)) => self.memory.asked(&pool, are_settled),
+            check => self.check = check,
+        }
     }
 }
 
-/// How the node stands: as the product judges it.
-pub fn standing(node: &Node, judges: &Judges) -> Arc<Standing> {
-    type Key = (usize, usize);
-    static KNOWN: LazyLock<Mutex<HashMap<Key, Arc<Standing>>>> = LazyLock::new(Mutex::default);
-    let key = (node.number(), judges.number());
-    Arc::clone(KNOWN.lock().unwrap().entry(key).or_insert_with(|| Arc::new(assess(&node.seen, &judges.1))))
-}
-
-/// The node after the patch that was computed from `seen`, if its tests hold.
-fn patched(truth: &Node, seen: &Node, judges: &Judges, broken: Break) -> Option<Node> {
-    type Key = (usize, usize, usize, bool);
-    static KNOWN: LazyLock<Mutex<HashMap<Key, Option<Node>>>> = LazyLock::new(Mutex::default);
-    let judges = judge(judges, seen, broken);
-    let guarded = broken != Break::NoGuard;
-    let apply = || {
-        let mut patch = node_patch(UID, &seen.seen, &standing(seen, &judges).plan, &judges.1);
-        if !guarded {
-            patch.0.retain(|operation| !matches!(operation, PatchOperation::Test(_)));
-        }
-        apply(&truth.object, &patch).ok().map(world::node)
+fn found(mut check: WorkloadCheck, works: &[Work], broken: Break) -> BTreeMap<String, CheckAnswer> {
+    for (kind, template) in works.iter().filter_map(Work::template).filter(|_| broken != Break::NoTemplates) {
+        check.workload(kind, &template);
+    }
+    let tainted = |name: &str| {
+        let mut nodes = check.scope().nodes.iter();
+        nodes.any(|node| &*node.name == name && !node.taints.is_empty())
     };
-    let key = (truth.number(), seen.number(), judges.number(), guarded);
-    KNOWN.lock().unwrap().entry(key).or_insert_with(apply).clone()
+    let mut pods: Vec<_> = works.iter().filter_map(Work::pod).collect();
+    pods.retain(|pod| match broken {
+        Break::NoTerminating => !pod.is_terminating(),
+        Break::StraysByImage => pod.progress != winpool_core::plan::PodProgress::ImageOfAnotherSystem,
+        Break::OnlyBareNodes => !pod.spec.node.as_deref().is_some_and(tainted),
+        _ => true,
+    });
+    for pod in &pods {
+        check.pod(pod);
+    }
+    check.finish()
 }
 
-/// The taints that the status records after it was written, if its tests hold.
-fn recorded(object: &Value, seen: &PoolRecord, evidence: &PoolRecord, broken: Break) -> Option<Vec<Taint>> {
-    let before = seen.object();
-    let previous = serde_json::from_value::<WindowsPool>(before.clone()).unwrap().status;
-    let carried = evidence.evidence.clone().unwrap_or_default();
-    let observation = Observation { carried, ..Observation::default() };
-    let new = status(&seen.pool(), &observation, previous.as_ref(), Timestamp::UNIX_EPOCH);
-    let mut patch = status_patch(&seen.uid.to_string(), before.get("status"), &new);
-    if broken == Break::UnguardedStatus {
-        patch.0.remove(1);
-    }
-    let after = apply(object, &patch).ok()?;
-    let texts = after["status"]["taints"].as_array().cloned().unwrap_or_default();
-    Some(texts.iter().map(|text| text.as_str().unwrap().parse().unwrap()).collect())
-}
-
-/// What the operator judges by. Without evidence, whatever a node claims may be taken off it.
-fn judge(by: &Judges, node: &Node, broken: Break) -> Judges {
-    if broken != Break::NoEvidence {
-        return by.clone();
-    }
-    let claims = node.seen.applied.as_deref().and_then(Applied::parse).unwrap_or_default().taints;
-    let mut pools = by.0.clone();
-    for (pool, _) in &mut pools {
-        let evidence = pool.evidence.get_or_insert_default();
-        evidence.extend(claims.iter().filter_map(|claim| claim.parse().ok()));
-    }
-    judges(pools)
+fn changed(policy: &Policy, change: &dyn Fn(&mut Pool)) -> Policy {
+    let entries = policy.entries().iter().map(|entry| {
+        let mut pool = Pool::clone(&entry.pool);
+        change(&mut pool);
+        Entry { pool: Arc::new(pool), ready: entry.ready }
+    });
+    Policy::new(entries, [].into())
 }

@@ -1,0 +1,366 @@
+//! What is true in the cluster of the model: nodes, pools and RuntimeClasses as the API server has them, and workloads.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock, Mutex},
+};
+
+use k8s_openapi::{
+    api::{core::v1::Toleration, node::v1::RuntimeClass},
+    jiff::Timestamp,
+};
+use kube::ResourceExt;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use winpool_core::{
+    api::{Taint, TaintPolicy, WindowsPool, names},
+    plan::{
+        GuardedPool, Labels, Node as SeenNode, Pod, PodProgress, PodSpec, Pool, TaintList, Workload, WorkloadKind,
+        tolerate,
+    },
+};
+
+use crate::shared::{Copies, Shared, share};
+
+/// The time that everything has on the wall clock.
+pub const TODAY: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// A node, with all that is asked of it again and again.
+#[derive(Debug)]
+pub struct NodeFacts {
+    pub object: Value,
+    pub uid: String,
+    pub seen: SeenNode,
+    /// Taints that winpool put on it, whatever its annotation says.
+    pub own: Vec<Taint>,
+    /// Taints of others: they carry `timeAdded`.
+    pub foreign: Vec<Value>,
+    /// Labels and annotations that are not winpool's to write.
+    pub words: Value,
+}
+
+pub type Node = Shared<NodeFacts>;
+pub type Nodes = Shared<BTreeMap<&'static str, Node>>;
+
+pub fn node(object: Value) -> Node {
+    static NODES: Copies<Value, NodeFacts> = LazyLock::new(Mutex::default);
+    share(&NODES, object, |object| {
+        let taints = object.pointer("/spec/taints").and_then(Value::as_array).cloned();
+        let list = TaintList::new(taints.clone());
+        let raw = taints.unwrap_or_default();
+        let own = raw.iter().zip(list.taints()).filter(|(raw, _)| !is_foreign(raw)).map(|(_, taint)| taint.clone());
+        NodeFacts {
+            uid: object["metadata"]["uid"].as_str().unwrap().to_owned(),
+            own: own.collect(),
+            foreign: raw.iter().filter(|taint| is_foreign(taint)).cloned().collect(),
+            words: words_of_others(object),
+            seen: read(object, list),
+            object: object.clone(),
+        }
+    })
+}
+
+/// What the operator reads of a node.
+fn read(object: &Value, taints: TaintList) -> SeenNode {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str);
+    let labels: BTreeMap<String, String> = serde_json::from_value(object["metadata"]["labels"].clone()).unwrap();
+    SeenNode {
+        labels: labels.into_iter().collect(),
+        has_annotations: object.pointer("/metadata/annotations").is_some(),
+        applied: text("/metadata/annotations/winpool.dev~1applied").map(Into::into),
+        ignore: text("/metadata/annotations/winpool.dev~1ignore").map(Into::into),
+        taints: Arc::new(taints),
+        kernel_version: text("/status/nodeInfo/kernelVersion").map(Into::into),
+        operating_system: text("/status/nodeInfo/operatingSystem").map(Into::into),
+        container_runtime: None,
+        runtime_handlers: None,
+    }
+}
+
+pub fn is_foreign(taint: &Value) -> bool {
+    taint.get("timeAdded").is_some()
+}
+
+fn words_of_others(node: &Value) -> Value {
+    let mut metadata = node["metadata"].clone();
+    for map in ["labels", "annotations"] {
+        let Some(map) = metadata.get_mut(map).and_then(Value::as_object_mut) else { continue };
+        map.retain(|key, _| !key.starts_with("winpool.dev/") && key != names::WINDOWS_BUILD);
+    }
+    metadata
+}
+
+pub fn nodes(nodes: BTreeMap<&'static str, Node>) -> Nodes {
+    static ALL: Copies<BTreeMap<&'static str, Node>, BTreeMap<&'static str, Node>> = LazyLock::new(Mutex::default);
+    share(&ALL, nodes, Clone::clone)
+}
+
+impl NodeFacts {
+    /// Whether the watch of Windows nodes shows it.
+    pub fn is_windows(&self) -> bool {
+        self.seen.labels.get(names::OS) == Some(names::WINDOWS)
+    }
+}
+
+/// The label of others that pools here select by.
+pub const TEAM: &str = "team";
+
+/// A node as a kubelet registers it, with Windows Server 2019 if its name starts with `old`. `number` makes uids differ.
+pub fn bare_node(name: &str, team: &str, number: usize) -> Value {
+    let build = if name.starts_with("old") { "10.0.17763.6189" } else { "10.0.20348.2655" };
+    json!({
+        "metadata": {
+            "name": name, "uid": format!("{name}-{number}"),
+            "labels": {names::OS: names::WINDOWS, names::ARCH: "amd64", TEAM: team},
+            "annotations": {"example.com/owner": "ops"},
+        },
+        "spec": {"podCIDR": "10.0.0.0/24"},
+        "status": {"nodeInfo": {"kernelVersion": build, "operatingSystem": "windows"}},
+    })
+}
+
+/// What the policy `born-tainted` makes of a node that registers: every pool is asked, each sees what the one before left.
+pub fn as_registered<'p>(mut object: Value, pools: impl Iterator<Item = &'p WindowsPoolFacts>) -> Value {
+    for pool in pools.filter_map(|facts| facts.pool.as_ref()) {
+        let claimed = object.pointer("/metadata/annotations/winpool.dev~1applied").is_some();
+        let may = |taint: &Taint| pool.taint_policy == TaintPolicy::Always || pool.approves(taint);
+        let taints: Vec<Taint> = pool.wanted_taints().into_iter().filter(may).collect();
+        let selects = pool.selects(&node(object.clone()).seen.labels);
+        if claimed || taints.is_empty() || !selects || !pool.enforces() || pool.taint_policy == TaintPolicy::Never {
+            continue;
+        }
+        let texts: Vec<String> = taints.iter().map(ToString::to_string).collect();
+        let list = object["spec"].as_object_mut().unwrap().entry("taints").or_insert_with(|| json!([]));
+        list.as_array_mut().unwrap().extend(taints.iter().map(|taint| json!(taint)));
+        object["metadata"]["annotations"][names::APPLIED] =
+            json!(json!({"pool": pool.name, "taints": texts}).to_string());
+        object["metadata"]["labels"][names::POOL] = json!(pool.name);
+    }
+    object
+}
+
+/// A pool as the API server has it and as the product reads it.
+#[derive(Debug)]
+pub struct WindowsPoolFacts {
+    pub object: Value,
+    pub guarded: Arc<GuardedPool>,
+    pub pool: Option<Pool>,
+}
+
+pub type PoolObject = Shared<WindowsPoolFacts>;
+pub type Pools = Shared<BTreeMap<&'static str, PoolObject>>;
+
+/// The pool with a version that tells this content from any other.
+pub fn pool(mut object: Value) -> PoolObject {
+    static POOLS: Copies<Value, WindowsPoolFacts> = LazyLock::new(Mutex::default);
+    object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    share(&POOLS, object, |object| {
+        let mut object = object.clone();
+        let text = object.to_string();
+        let version = text.bytes().fold(7_u64, |hash, byte| hash.wrapping_mul(0x100_0000_01B3) ^ u64::from(byte));
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let guarded = GuardedPool::deserialize(&object).unwrap();
+        let pool = WindowsPool::deserialize(&object).ok().and_then(|pool| Pool::read(&pool).ok());
+        WindowsPoolFacts { guarded: Arc::new(guarded), pool, object }
+    })
+}
+
+pub fn pools(pools: BTreeMap<&'static str, PoolObject>) -> Pools {
+    static ALL: Copies<BTreeMap<&'static str, PoolObject>, BTreeMap<&'static str, PoolObject>> =
+        LazyLock::new(Mutex::default);
+    share(&ALL, pools, Clone::clone)
+}
+
+/// A pool that somebody creates. The first of the alphabet is the oldest.
+pub fn new_pool(name: &str, spec: &str, number: usize) -> PoolObject {
+    let created = format!("2026-01-0{}T00:00:00Z", if name < "b" { 1 } else { 2 });
+    pool(json!({
+        "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool",
+        "metadata": {"name": name, "uid": format!("{name}-{number}"), "generation": 1, "creationTimestamp": created},
+        "spec": serde_yaml::from_str::<Value>(spec).unwrap(),
+    }))
+}
+
+impl WindowsPoolFacts {
+    pub fn is_deleting(&self) -> bool {
+        self.guarded.is_being_deleted()
+    }
+
+    /// Whether the status records that winpool may have put this taint on nodes.
+    pub fn records(&self, taint: &Taint) -> bool {
+        let status = self.guarded.status.as_ref();
+        status.is_some_and(|status| status.taints.contains(&taint.to_string()))
+    }
+
+    /// `status` of the condition Ready, as long as it is about the present spec.
+    pub fn ready(&self) -> Option<&str> {
+        let status = self.guarded.status.as_ref()?;
+        let ready = status.conditions.iter().find(|condition| condition.type_ == names::condition::READY)?;
+        (status.observed_generation == self.guarded.metadata.generation).then_some(ready.status.as_str())
+    }
+}
+
+pub type Class = Shared<Arc<RuntimeClass>>;
+pub type Classes = Shared<BTreeMap<String, Class>>;
+
+pub fn class(object: &RuntimeClass) -> Class {
+    static CLASSES: Copies<Value, Arc<RuntimeClass>> = LazyLock::new(Mutex::default);
+    share(&CLASSES, json!(object), |object| Arc::new(serde_json::from_value(object.clone()).unwrap()))
+}
+
+pub fn classes(classes: BTreeMap<String, Class>) -> Classes {
+    static ALL: Copies<BTreeMap<String, Class>, BTreeMap<String, Class>> = LazyLock::new(Mutex::default);
+    share(&ALL, classes, Clone::clone)
+}
+
+pub fn version_of(class: &RuntimeClass) -> usize {
+    class.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+/// A workload for Windows: a template, if its kind has one that is listed, and at most one pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Work {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// The taints that its template tolerates.
+    pub tolerates: Tolerates,
+    /// The RuntimeClass of its pods.
+    pub class: Option<&'static str>,
+    pub pod: Option<WorkPod>,
+    /// For how many seconds it has been as it is, with a node that it fits; no more than [`SETTLED`].
+    pub age: u64,
+    /// Whether a check that has ended, or one that is under way, began after the workload became what it is; whether what
+    /// is published goes back to such a check, and node patches that are under way.
+    pub known: Known,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tolerates {
+    Nothing,
+    Key(&'static str),
+    Everything,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Deployment,
+    /// Of somebody's own controller: nothing lists its templates.
+    Foreign,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WorkPod {
+    /// Its RuntimeClass as it was when the pod was created: a pod keeps the tolerations that it got.
+    pub class: Option<Class>,
+    pub node: Option<&'static str>,
+    pub terminating: bool,
+    /// Whether the kubelet says that its image is for another system.
+    pub no_variant: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a step on the way of a check's result")]
+pub struct Known {
+    pub by_running: bool,
+    pub by_ended: bool,
+    pub by_published: bool,
+    pub by_patch: bool,
+}
+
+/// The result of a check is good for 60 seconds, and a request ends after 10: what has been there for longer than both
+/// was there when the check began that any patch goes back to. The same holds for what is restored at once.
+pub const SETTLED: u64 = 71;
+
+impl Work {
+    pub fn new(name: &'static str, kind: Kind, class: Option<&'static str>) -> Self {
+        Self { name, kind, tolerates: Tolerates::Nothing, class, pod: None, age: 0, known: Known::default() }
+    }
+
+    fn tolerations(&self, class: Option<&Class>) -> Vec<Toleration> {
+        let of_class = class.and_then(|class| class.scheduling.as_ref()?.tolerations.clone()).unwrap_or_default();
+        let exists = |key| Toleration { key, operator: Some("Exists".to_owned()), ..Toleration::default() };
+        let own = match self.tolerates {
+            Tolerates::Nothing => None,
+            Tolerates::Key(key) => Some(exists(Some(key.to_owned()))),
+            Tolerates::Everything => Some(exists(None)),
+        };
+        of_class.into_iter().chain(own).collect()
+    }
+
+    fn selector(class: Option<&Class>) -> BTreeMap<String, String> {
+        let of_class = class.and_then(|class| class.scheduling.as_ref()?.node_selector.clone()).unwrap_or_default();
+        of_class.into_iter().chain([(names::OS.to_owned(), names::WINDOWS.to_owned())]).collect()
+    }
+
+    /// Whether its next pod finds this node.
+    pub fn fits(&self, node: &NodeFacts, classes: &Classes) -> bool {
+        let class = self.class.and_then(|name| classes.get(name));
+        // The API server refuses pods of a class that does not exist.
+        let is_refused = self.class.is_some() && class.is_none();
+        let tolerations = self.tolerations(class);
+        let keeps_off = |taint: &Taint| taint.effect != "PreferNoSchedule" && !tolerate(&tolerations, taint);
+        !is_refused
+            && node.seen.labels.matches(&Self::selector(class))
+            && !node.seen.taints.taints().iter().any(keeps_off)
+    }
+
+    pub fn has_node(&self, nodes: &Nodes, classes: &Classes) -> bool {
+        nodes.values().any(|node| self.fits(node, classes))
+    }
+
+    /// As the listing of its kind has it.
+    pub fn template(&self) -> Option<(WorkloadKind, Workload)> {
+        let kind = match self.kind {
+            Kind::Deployment => WorkloadKind::Deployment,
+            Kind::Foreign => return None,
+        };
+        let template = self.spec(self.tolerations(None), Self::selector(None));
+        let replicas = i64::from(self.pod.is_some());
+        let name = self.name.to_owned();
+        Some((kind, Workload { namespace: "shop".to_owned(), name, replicas, template, ..Workload::default() }))
+    }
+
+    fn spec(&self, tolerations: Vec<Toleration>, node_selector: BTreeMap<String, String>) -> PodSpec {
+        PodSpec {
+            runtime_class: self.class.map(str::to_owned),
+            os: Some(names::WINDOWS.to_owned()),
+            node_selector,
+            tolerations,
+            ..PodSpec::default()
+        }
+    }
+
+    /// As the listing of pods has it.
+    pub fn pod(&self) -> Option<Pod> {
+        let pod = self.pod.as_ref()?;
+        let kind = match self.kind {
+            Kind::Deployment => "ReplicaSet",
+            Kind::Foreign => "GameServerSet",
+        };
+        let hash = (self.kind == Kind::Deployment).then(|| "5d9".to_owned());
+        let owner = hash.iter().fold(self.name.to_owned(), |name, hash| format!("{name}-{hash}"));
+        let class = pod.class.as_ref();
+        let mut spec = self.spec(self.tolerations(class), Self::selector(class));
+        spec.node = pod.node.map(str::to_owned);
+        Some(Pod {
+            namespace: "shop".to_owned(),
+            name: format!("{}-0", self.name),
+            controller: Some((kind.to_owned(), owner)),
+            template_hash: hash,
+            created: Some(TODAY),
+            deleted: pod.terminating.then_some(TODAY),
+            progress: match (pod.node, pod.no_variant) {
+                (_, true) => PodProgress::ImageOfAnotherSystem,
+                (Some(_), _) => PodProgress::Started,
+                (None, _) => PodProgress::Waiting,
+            },
+            spec,
+            ..Pod::default()
+        })
+    }
+}
+
+/// The labels of a node that pools read.
+pub fn labels(node: &NodeFacts) -> &Labels {
+    &node.seen.labels
+}

@@ -1,0 +1,259 @@
+//! What people, kubelets, other controllers and workloads do.
+
+use serde_json::{Value, json};
+use winpool_core::api::names;
+
+use crate::{
+    cluster::{self, Kind, Node, NodeFacts, TEAM, Tolerates, Work, WorkPod},
+    state::{self, World},
+};
+
+/// Something that others do. It waits as long as it cannot be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The watch of nodes breaks, and lists them anew.
+    WatchBreaks,
+    Create(&'static str, &'static str),
+    /// A pool gets another spec.
+    Change(&'static str, &'static str),
+    Delete(&'static str),
+    /// A node registers, for this team.
+    Join(&'static str, &'static str),
+    /// A node comes back as Linux under its old name.
+    Reimage(&'static str),
+    /// A node goes to another team.
+    Move(&'static str, &'static str),
+    Ignore(&'static str, bool),
+    /// Somebody takes this taint off, whosever it is, without reading who put it there.
+    Untaint(&'static str, &'static str),
+    /// Other writers of a node add, change and remove a taint of their own.
+    Taint(&'static str, &'static str, &'static str, End),
+    Retaint(&'static str, &'static str, &'static str),
+    TakeBack(&'static str, &'static str),
+    /// A node claims in its annotation that winpool added this taint too.
+    Forge(&'static str, &'static str),
+    /// A write that nobody reads: a heartbeat.
+    Beat(&'static str),
+    /// A workload of this kind and class arrives. Its pod finds a node if there is one.
+    Arrive(&'static str, Kind, Option<&'static str>),
+    /// One arrives that tolerates the taint of this key.
+    ArriveTolerating(&'static str, Kind, &'static str),
+    /// One arrives that has 0 replicas.
+    ArriveWithoutPods(&'static str, Kind),
+    /// Somebody adds the tolerations that it lacks, and its pod is created anew.
+    Fix(&'static str),
+    /// Its pod is deleted, and the next one is not there yet.
+    Terminate(&'static str),
+    /// The kubelet finds no variant of its image for the node.
+    NoVariant(&'static str),
+}
+
+/// Where a taint is put in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    First,
+    Last,
+}
+
+impl Event {
+    /// Does it, if it can be done.
+    pub fn apply(&self, world: &mut World, born_tainted: bool) -> Option<()> {
+        match self {
+            Self::WatchBreaks => {}
+            Self::Create(..) | Self::Change(..) | Self::Delete(..) => self.apply_to_pools(world)?,
+            Self::Join(name, team) => world.join(name, team, born_tainted)?,
+            Self::Arrive(name, kind, class) => {
+                let mut work = Work::new(name, *kind, *class);
+                work.start(world);
+                world.works.push(work);
+            }
+            Self::ArriveTolerating(name, kind, key) => {
+                let mut work = Work { tolerates: Tolerates::Key(key), ..Work::new(name, *kind, None) };
+                work.start(world);
+                world.works.push(work);
+            }
+            Self::ArriveWithoutPods(name, kind) => world.works.push(Work::new(name, *kind, None)),
+            Self::Fix(name) => {
+                let mut work = world.works.iter().find(|work| work.name == *name)?.clone();
+                work.tolerates = Tolerates::Everything;
+                if work.pod.is_some() {
+                    work.start(world);
+                }
+                world.change_work(&work);
+            }
+            Self::Terminate(name) => {
+                let mut work = world.works.iter().find(|work| work.name == *name)?.clone();
+                work.pod.as_mut()?.terminating = true;
+                world.change_work(&work);
+            }
+            Self::NoVariant(name) => {
+                let mut work = world.works.iter().find(|work| work.name == *name)?.clone();
+                work.pod.as_mut()?.no_variant = true;
+                world.change_work(&work);
+            }
+            Self::Reimage(name)
+            | Self::Move(name, _)
+            | Self::Ignore(name, _)
+            | Self::Untaint(name, _)
+            | Self::Taint(name, ..)
+            | Self::Retaint(name, ..)
+            | Self::TakeBack(name, _)
+            | Self::Forge(name, _)
+            | Self::Beat(name) => {
+                let node = world.nodes.truth().get(name)?.clone();
+                let mut taints = world.others.get(name)?.0.clone();
+                let after = self.apply_to_node(&node, &mut taints)?;
+                world.change_others(name, (taints, after.words.clone()));
+                world.change_nodes(|nodes| nodes.insert(name, after).map(|_| ()))?;
+            }
+        }
+        Some(())
+    }
+
+    fn apply_to_pools(&self, world: &mut World) -> Option<()> {
+        let mut pools = (**world.pools.truth()).clone();
+        match self {
+            Self::Create(name, spec) if !pools.contains_key(name) => {
+                world.made += 1;
+                pools.insert(name, cluster::new_pool(name, spec, world.made));
+            }
+            Self::Change(name, spec) => {
+                let mut object = pools.get(name).filter(|pool| !pool.is_deleting())?.object.clone();
+                object["spec"] = serde_yaml::from_str(spec).unwrap();
+                object["metadata"]["generation"] = json!(object["metadata"]["generation"].as_i64()? + 1);
+                pools.insert(name, cluster::pool(object));
+            }
+            Self::Delete(name) => {
+                let mut object = pools.get(name).filter(|pool| !pool.is_deleting())?.object.clone();
+                if object.pointer("/metadata/finalizers").is_some_and(|list| list != &json!([])) {
+                    object["metadata"]["deletionTimestamp"] = json!("2026-01-03T00:00:00Z");
+                    object["metadata"]["generation"] = json!(object["metadata"]["generation"].as_i64()? + 1);
+                    pools.insert(name, cluster::pool(object));
+                } else {
+                    pools.remove(name);
+                }
+            }
+            _ => return None,
+        }
+        world.pools.push(cluster::pools(pools));
+        Some(())
+    }
+
+    /// Other writers do it correctly: they lose nothing of anybody's. Their taints carry `timeAdded`.
+    fn apply_to_node(&self, on: &NodeFacts, others: &mut Vec<Value>) -> Option<Node> {
+        let mut node = on.object.clone();
+        let mut taints = node.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
+        let has_key = |key: &'static str| move |taint: &Value| taint["key"] == key;
+        match self {
+            Self::Taint(_, key, value, end) => {
+                if taints.iter().any(has_key(key)) {
+                    return None;
+                }
+                let taint =
+                    json!({"key": key, "value": value, "effect": "NoSchedule", "timeAdded": "2026-01-02T00:00:00Z"});
+                for list in [&mut taints, others] {
+                    list.insert(if *end == End::First { 0 } else { list.len() }, taint.clone());
+                }
+            }
+            Self::Retaint(_, key, value) => {
+                for list in [&mut taints, others] {
+                    list.iter_mut().find(|taint| has_key(key)(taint) && cluster::is_foreign(taint))?["value"] =
+                        json!(value);
+                }
+            }
+            Self::TakeBack(_, key) => {
+                for list in [&mut taints, others] {
+                    let place = list.iter().position(|taint| has_key(key)(taint) && cluster::is_foreign(taint))?;
+                    list.remove(place);
+                }
+            }
+            Self::Untaint(_, key) => {
+                let place = taints.iter().position(|taint| has_key(key)(taint) && !cluster::is_foreign(taint))?;
+                taints.remove(place);
+            }
+            Self::Forge(_, claim) => {
+                let applied = node.pointer("/metadata/annotations/winpool.dev~1applied").and_then(Value::as_str);
+                let mut applied: Value = serde_json::from_str(applied?).unwrap();
+                applied["taints"].as_array_mut().unwrap().push(json!(claim));
+                node["metadata"]["annotations"][names::APPLIED] = json!(applied.to_string());
+            }
+            Self::Beat(_) => node["status"]["beat"] = json!(true),
+            Self::Reimage(_) => {
+                node["metadata"]["labels"][names::OS] = json!("linux");
+                node["status"]["nodeInfo"] = json!({"kernelVersion": "6.8.0", "operatingSystem": "linux"});
+            }
+            Self::Move(_, team) => node["metadata"]["labels"][TEAM] = json!(team),
+            Self::Ignore(_, true) => node["metadata"]["annotations"][names::IGNORE] = json!("true"),
+            Self::Ignore(_, false) => {
+                node["metadata"]["annotations"].as_object_mut()?.remove(names::IGNORE)?;
+            }
+            _ => return None,
+        }
+        if taints.is_empty() {
+            node["spec"].as_object_mut()?.remove("taints");
+        } else {
+            node["spec"]["taints"] = json!(taints);
+        }
+        Some(cluster::node(node))
+    }
+}
+
+impl Work {
+    /// Its pod is created, and finds a node if there is one.
+    fn start(&mut self, world: &World) {
+        let (nodes, classes) = (world.nodes.truth(), world.classes.truth());
+        let fits = |node: &NodeFacts| self.fits(node, classes);
+        let found = nodes.iter().find(|(_, node)| fits(node)).map(|(name, _)| *name);
+        let class = self.class.and_then(|name| classes.get(name)).cloned();
+        self.pod = Some(WorkPod { class, node: found, terminating: false, no_variant: false });
+    }
+
+    /// Without what only the model knows of it.
+    pub fn without_past(&self) -> Self {
+        Self { age: 0, known: cluster::Known::default(), ..self.clone() }
+    }
+}
+
+impl World {
+    fn join(&mut self, name: &'static str, team: &str, born_tainted: bool) -> Option<()> {
+        if self.nodes.truth().contains_key(name) {
+            return None;
+        }
+        self.made += 1;
+        let mut object = cluster::bare_node(name, team, self.made);
+        // Kubelets register with this label.
+        object["metadata"]["labels"][names::WINDOWS_BUILD] = json!("10.0.20348");
+        if born_tainted {
+            object = cluster::as_registered(object, self.pools.truth().values().map(|pool| &**pool));
+        }
+        let node = cluster::node(object);
+        self.change_others(name, (Vec::new(), node.words.clone()));
+        self.change_nodes(|nodes| {
+            nodes.insert(name, node);
+            Some(())
+        })
+    }
+
+    fn change_others(&mut self, name: &'static str, theirs: (Vec<Value>, Value)) {
+        let mut others = (*self.others).clone();
+        others.insert(name, theirs);
+        self.others = state::others(others);
+    }
+
+    pub fn change_nodes(
+        &mut self,
+        change: impl FnOnce(&mut std::collections::BTreeMap<&'static str, Node>) -> Option<()>,
+    ) -> Option<()> {
+        let mut nodes = (**self.nodes.truth()).clone();
+        change(&mut nodes)?;
+        self.nodes.push(cluster::nodes(nodes));
+        Some(())
+    }
+
+    /// Somebody changed the workload: nothing that is known of it holds any more.
+    fn change_work(&mut self, work: &Work) {
+        for known in self.works.iter_mut().filter(|known| known.name == work.name) {
+            *known = work.without_past();
+        }
+    }
+}

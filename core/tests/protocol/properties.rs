@@ -1,0 +1,226 @@
+//! What has to be true, judged by what is true in the cluster and not by what anybody sees or says.
+
+use std::{
+    sync::{LazyLock, Mutex},
+    time::Duration,
+};
+
+use serde_json::Value;
+use stateright::Property;
+use winpool_core::{
+    api::{
+        Mode, TaintPolicy,
+        names::{self, condition},
+    },
+    plan::{Consent, Entry, Policy, WantedTaints, assess},
+};
+
+use crate::{
+    cluster::{NodeFacts, PoolObject, Tolerates, Work, labels},
+    model::{Fault, Protocol},
+    operator::{Check, Process},
+    shared::{Results, once},
+    state::{State, World},
+};
+
+pub const FOREIGN_TAINTS: &str = "no taint of others is lost, changed or put in another place";
+pub const FOREIGN_WORDS: &str = "no label or annotation of others is lost or changed";
+pub const EVIDENCE: &str = "a taint of winpool's stands in the status of a pool before it stands on a node";
+pub const NOBODY_UNSCHEDULABLE: &str = "no workload loses its last node by a taint that it was there to object to";
+pub const CLASS_FIRST: &str = "a class tolerates a taint before winpool puts it on a node that the class selects";
+pub const RIGHT_AT_REST: &str = "where the operator rests, nodes are right and carry nothing that no pool wants";
+pub const TRUTH: &str =
+    "where the operator rests, Ready is True if and only if all is done, and status names what is held";
+pub const NO_FIGHT: &str = "winpool writes nodes only so often";
+const TAINTED: &str = "winpool puts on a taint";
+const OVER: &str = "all has happened and the operator rests";
+
+pub fn all() -> Vec<Property<Protocol>> {
+    vec![
+        Property::always(FOREIGN_TAINTS, |model: &Protocol, state: &State| {
+            let is_kept = |taint: &&Value| !model.retired.iter().any(|key| taint["key"] == *key);
+            let mut nodes = state.world.nodes.truth().iter();
+            nodes.all(|(name, node)| {
+                node.foreign.iter().filter(is_kept).eq(state.world.others[name].0.iter().filter(is_kept))
+            })
+        }),
+        Property::always(FOREIGN_WORDS, |_: &Protocol, state: &State| {
+            let mut nodes = state.world.nodes.truth().iter();
+            nodes.all(|(name, node)| node.words == state.world.others[name].1)
+        }),
+        Property::always(EVIDENCE, |model: &Protocol, state: &State| {
+            let pools = state.world.pools.truth();
+            // A pool that goes in spite of a refusal leaves what it could not take off.
+            let is_left = pools.is_empty() && is_refused(model, state);
+            let mut nodes = state.world.nodes.truth().values().filter(|node| !is_ignored(node));
+            is_left || nodes.all(|node| node.own.iter().all(|taint| pools.values().any(|pool| pool.records(taint))))
+        }),
+        Property::always(NOBODY_UNSCHEDULABLE, |_: &Protocol, state: &State| state.unschedulable.is_none()),
+        Property::always(CLASS_FIRST, |_: &Protocol, state: &State| !state.class_behind),
+        Property::always(RIGHT_AT_REST, |model: &Protocol, state: &State| {
+            !state.is_idle() || state.settled().is_some_and(|end| is_right(model, &end))
+        }),
+        Property::always(TRUTH, |model: &Protocol, state: &State| {
+            !state.is_idle() || state.settled().is_some_and(|end| is_truthful(model, &end))
+        }),
+        Property::always(NO_FIGHT, |model: &Protocol, state: &State| state.accepted <= model.bound()),
+        Property::sometimes(TAINTED, |_: &Protocol, state: &State| {
+            state.world.nodes.truth().values().any(|node| !node.own.is_empty())
+        }),
+        Property::sometimes(OVER, |model: &Protocol, state: &State| {
+            let is_done = state.done.iter().zip(model.scripts).all(|(done, script)| *done == script.len());
+            is_done && state.successors == 0 && state.is_idle()
+        }),
+    ]
+}
+
+impl Protocol {
+    fn bound(&self) -> usize {
+        let events: usize = self.scripts.iter().map(|script| script.len()).sum();
+        3 * (self.nodes.len() + events + self.faults.len() + usize::from(self.successors))
+    }
+}
+
+/// As long as nothing is written for this time, nothing will be.
+const QUIET: Duration = Duration::from_secs(45);
+/// One who does not come to rest after so many steps never will.
+const STEPS: usize = 3000;
+
+impl State {
+    /// What becomes of the cluster if from now on all goes well and nobody else does anything; `None` if the operator
+    /// never rests.
+    pub fn settled(&self) -> Option<Self> {
+        static RESULTS: Results<(World, Process), Option<(World, Process)>> = LazyLock::new(Mutex::default);
+        let (world, process) = once(&RESULTS, (self.world.clone(), self.process.clone()), || {
+            let mut state = self.clone();
+            let mut quiet = Duration::ZERO;
+            for _ in 0..STEPS {
+                let before = state.truth();
+                match state.go_on() {
+                    None => return Some((state.world, state.process)),
+                    Some(time) => quiet += time,
+                }
+                if state.truth() != before {
+                    quiet = Duration::ZERO;
+                }
+                if quiet > QUIET {
+                    return Some((state.world, state.process));
+                }
+            }
+            None
+        })?;
+        Some(Self { world, process, ..self.clone() })
+    }
+
+    fn truth(&self) -> impl PartialEq + use<> {
+        let world = &self.world;
+        (world.nodes.truth().clone(), world.pools.truth().clone(), world.classes.truth().clone())
+    }
+
+    /// The next thing that can be done; how much time passes by it.
+    pub fn go_on(&mut self) -> Option<Duration> {
+        let before = self.process.clone();
+        let (request, patch) = (before.requests.keys().next(), before.patches.keys().next());
+        if !self.world.nodes.is_seen() {
+            self.see_nodes();
+        } else if !self.world.pools.is_seen() {
+            self.see_pools();
+        } else if !self.world.classes.is_seen() {
+            self.see_classes();
+        } else if let Some(pool) = request {
+            self.answer(pool, None, before.broken)?;
+        } else if let Some(node) = patch {
+            self.patch(node, None)?;
+        } else if let Some(check) = &before.check {
+            if matches!(check, Check::Started(_)) { self.list() } else { self.end_check() }
+        } else {
+            self.advance();
+            if self.process == before {
+                before.nodes.keys().for_each(|name| self.plan_node(name));
+            }
+            if self.process == before {
+                let due = self.due()?;
+                self.pass(due);
+                return Some(due);
+            }
+        }
+        Some(Duration::ZERO)
+    }
+}
+
+fn is_ignored(node: &NodeFacts) -> bool {
+    node.seen.ignore.as_deref() == Some("true")
+}
+
+/// What nodes are judged by if every pool has what it wants.
+fn as_written(world: &World) -> Policy {
+    let pools = world.pools.truth().values().filter_map(|pool| pool.pool.clone());
+    Policy::new(pools.map(|pool| Entry { pool: pool.into(), ready: true }), [].into())
+}
+
+/// Whether the node is as the pools want it.
+fn is_node_right(node: &NodeFacts, policy: &Policy) -> bool {
+    let standing = assess(&node.seen, policy, Consent::Given);
+    let Some(owner) = standing.pool.as_deref().and_then(|name| policy.pool(name)) else {
+        return node.own.is_empty() && labels(node).get(names::POOL).is_none() && node.seen.applied.is_none();
+    };
+    let wanted = if owner.taint_policy == TaintPolicy::Never { Vec::new() } else { owner.wanted_taints() };
+    let guarded = owner.taints == WantedTaints::Guard && standing.tolerate.iter().any(|t| t.effect == "NoSchedule");
+    let stands = |wanted| node.seen.taints.taints().iter().any(|taint| taint.same_identity(wanted));
+    standing.plan.is_empty()
+        && node.own.iter().all(|taint| wanted.contains(taint))
+        && (guarded || wanted.iter().all(stands))
+        && labels(node).get(names::WINDOWS_BUILD).is_some()
+        && labels(node).get(names::POOL).is_none_or(|name| name == owner.name)
+}
+
+/// The workload that a pool's taints have to wait for, if there is one.
+fn objector(world: &World) -> Option<&Work> {
+    world.works.iter().find(|work| work.tolerates != Tolerates::Everything)
+}
+
+/// Whether something is refused for as long as that.
+fn is_refused(model: &Protocol, state: &State) -> bool {
+    let denials = |fault: &&Fault| matches!(fault, Fault::Denied(_));
+    model.faults.iter().filter(denials).count() > state.faults.iter().filter(denials).count()
+}
+
+fn is_right(model: &Protocol, state: &State) -> bool {
+    let (world, policy) = (&state.world, as_written(&state.world));
+    let is_excused = objector(world).is_some() || is_refused(model, state);
+    let mut nodes = world.nodes.truth().values().filter(|node| !is_ignored(node));
+    let waits = is_refused(model, state) && model.patience.is_none();
+    (waits || world.pools.truth().values().all(|pool| !pool.is_deleting()))
+        && nodes.all(|node| {
+            let has_owner = policy.owner(labels(node)).is_some();
+            is_node_right(node, &policy) || is_refused(model, state) || has_owner && is_excused
+        })
+}
+
+/// Whether what the statuses say is so.
+fn is_truthful(model: &Protocol, state: &State) -> bool {
+    let policy = as_written(&state.world);
+    let pools = state.world.pools.truth().values();
+    pools.filter(|pool| !pool.is_deleting()).all(|pool| is_status_true(model, state, pool, &policy))
+}
+
+fn is_status_true(model: &Protocol, state: &State, facts: &PoolObject, policy: &Policy) -> bool {
+    let Some(pool) = facts.pool.as_ref().filter(|pool| pool.mode == Mode::Enforce) else {
+        return facts.ready().is_some();
+    };
+    let is_own =
+        |node: &&crate::cluster::Node| policy.owner(labels(node)).is_some_and(|entry| entry.pool.name == pool.name);
+    let mut nodes = state.world.nodes.truth().values().filter(is_own).filter(|node| !is_ignored(node));
+    let is_done = nodes.all(|node| is_node_right(node, policy));
+    let says_done = facts.ready() == Some("True");
+    let tells = facts.guarded.status.iter().flat_map(|status| &status.conditions).any(|said| {
+        // After a slow check the next one has to wait.
+        let names =
+            |work: &Work| said.message.contains(work.name) || said.message.contains("wait for a workload check");
+        said.type_ == condition::TAINTS_APPLIED && said.status != "True" && objector(&state.world).is_none_or(names)
+    });
+    let lags = state.world.classes.truth().is_empty();
+    facts.ready().is_some()
+        && (says_done == is_done || is_refused(model, state))
+        && (is_done || tells || is_refused(model, state) || lags)
+}

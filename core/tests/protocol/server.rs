@@ -1,0 +1,230 @@
+//! The API server of the model: what becomes of a request, and what follows for workloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use json_patch::Patch;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use winpool_core::{
+    api::{ApprovedTaint, Taint, WindowsPoolStatus, names},
+    plan::{
+        ClassUsers, finalizer_patch, lacks_tolerations, owner,
+        reconcile::{Answer, ClassRequest, Refusal, Step},
+        runtime_class_patch, status_patch,
+    },
+};
+
+use crate::{
+    apply::apply,
+    cluster::{self, Class, PoolObject, TODAY, Work},
+    model::{Break, Fault, Write},
+    operator::NodePatch,
+    shared::fingerprint,
+    state::{State, Turn, World},
+};
+
+impl State {
+    /// The request for this pool arrives, or meets a fault. `None` if that fault cannot happen to it.
+    pub fn answer(&mut self, pool: &'static str, fault: Option<Fault>, broken: Break) -> Option<()> {
+        let (step, sent) = self.process.requests.get(pool)?.clone();
+        let kind = match &step {
+            Step::SetFinalizer(_) => Some(Write::Finalizer),
+            Step::WriteStatus { .. } => Some(Write::Status),
+            Step::Class(_, request) if !matches!(request, ClassRequest::Read) => Some(Write::Class),
+            _ => None,
+        };
+        let mut execute = || self.world.execute(pool, &step, &sent, broken);
+        let lost = || Answer::Refused(Refusal::Failed("no answer".to_owned()));
+        let answer = match fault {
+            None => execute(),
+            Some(Fault::Fails(write)) if Some(write) == kind => lost(),
+            Some(Fault::Lost(write)) if Some(write) == kind => {
+                execute();
+                lost()
+            }
+            Some(Fault::Denied(write)) if Some(write) == kind => {
+                Answer::Refused(Refusal::Denied("a policy".to_owned()))
+            }
+            Some(_) => return None,
+        };
+        self.faults.retain(|left| Some(*left) != fault);
+        let key = fingerprint(&answer, self.process.now);
+        self.turn(Turn::Answer(pool, key), |process| process.answer(pool, answer));
+        Some(())
+    }
+
+    /// The patch of this node arrives, or meets a fault.
+    pub fn patch(&mut self, node: &'static str, fault: Option<Fault>) -> Option<()> {
+        let patch = self.process.patches.get(node)?.clone();
+        let mut fresh = None;
+        match fault {
+            None => {
+                if self.deliver_patch(node, &patch).is_none() {
+                    fresh = self.world.nodes.truth().get(node).cloned();
+                }
+            }
+            Some(Fault::Lost(Write::Node)) => self.deliver_patch(node, &patch).unwrap_or_default(),
+            Some(Fault::Fails(Write::Node) | Fault::Denied(Write::Node)) => {}
+            Some(_) => return None,
+        }
+        self.faults.retain(|left| Some(*left) != fault);
+        let is_refused = fault == Some(Fault::Denied(Write::Node));
+        self.turn(Turn::Patched(node, fresh.clone(), is_refused), |process| {
+            process.patched(node, fresh.as_ref(), is_refused);
+        });
+        self.promise_by_patch(node);
+        Some(())
+    }
+
+    /// Applies a node patch, if its tests hold.
+    pub fn deliver_patch(&mut self, name: &'static str, patch: &NodePatch) -> Option<()> {
+        let (before, classes) = (self.world.nodes.truth().clone(), self.world.classes.truth().clone());
+        let had = before.get(name)?;
+        let node = cluster::node(apply(&had.object, &Patch(patch.patch.clone())).ok()?);
+        let is_tainted = node.own.iter().any(|taint| !had.own.contains(taint));
+        self.world.change_nodes(|nodes| nodes.insert(name, node).map(|_| ()))?;
+        self.accepted += 1;
+        let after = self.world.nodes.truth().clone();
+        let loses_node = |work: &&Work| {
+            let is_promised = work.age == cluster::SETTLED || patch.is_checked && work.known.by_patch;
+            is_promised && work.has_node(&before, &classes) && !work.has_node(&after, &classes)
+        };
+        if let Some(work) = self.world.works.iter().find(loses_node).filter(|_| is_tainted) {
+            self.unschedulable = Some(work.name);
+        }
+        self.notice_class_behind(name, &had.own);
+        Some(())
+    }
+
+    /// Notes whether the node carries a taint of winpool's, beside `before`, that a class of the pool that wants it for the
+    /// node does not tolerate. A taint that no pool wants any more may come late; it goes again.
+    pub fn notice_class_behind(&mut self, node: &str, before: &[Taint]) {
+        let Some(node) = self.world.nodes.truth().get(node) else { return };
+        let pools = self.world.pools.truth().values().filter_map(|facts| facts.pool.as_ref());
+        let Some(pool) =
+            pools.filter(|pool| pool.enforces() && pool.selects(&node.seen.labels)).min_by_key(|pool| pool.created)
+        else {
+            return;
+        };
+        let wanted = pool.wanted_taints();
+        let added: Vec<&Taint> =
+            node.own.iter().filter(|taint| !before.contains(taint) && wanted.contains(taint)).collect();
+        let selects = |class: &&Class| {
+            let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.as_ref());
+            owner(class) == Some(&pool.name) && selector.is_some_and(|selector| node.seen.labels.matches(selector))
+        };
+        let mut classes = self.world.classes.truth().values().filter(selects);
+        self.class_behind |= classes.any(|class| lacks_tolerations(class, added.iter().copied()));
+    }
+}
+
+impl World {
+    fn execute(&mut self, pool: &'static str, step: &Step, sent: &PoolObject, broken: Break) -> Answer {
+        let metadata = &sent.guarded.metadata;
+        match step {
+            Step::ReadPool { .. } if matches!(broken, Break::TrustsOldCaches | Break::UnguardedStatus) => {
+                Answer::Pool(Some(Box::new(metadata.clone())))
+            }
+            Step::ReadPool { .. } => {
+                let found = self.pools.truth().get(pool);
+                Answer::Pool(found.map(|found| Box::new(found.guarded.metadata.clone())))
+            }
+            Step::SetFinalizer(wanted) => self.write_pool(pool, &finalizer_patch(metadata, *wanted)),
+            Step::FindUsers { classes, taints } => {
+                let pods: Vec<_> = self.works.iter().filter_map(Work::pod).collect();
+                Answer::Users(Ok(ClassUsers::count(&pods, classes, taints)))
+            }
+            Step::Class(name, request) => self.request_class(name, request),
+            Step::ListMarkedNodes if broken == Break::BlindDeletion => Answer::Nodes(BTreeSet::new()),
+            Step::ListMarkedNodes => {
+                let nodes = self.nodes.truth().iter().filter(|(_, node)| {
+                    node.seen.labels.get(names::POOL) == Some(pool) && node.seen.ignore.as_deref() != Some("true")
+                });
+                Answer::Nodes(nodes.map(|(name, _)| (*name).to_owned()).collect())
+            }
+            Step::WriteStatus { status, seen } => {
+                let mut status = WindowsPoolStatus::clone(status);
+                if broken == Break::EarlyApproval {
+                    status.approved_taints = all_approved(sent);
+                }
+                let uid = metadata.uid.clone().unwrap_or_default();
+                let mut patch = status_patch(&uid, seen.as_ref(), &status);
+                if broken == Break::UnguardedStatus {
+                    patch.0.remove(1);
+                }
+                self.write_pool(pool, &patch)
+            }
+            Step::Judge | Step::Publish(_) | Step::Wait(_) => Answer::Done,
+        }
+    }
+
+    fn write_pool(&mut self, name: &'static str, patch: &Patch) -> Answer {
+        let mut pools = (**self.pools.truth()).clone();
+        let Some(pool) = pools.get(name) else { return Answer::Refused(Refusal::Gone) };
+        let Ok(object) = apply(&pool.object, patch) else { return Answer::Refused(Refusal::Conflict) };
+        let has_finalizer =
+            object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+        let after = cluster::pool(object);
+        if after.is_deleting() && !has_finalizer {
+            pools.remove(name);
+        } else {
+            pools.insert(name, after);
+        }
+        self.pools.push(cluster::pools(pools));
+        Answer::Done
+    }
+
+    fn request_class(&mut self, name: &str, request: &ClassRequest) -> Answer {
+        let current = self.classes.truth().get(name).map(|class| RuntimeClass::clone(class));
+        let same = |uid: &Option<String>, version: &Option<String>| {
+            let current = current.as_ref().map(|class| (class.uid(), class.resource_version()));
+            current.as_ref().is_some_and(|(u, v)| u == uid && v == version)
+        };
+        let mut after = match (request, &current) {
+            (ClassRequest::Read, _) => return Answer::Class(current.map(Into::into)),
+            (ClassRequest::TryCreate(_), None) => return Answer::Class(None),
+            (ClassRequest::TryCreate(_) | ClassRequest::Create(_), Some(_)) => {
+                return Answer::Refused(Refusal::Conflict);
+            }
+            (ClassRequest::Patch { .. } | ClassRequest::Delete(_), None) => return Answer::Refused(Refusal::Gone),
+            (ClassRequest::Create(class), None) => {
+                self.made += 1;
+                let mut class = RuntimeClass::clone(class);
+                class.metadata.uid = Some(format!("{name}-{}", self.made));
+                Some(class)
+            }
+            (ClassRequest::Patch { uid, version, changes }, Some(class)) => {
+                if !same(&Some(uid.clone()), &Some(version.clone())) {
+                    return Answer::Refused(Refusal::Conflict);
+                }
+                let patch = runtime_class_patch(uid, version, changes);
+                apply(&json!(class), &patch).ok().map(|class| serde_json::from_value(class).unwrap())
+            }
+            (ClassRequest::Delete(class), Some(_)) => {
+                if !same(&class.uid(), &class.resource_version()) {
+                    return Answer::Refused(Refusal::Conflict);
+                }
+                None
+            }
+        };
+        let version = current.as_ref().map_or(0, cluster::version_of) + 1;
+        if let Some(class) = &mut after {
+            class.metadata.resource_version = Some(version.to_string());
+        }
+        let mut classes: BTreeMap<String, Class> = (**self.classes.truth()).clone();
+        let written = after.as_ref().map(cluster::class);
+        match &written {
+            Some(class) => classes.insert(name.to_owned(), class.clone()),
+            None => classes.remove(name),
+        };
+        self.classes.push(cluster::classes(classes));
+        written.map_or(Answer::Done, |class| Answer::Class(Some(std::sync::Arc::clone(&class))))
+    }
+}
+
+fn all_approved(pool: &PoolObject) -> Vec<ApprovedTaint> {
+    let wanted = pool.pool.iter().flat_map(winpool_core::plan::Pool::wanted_taints);
+    let since = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(TODAY);
+    wanted.map(|taint| ApprovedTaint { taint: taint.to_string(), since: since.clone() }).collect()
+}

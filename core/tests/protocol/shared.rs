@@ -1,0 +1,195 @@
+//! What keeps the model small and quick: one copy of each value, results that are computed once, and versions that
+//! somebody may still see.
+
+use std::{
+    collections::HashMap,
+    fmt::{self, Debug, Write},
+    hash::{Hash, Hasher},
+    ops::Deref,
+    sync::{Arc, LazyLock, Mutex},
+    time::{Duration, Instant},
+};
+
+/// A value of which there is one copy. It is compared, hashed and copied by its number.
+pub struct Shared<T>(Arc<(usize, T)>);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.0 == other.0.0
+    }
+}
+
+impl<T> Eq for Shared<T> {}
+
+impl<T> Hash for Shared<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.0.hash(state);
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.1
+    }
+}
+
+impl<T> Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0.0)
+    }
+}
+
+/// Where the copies are.
+pub type Copies<K, T> = LazyLock<Mutex<HashMap<K, Shared<T>>>>;
+
+/// The copy of the value with this key.
+pub fn share<K: Eq + Hash, T>(copies: &Copies<K, T>, key: K, make: impl FnOnce(&K) -> T) -> Shared<T> {
+    let mut copies = copies.lock().unwrap();
+    if let Some(known) = copies.get(&key) {
+        return known.clone();
+    }
+    let copy = Shared(Arc::new((copies.len(), make(&key))));
+    copies.entry(key).or_insert(copy).clone()
+}
+
+/// Results that are computed once.
+pub type Results<K, V> = LazyLock<Mutex<HashMap<K, V>>>;
+
+/// The result for this key.
+pub fn once<K: Eq + Hash, V: Clone>(results: &Results<K, V>, key: K, compute: impl FnOnce() -> V) -> V {
+    let known = results.lock().unwrap().get(&key).cloned();
+    known.unwrap_or_else(|| {
+        let result = compute();
+        results.lock().unwrap().insert(key, result.clone());
+        result
+    })
+}
+
+/// No rule of winpool's looks further back than this, except how long a deletion has made no progress, which is counted.
+const LONG_AGO: Duration = Duration::from_secs(61);
+/// Fields with moments of which it only matters whether they are past.
+const DUES: [&str; 8] =
+    ["until", "next_status", "not_before", "ask_at", "widened", "early_again", "created_too_early", "writes"];
+const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
+
+/// Identifies a value by what `Debug` shows of it, with every moment relative to `now`: what happened longer ago than
+/// any rule looks back is all the same.
+pub fn fingerprint(value: &impl Debug, now: Instant) -> u128 {
+    let mut text = Text { written: String::new(), last: 0, is_due: false, moment: None, now };
+    write!(text, "{value:?}").unwrap();
+    let words = text.written.as_bytes().chunks_exact(8);
+    let rest = words.remainder().iter().fold(words.len() as u128, |hash, byte| hash << 8 | u128::from(*byte));
+    words.fold(rest, |hash, word| {
+        let word = u64::from_le_bytes(word.try_into().unwrap());
+        (hash.rotate_left(29) ^ u128::from(word)).wrapping_mul(PRIME)
+    })
+}
+
+struct Text {
+    written: String,
+    /// Where what was written last begins.
+    last: usize,
+    /// Whether the field that was named last is one of [`DUES`].
+    is_due: bool,
+    /// What was written since `Instant`.
+    moment: Option<String>,
+    now: Instant,
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if let Some(moment) = &mut self.moment {
+            moment.push_str(text);
+            if text.ends_with('}') {
+                let ago = nanoseconds(&format!("{:?}", self.now)) - nanoseconds(moment);
+                let longest = if self.is_due { Duration::ZERO } else { LONG_AGO };
+                write!(self.written, "{}", ago.min(i128::try_from(longest.as_nanos()).unwrap()))?;
+                self.moment = None;
+            }
+        } else if text == "Instant" {
+            self.moment = Some(String::new());
+        } else {
+            if text == ": " {
+                self.is_due = DUES.contains(&&self.written[self.last..]);
+            }
+            self.last = self.written.len();
+            self.written.push_str(text);
+        }
+        Ok(())
+    }
+}
+
+fn nanoseconds(moment: &str) -> i128 {
+    let mut numbers = moment.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<i128>().ok());
+    let (seconds, rest) = (numbers.next().unwrap(), numbers.next().unwrap());
+    seconds * 1_000_000_000 + rest
+}
+
+/// Versions of an object that somebody may still see, oldest first. The last one is true.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct History<T> {
+    versions: Vec<T>,
+    /// The version that the operator's cache shows.
+    seen: usize,
+}
+
+impl<T: Clone + PartialEq> History<T> {
+    pub fn new(first: T) -> Self {
+        Self { versions: vec![first], seen: 0 }
+    }
+
+    pub fn truth(&self) -> &T {
+        self.versions.last().unwrap()
+    }
+
+    pub fn push(&mut self, version: T) {
+        if *self.truth() != version {
+            self.versions.push(version);
+        }
+    }
+
+    /// How many versions the cache is behind.
+    pub fn lag(&self) -> usize {
+        self.versions.len() - 1 - self.seen
+    }
+
+    pub fn is_seen(&self) -> bool {
+        self.seen + 1 == self.versions.len()
+    }
+
+    /// The next version arrives in the cache.
+    pub fn see(&mut self) -> T {
+        self.seen += 1;
+        self.versions[self.seen].clone()
+    }
+
+    /// All versions that a successor's cache may begin with.
+    pub fn places(&self) -> std::ops::Range<usize> {
+        0..self.versions.len()
+    }
+
+    pub fn begin_at(&mut self, place: usize) -> T {
+        self.seen = place;
+        self.versions[place].clone()
+    }
+
+    /// The cache begins with what is true.
+    pub fn forget_all(&mut self) {
+        *self = Self::new(self.truth().clone());
+    }
+
+    /// Forgets what is older than the cache and not among the `kept` newest.
+    pub fn forget(&mut self, kept: usize) {
+        let forgotten = self.seen.min(self.versions.len().saturating_sub(kept));
+        self.versions.drain(..forgotten);
+        self.seen -= forgotten;
+    }
+}

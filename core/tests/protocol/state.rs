@@ -1,0 +1,196 @@
+//! A state of the model, and the turns of the operator in it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{LazyLock, Mutex},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::{
+    cluster::{Classes, Node, Nodes, Pools, SETTLED, Work},
+    model::Fault,
+    operator::{Check, Operator, Process},
+    shared::{Copies, History, Results, Shared, once, share},
+};
+
+/// By node.
+type ByNode = BTreeMap<&'static str, (Vec<Value>, Value)>;
+pub type Others = Shared<ByNode>;
+
+pub fn others(others: ByNode) -> Others {
+    static ALL: Copies<ByNode, ByNode> = LazyLock::new(Mutex::default);
+    share(&ALL, others, Clone::clone)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    pub nodes: History<Nodes>,
+    pub pools: History<Pools>,
+    pub classes: History<Classes>,
+    pub works: Vec<Work>,
+    /// What others have on nodes: taints, and the metadata that is theirs.
+    pub others: Others,
+    /// How many nodes, pools and classes were made.
+    pub made: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub world: World,
+    pub process: Process,
+    /// Node patches that a former leader sent.
+    pub orphans: Vec<(&'static str, Process)>,
+    /// Node patches that were accepted.
+    pub accepted: usize,
+    /// The first workload that lost its last node by a taint of winpool's, and one that a class does not tolerate.
+    pub unschedulable: Option<&'static str>,
+    pub class_behind: bool,
+    /// How far each script is.
+    pub done: Vec<usize>,
+    pub faults: Vec<Fault>,
+    pub delays: Vec<u64>,
+    pub successors: u8,
+    /// How many versions the caches of a successor are still behind of what was there when it began.
+    pub slack: usize,
+}
+
+impl State {
+    /// Gives the process a turn. What it does is computed once for each process.
+    pub fn turn(&mut self, what: Turn, work: impl FnOnce(&mut Operator)) {
+        static RESULTS: Results<(Process, Turn), Process> = LazyLock::new(Mutex::default);
+        let (process, keeps_due) = (self.process.clone(), matches!(what, Turn::Advance | Turn::PlanNode(_)));
+        self.process = once(&RESULTS, (process.clone(), what), || {
+            let mut after = Operator::clone(&process);
+            after.wake = after.wake.filter(|_| keeps_due);
+            work(&mut after);
+            after.share()
+        });
+    }
+
+    pub fn advance(&mut self) {
+        let before = self.process.clone();
+        self.turn(Turn::Advance, Operator::advance);
+        if before.check.is_none() && matches!(self.process.check, Some(Check::Started(_))) {
+            self.world.works.iter_mut().for_each(|work| work.known.by_running = true);
+        }
+        if before.published != self.process.published {
+            self.world.works.iter_mut().for_each(|work| work.known.by_published = work.known.by_ended);
+        }
+    }
+
+    pub fn plan_node(&mut self, name: &'static str) {
+        let before = self.process.patches.contains_key(name);
+        self.turn(Turn::PlanNode(name), |process| process.plan_node(name));
+        if !before {
+            self.promise_by_patch(name);
+        }
+    }
+
+    /// A patch that was planned anew goes back to what is published.
+    pub fn promise_by_patch(&mut self, name: &str) {
+        if self.process.patches.get(name).is_some_and(|patch| patch.is_checked) {
+            self.world.works.iter_mut().for_each(|work| work.known.by_patch = work.known.by_published);
+        }
+    }
+
+    pub fn see_nodes(&mut self) {
+        let nodes = self.world.nodes.see();
+        self.turn(Turn::SeeNodes(nodes.clone(), false), |process| process.watch_nodes(nodes));
+    }
+
+    pub fn relist_nodes(&mut self) {
+        while !self.world.nodes.is_seen() {
+            self.world.nodes.see();
+        }
+        let nodes = self.world.nodes.truth().clone();
+        self.turn(Turn::SeeNodes(nodes.clone(), true), |process| process.list_nodes(nodes));
+    }
+
+    pub fn see_pools(&mut self) {
+        let pools = self.world.pools.see();
+        self.turn(Turn::SeePools(pools.clone()), |process| process.pools = pools);
+    }
+
+    pub fn see_classes(&mut self) {
+        let classes = self.world.classes.see();
+        self.turn(Turn::SeeClasses(classes.clone()), |process| process.classes = classes);
+    }
+
+    pub fn list(&mut self) {
+        let works: Vec<Work> = self.world.works.iter().map(Work::without_past).collect();
+        self.turn(Turn::List(works.clone()), |process| process.list(&works));
+    }
+
+    pub fn fail_check(&mut self) -> bool {
+        let before = self.process.clone();
+        self.turn(Turn::FailCheck, Operator::fail_check);
+        self.process != before
+    }
+
+    pub fn end_check(&mut self) {
+        if matches!(self.process.check, Some(Check::Listed(_))) {
+            for work in &mut self.world.works {
+                (work.known.by_ended, work.known.by_running) = (work.known.by_running, false);
+            }
+        }
+        self.turn(Turn::EndCheck, Operator::end_check);
+    }
+
+    /// Time passes.
+    pub fn pass(&mut self, time: Duration) {
+        self.turn(Turn::Pass(time), |process| process.now += time);
+        let (nodes, classes) = (self.world.nodes.truth().clone(), self.world.classes.truth().clone());
+        for work in &mut self.world.works {
+            let age = if work.has_node(&nodes, &classes) { work.age + time.as_secs() } else { 0 };
+            work.age = age.min(SETTLED);
+        }
+    }
+
+    /// Until something is due.
+    pub fn due(&self) -> Option<Duration> {
+        let wake = self.process.wake?;
+        // Whole seconds make fewer states.
+        let wait = wake.duration_since(self.process.now);
+        (!wait.is_zero()).then(|| Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)))
+    }
+
+    pub fn lag(&self) -> usize {
+        self.world.nodes.lag().max(self.world.pools.lag()).max(self.world.classes.lag())
+    }
+
+    pub fn is_up_to_date(&self) -> bool {
+        self.world.nodes.is_seen() && self.world.pools.is_seen() && self.world.classes.is_seen()
+    }
+
+    /// Whether the operator has nothing left to do at this moment.
+    pub fn is_idle(&self) -> bool {
+        let process = &self.process;
+        let works = !process.requests.is_empty() || !process.patches.is_empty() || process.check.is_some();
+        !works && self.is_up_to_date() && {
+            let mut after = self.clone();
+            after.advance();
+            process.nodes.keys().for_each(|name| after.plan_node(name));
+            after.process == *process
+        }
+    }
+}
+
+/// What a process is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Turn {
+    Advance,
+    PlanNode(&'static str),
+    SeeNodes(Nodes, bool),
+    SeePools(Pools),
+    SeeClasses(Classes),
+    List(Vec<Work>),
+    FailCheck,
+    EndCheck,
+    Pass(Duration),
+    /// The request for a pool was answered, as this number tells.
+    Answer(&'static str, u128),
+    /// The patch of a node has ended; one of its tests failed on this node, or it was refused.
+    Patched(&'static str, Option<Node>, bool),
+}
