@@ -11,16 +11,21 @@ use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
 use winpool::Options;
+use winpool::controllers::pool::check::everything;
 use winpool::index::Index;
 use winpool::node::CachedNode;
-use winpool::pod::{ListedPod, list_unfinished};
+use winpool::pod::{ListedPod, ListedWorkload};
 use winpool_core::api::Taint;
-use winpool_core::plan::{self, Policy, assess, node_patch, stranded};
+use winpool_core::plan::{
+    CheckAnswer, CheckScope, Consent, KnownNode, LISTED_KINDS, Policy, Question, WorkloadCheck, WorkloadKind, assess,
+    node_patch,
+};
 use winpool_e2e::Usage;
 
 /// Objects in one page of a list, as kube's watcher asks for them if nothing is said.
@@ -34,8 +39,8 @@ pub async fn run(arguments: &[String]) -> Result<()> {
         ["join", spec] => watch_and_patch(policy(spec)?).await,
         ["watch"] => watch().await,
         ["list"] => list().await,
-        ["pages"] => pages_of_pods().await,
-        ["look"] => look().await,
+        ["pages"] => pages().await,
+        ["look", pods] => look(pods.parse()?).await,
         ["decode-nodes", count] => decode_nodes(count.parse()?),
         ["decode-pods", count] => decode_pods(count.parse()?),
         _ => Err(format!("no such child: {arguments:?}").into()),
@@ -60,7 +65,7 @@ async fn until_go() -> Result<()> {
 
 /// The very patch that the operator would send.
 fn patch_of(node: &CachedNode, policy: &Policy) -> Option<JsonPatch> {
-    let plan = assess(&node.seen, policy).plan;
+    let plan = assess(&node.seen, policy, Consent::Given).plan;
     (!plan.is_empty()).then(|| node_patch(node.uid(), &node.seen, &plan, policy))
 }
 
@@ -163,52 +168,71 @@ where
     }
 }
 
-/// All unfinished pods in pages, only received: what the look at them costs at least.
-async fn pages_of_pods() -> Result<()> {
+/// Everything that a workload check lists, in pages that are only received: what it costs at least.
+async fn pages() -> Result<()> {
     let client = client().await?;
     client.apiserver_version().await?;
     let before = Instant::now();
     let mut bytes = 0;
-    let mut token = String::new();
+    for (_, group, version, plural) in LISTED_KINDS {
+        let api = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+        bytes += receive(&client, &format!("/{api}/{plural}?")).await?;
+    }
+    let unfinished = "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&";
+    bytes += receive(&client, unfinished).await?;
+    print_json(&json!({"seconds": before.elapsed().as_secs_f64(), "bytes": bytes}));
+    Ok(())
+}
+
+async fn receive(client: &Client, path: &str) -> Result<usize> {
+    let (mut bytes, mut token) = (0, String::new());
     loop {
-        let path = format!(
-            "/api/v1/pods?limit={PAGE}&fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&continue={token}"
-        );
+        let path = format!("{path}limit={PAGE}&continue={token}");
         let text = client.request_text(http::Request::get(path).body(Vec::new())?).await?;
         bytes += text.len();
         // The token stands in the first few hundred bytes.
         let next = text.split_once(r#""continue":""#).and_then(|(_, rest)| rest.split_once('"'));
         match next {
             Some((next, _)) => next.clone_into(&mut token),
-            None => break,
+            None => return Ok(bytes),
         }
     }
-    print_json(&json!({"seconds": before.elapsed().as_secs_f64(), "bytes": bytes}));
-    Ok(())
 }
 
-/// What the operator does before a pool's first taint: all unfinished pods are listed, and judged.
-async fn look() -> Result<()> {
+/// The operator's own workload check, on the API server.
+async fn look(pods: usize) -> Result<()> {
     let client = client().await?;
     client.apiserver_version().await?;
     let idle = Usage::own()?;
     let before = Instant::now();
-    let pods = list_unfinished(&Api::<ListedPod>::all(client)).await?;
-    let result = judge(&pods);
-    let seconds = before.elapsed().as_secs_f64();
-    result_of_look(&pods, result, seconds, idle)
+    let answers = everything(&client, check_of(pods)?).await?;
+    print_look(&answers, before.elapsed().as_secs_f64(), 0.0, idle)
 }
 
-fn judge(pods: &[plan::Pod]) -> (usize, f64) {
-    let before = Instant::now();
-    let workloads = stranded(pods, |node| node.starts_with(fleet::NAME), &[Taint::os_windows()]).len();
-    (workloads, before.elapsed().as_secs_f64())
+/// A check of the nodes of so many pods, about a taint that none of them tolerates: every pod is counted.
+fn check_of(pods: usize) -> Result<WorkloadCheck> {
+    let node = |number: usize| KnownNode {
+        name: fleet::name(number).into(),
+        uid: format!("uid-{number}").into(),
+        labels: [("kubernetes.io/os", "windows")].into_iter().collect(),
+        taints: Vec::new(),
+    };
+    let nodes: Vec<KnownNode> = (0..pods.div_ceil(fleet::PODS_OF_A_NODE)).map(node).collect();
+    let question = Question {
+        pool: "default".to_owned(),
+        taint: Taint::new("example.com/measured", "", "NoSchedule"),
+        candidates: (0..nodes.len()).collect(),
+        enforces: true,
+    };
+    let scope = CheckScope { nodes, questions: vec![question], ..CheckScope::default() };
+    WorkloadCheck::start(scope).ok_or_else(|| "no question is asked".into())
 }
 
-fn result_of_look(pods: &[plan::Pod], judged: (usize, f64), seconds: f64, idle: Usage) -> Result<()> {
+fn print_look(answers: &BTreeMap<String, CheckAnswer>, seconds: f64, judging: f64, idle: Usage) -> Result<()> {
     let usage = Usage::own()?;
+    let counted = || answers.values().flat_map(|answer| answer.unschedulable.values());
     print_json(&json!({
-        "seconds": seconds, "judging": judged.1, "pods": pods.len(), "workloads": judged.0,
+        "seconds": seconds, "judging": judging, "pods": counted().sum::<usize>(), "workloads": counted().count(),
         "megabytes": usage.peak_mb - idle.resident_mb, "peak": usage.peak_mb,
     }));
     Ok(())
@@ -230,32 +254,55 @@ fn decode_nodes(count: usize) -> Result<()> {
     writer.apply_watcher_event(&watcher::Event::InitDone);
     let cached = Usage::own()?;
     let index = Index::default();
-    index.judge_by(&policy("{}")?, || reader.state());
+    index.judge_by(policy("{}")?, || reader.state());
     let usage = Usage::own()?;
     print_json(&json!({
-        "nodes": index.totals("default").counts().selected, "bytes": template.len(),
+        "nodes": index.tally("default").counts().selected, "bytes": template.len(),
         "megabytes": cached.resident_mb - idle.resident_mb, "index": usage.resident_mb - cached.resident_mb,
         "resident": usage.resident_mb, "peak": usage.peak_mb,
     }));
     Ok(())
 }
 
-/// Decodes pages of generated pods as the operator does, and judges them.
+/// Decodes pages of generated Deployments and pods as the operator does, and hands them to a workload check.
 fn decode_pods(count: usize) -> Result<()> {
-    let template = fleet::served_pod()?;
+    let (pod, deployment) = (fleet::served_pod()?, fleet::served_deployment()?);
+    let deployments = count.div_ceil(fleet::PODS_OF_A_DEPLOYMENT);
     let idle = Usage::own()?;
-    let mut pods: Vec<plan::Pod> = Vec::new();
-    let mut decoding = 0.0;
+    let mut check = check_of(count)?;
+    let add = |listed: ListedWorkload| check.workload(WorkloadKind::Deployment, &listed.workload);
+    let first = hand_over("DeploymentList", &deployment, deployments, add)?;
+    let last = hand_over("PodList", &pod, count, |listed: ListedPod| check.pod(&listed.pod))?;
+    let before = Instant::now();
+    let answers = check.finish();
+    let judging = first.judging + last.judging + before.elapsed().as_secs_f64();
+    print_look(&answers, first.decoding + last.decoding + judging, judging, idle)
+}
+
+/// Seconds.
+#[derive(Default)]
+struct Took {
+    decoding: f64,
+    judging: f64,
+}
+
+/// Decodes generated pages and hands over what is in them.
+fn hand_over<K>(kind: &str, template: &str, count: usize, mut judge: impl FnMut(K)) -> Result<Took>
+where
+    K: Clone + DeserializeOwned,
+{
+    let mut took = Took::default();
     each_generated(count, |page| {
-        let text = page_of("PodList", &template, page);
+        let text = page_of(kind, template, page);
         let before = Instant::now();
-        let list: ObjectList<ListedPod> = serde_json::from_str(&text)?;
-        pods.extend(list.items.into_iter().map(plan::Pod::from));
-        decoding += before.elapsed().as_secs_f64();
+        let list: ObjectList<K> = serde_json::from_str(&text)?;
+        let decoded = Instant::now();
+        list.items.into_iter().for_each(&mut judge);
+        took.decoding += (decoded - before).as_secs_f64();
+        took.judging += decoded.elapsed().as_secs_f64();
         Ok(())
     })?;
-    let judged = judge(&pods);
-    result_of_look(&pods, judged, decoding + judged.1, idle)
+    Ok(took)
 }
 
 fn each_generated(count: usize, mut page: impl FnMut(std::ops::Range<usize>) -> Result<()>) -> Result<()> {
@@ -265,7 +312,7 @@ fn each_generated(count: usize, mut page: impl FnMut(std::ops::Range<usize>) -> 
 
 /// A page of objects that differ as those of a cluster do: by name, uid and whatever else is numbered.
 fn page_of(kind: &str, template: &str, numbers: std::ops::Range<usize>) -> String {
-    let items: Vec<String> = numbers.map(|number| template.replace(fleet::NUMBER, &format!("{number:06}"))).collect();
+    let items: Vec<String> = numbers.map(|number| fleet::numbered(template, number)).collect();
     let items = items.join(",");
     format!(r#"{{"kind":"{kind}","apiVersion":"v1","metadata":{{"resourceVersion":"1"}},"items":[{items}]}}"#)
 }

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use futures::TryStreamExt;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerImage, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -13,7 +14,16 @@ use winpool_e2e::SimulatedNode;
 /// What the nodes' names begin with.
 pub const NAME: &str = "aksnpw-";
 /// Stands in templates where an object's number comes.
-pub const NUMBER: &str = "@@@@@@";
+const NUMBER: &str = "@NUMBER@";
+/// Stands in templates where the number of a pod's node comes.
+const NODE: &str = "@NODE@";
+/// Stands in templates where the number of a pod's Deployment comes.
+const DEPLOYMENT: &str = "@DEPLOYMENT@";
+
+/// So many pods run on each node.
+pub const PODS_OF_A_NODE: usize = 100;
+/// Each Deployment has so many pods.
+pub const PODS_OF_A_DEPLOYMENT: usize = 5;
 
 /// Requests at a time while a stage is set. That is more than whoever is measured sends.
 const AT_A_TIME: usize = 32;
@@ -151,7 +161,7 @@ const LABELS: [(&str, &str); 14] = [
     ("topology.kubernetes.io/zone", "0"),
 ];
 
-/// A converged node as an API server sends it, with [`NUMBER`] for its number.
+/// A converged node as an API server sends it, to be [`numbered`].
 pub fn served_node() -> Result<String> {
     let mut node = serde_json::to_value(machine(&format!("{NAME}{NUMBER}"), None))?;
     serve(&mut node, "kubelet", &["f:metadata", "f:status"]);
@@ -165,11 +175,15 @@ pub fn served_node() -> Result<String> {
     Ok(node.to_string())
 }
 
-/// A pod of a Deployment on a Windows node, as an API server sends it, with [`NUMBER`] for its number.
+/// The object of this number, made from a template.
+pub fn numbered(template: &str, number: usize) -> String {
+    let parts = [(NUMBER, number), (NODE, number / PODS_OF_A_NODE), (DEPLOYMENT, number / PODS_OF_A_DEPLOYMENT)];
+    parts.iter().fold(template.to_owned(), |text, (part, number)| text.replace(part, &format!("{number:06}")))
+}
+
+/// A pod of a Deployment on a Windows node, as an API server sends it, to be [`numbered`].
 pub fn served_pod() -> Result<String> {
-    let mut pod = serde_json::to_value(pod(0))?;
-    pod["metadata"]["name"] = json!(format!("web-5d8f7-{NUMBER}"));
-    pod["spec"]["nodeName"] = json!(format!("{NAME}{NUMBER}"));
+    let mut pod = serde_json::to_value(pod_of(NUMBER, NODE, DEPLOYMENT))?;
     serve(&mut pod, "kube-controller-manager", &["f:metadata", "f:spec"]);
     pod["status"] = json!({
         "phase": "Running", "hostIP": "192.0.2.1", "podIP": "192.0.2.2", "startTime": Timestamp::now(),
@@ -201,32 +215,66 @@ fn fields_of(value: &Value) -> Value {
     }
 }
 
+/// A Deployment of such pods as an API server sends it, to be [`numbered`].
+pub fn served_deployment() -> Result<String> {
+    let mut deployment = serde_json::to_value(deployment_of(NUMBER))?;
+    serve(&mut deployment, "kube-controller-manager", &["f:metadata", "f:spec"]);
+    Ok(deployment.to_string())
+}
+
 /// A pod on one of the nodes that tolerates their taint.
 pub fn pod(number: usize) -> Pod {
+    let [node, deployment] = [PODS_OF_A_NODE, PODS_OF_A_DEPLOYMENT].map(|size| format!("{:06}", number / size));
+    pod_of(&format!("{number:06}"), &node, &deployment)
+}
+
+/// The Deployment of such pods.
+pub fn deployment(number: usize) -> Deployment {
+    deployment_of(&format!("{number:06}"))
+}
+
+fn pod_of(number: &str, node: &str, deployment: &str) -> Pod {
+    let mut spec = spec();
+    spec["nodeName"] = json!(format!("{NAME}{node}"));
     let pod = json!({
         "metadata": {
-            "name": format!("web-5d8f7-{number:06}"), "namespace": "default",
+            "name": format!("web-{deployment}-5d8f7-{number}"), "namespace": "default",
             "labels": {"app": "web", "pod-template-hash": "5d8f7", "app.kubernetes.io/part-of": "shop"},
             "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f7", "controller": true,
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("web-{deployment}-5d8f7"), "controller": true,
                 "uid": "00000000-0000-4000-8000-000000000000",
             }],
         },
-        "spec": {
-            "nodeName": name(number),
-            "os": {"name": "windows"},
-            "nodeSelector": {"kubernetes.io/os": "windows"},
-            "tolerations": [
-                {"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"},
-                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
-            ],
-            "containers": [{
-                "name": "web", "image": "registry.example.com/web:ltsc2022",
-                "env": (0..12).map(|n| json!({"name": format!("SETTING_{n}"), "value": "x".repeat(80)})).collect::<Vec<_>>(),
-                "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
-                "ports": [{"containerPort": 8080}],
-            }],
-        },
+        "spec": spec,
     });
     serde_json::from_value(pod).unwrap_or_default()
+}
+
+fn deployment_of(number: &str) -> Deployment {
+    let labels = json!({"app": format!("web-{number}"), "app.kubernetes.io/part-of": "shop"});
+    let deployment = json!({
+        "metadata": {"name": format!("web-{number}"), "namespace": "default", "labels": labels},
+        "spec": {
+            "replicas": PODS_OF_A_DEPLOYMENT, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec()},
+        },
+    });
+    serde_json::from_value(deployment).unwrap_or_default()
+}
+
+fn spec() -> Value {
+    json!({
+        "os": {"name": "windows"},
+        "nodeSelector": {"kubernetes.io/os": "windows"},
+        "tolerations": [
+            {"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+        ],
+        "containers": [{
+            "name": "web", "image": "registry.example.com/web:ltsc2022",
+            "env": (0..12).map(|n| json!({"name": format!("SETTING_{n}"), "value": "x".repeat(80)})).collect::<Vec<_>>(),
+            "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
+            "ports": [{"containerPort": 8080}],
+        }],
+    })
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use winpool::node::CachedNode;
 use winpool_core::api::names;
-use winpool_core::plan::{Policy, assess};
+use winpool_core::plan::{Consent, Policy, assess};
 
 /// Whatever takes longer than this is broken.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -117,7 +117,8 @@ async fn observe(
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             watcher::Event::Apply(node) | watcher::Event::InitApply(node) => {
-                let done = node.seen.labels.get(names::POOL).is_some() && assess(&node.seen, &policy).plan.is_empty();
+                let done = node.seen.labels.get(names::POOL).is_some()
+                    && assess(&node.seen, &policy, Consent::Given).plan.is_empty();
                 let entry = seen.entry(node.name().to_owned()).or_insert(Seen { first: now, right: None });
                 right = right - usize::from(entry.right.is_some()) + usize::from(done);
                 entry.right = done.then(|| entry.right.unwrap_or(now));

@@ -60,7 +60,7 @@ pub enum Scenario {
     Start,
     /// Memory of cached nodes.
     Cache,
-    /// The look at workloads before the first taint.
+    /// The workload check before the first taint.
     Look,
     /// Nodes exist, a pool is created: until the last node is right.
     Converge,

@@ -1,6 +1,6 @@
 //! The operator's own account: the rights of `config/rbac/`, and no others.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
@@ -9,12 +9,12 @@ use k8s_openapi::api::{
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
 };
 use kube::{
-    Api, Client, Config, Resource,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    Api, Client, Config, Resource, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, PostParams},
     core::{ClusterResourceScope, NamespaceResourceScope},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{ApiServer, LIMIT, wait_for};
 
@@ -26,6 +26,9 @@ pub const NAMESPACE: &str = "winpool-system";
 
 /// Name of the account and of everything that gives it rights.
 const NAME: &str = "winpool";
+
+/// The kinds of these objects, in the order in which `kubectl delete -k` deletes them.
+pub const INSTALLATION: [&str; 5] = ["ClusterRoleBinding", "ClusterRole", "ServiceAccount", "RoleBinding", "Role"];
 
 /// A verb on a resource, with its subresource, of an API group.
 pub type Right<'a> = (&'a str, &'a str, &'a str);
@@ -43,10 +46,15 @@ pub struct Account {
 }
 
 impl Account {
-    /// Makes the account with the rights that an installation gives it.
+    /// Makes the namespace, and the account with the rights that an installation gives it.
     pub async fn create(server: &ApiServer, admin: &Client) -> Self {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
         Api::all(admin.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        Self::install(server, admin).await
+    }
+
+    /// Makes the account in its namespace, for the first time or after it was uninstalled.
+    pub async fn install(server: &ApiServer, admin: &Client) -> Self {
         let role = create::<ClusterRole>(everywhere(admin), "cluster_role.yaml").await;
         create::<ClusterRoleBinding>(everywhere(admin), "cluster_role_binding.yaml").await;
         let local_role = create::<Role>(in_its_namespace(admin), "role.yaml").await;
@@ -71,20 +79,56 @@ impl Account {
 
     /// Deletes all that was made here as `kubectl delete -k` does: each object waits for the operator.
     pub async fn uninstall(&self) {
-        held(everywhere::<ClusterRoleBinding>(&self.admin)).await;
-        held(everywhere::<ClusterRole>(&self.admin)).await;
-        held(in_its_namespace::<ServiceAccount>(&self.admin)).await;
-        held(in_its_namespace::<Role>(&self.admin)).await;
-        held(in_its_namespace::<RoleBinding>(&self.admin)).await;
+        for kind in INSTALLATION {
+            self.delete(kind).await;
+        }
+    }
+
+    /// Deletes the object of this kind, one of [`INSTALLATION`] or the namespace. It waits for the operator.
+    pub async fn delete(&self, kind: &str) {
+        let (api, name) = self.part(kind);
+        api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     /// Waits until that is done.
     pub async fn is_uninstalled(&self) {
-        gone(everywhere::<ClusterRoleBinding>(&self.admin)).await;
-        gone(everywhere::<ClusterRole>(&self.admin)).await;
-        gone(in_its_namespace::<ServiceAccount>(&self.admin)).await;
-        gone(in_its_namespace::<Role>(&self.admin)).await;
-        gone(in_its_namespace::<RoleBinding>(&self.admin)).await;
+        for kind in INSTALLATION {
+            self.is_gone(kind, LIMIT).await;
+        }
+    }
+
+    /// Waits until there is no object of this kind any more.
+    pub async fn is_gone(&self, kind: &str, limit: Duration) {
+        let (api, name) = self.part(kind);
+        let is_gone = async || Ok(api.get_metadata_opt(name).await?.is_none().then_some(()));
+        wait_for(&format!("{kind} {name} is gone"), limit, is_gone).await.unwrap();
+    }
+
+    /// Kinds of the objects whose deletion waits for the operator.
+    pub async fn held(&self) -> Vec<&'static str> {
+        let mut held = Vec::new();
+        for kind in INSTALLATION {
+            let (api, name) = self.part(kind);
+            let object = api.get_metadata_opt(name).await.unwrap();
+            if object.is_some_and(|object| !object.finalizers().is_empty()) {
+                held.push(kind);
+            }
+        }
+        held
+    }
+
+    fn part(&self, kind: &str) -> (Api<DynamicObject>, &'static str) {
+        let admin = self.admin.clone();
+        let inside = |resource| (Api::namespaced_with(admin.clone(), NAMESPACE, &resource), NAME);
+        match kind {
+            "ClusterRoleBinding" => (Api::all_with(admin, &ApiResource::erase::<ClusterRoleBinding>(&())), NAME),
+            "ClusterRole" => (Api::all_with(admin, &ApiResource::erase::<ClusterRole>(&())), NAME),
+            "Namespace" => (Api::all_with(admin, &ApiResource::erase::<Namespace>(&())), NAMESPACE),
+            "ServiceAccount" => inside(ApiResource::erase::<ServiceAccount>(&())),
+            "Role" => inside(ApiResource::erase::<Role>(&())),
+            "RoleBinding" => inside(ApiResource::erase::<RoleBinding>(&())),
+            other => panic!("{other} is not installed"),
+        }
     }
 
     /// The account's token, for a kubeconfig.
@@ -150,17 +194,6 @@ impl Account {
     }
 }
 
-async fn held<K: Clone + DeserializeOwned + std::fmt::Debug>(api: Api<K>) {
-    let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["winpool.dev/cleanup"]}}));
-    api.patch(NAME, &PatchParams::default(), &finalizer).await.unwrap();
-    api.delete(NAME, &DeleteParams::default()).await.unwrap();
-}
-
-async fn gone<K: Clone + DeserializeOwned + std::fmt::Debug>(api: Api<K>) {
-    let is_gone = async || Ok(api.get_metadata_opt(NAME).await?.is_none().then_some(()));
-    wait_for("what was installed is gone", LIMIT, is_gone).await.unwrap();
-}
-
 fn has(list: Option<&Vec<String>>, item: &str) -> bool {
     list.is_some_and(|list| list.iter().any(|other| other == item))
 }
@@ -179,6 +212,9 @@ where
     K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
 {
     let path = format!("{}/../config/rbac/{file}", env!("CARGO_MANIFEST_DIR"));
-    let object = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut object: Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    // As `config/rbac/finalizers.yaml` does it.
+    object["metadata"]["finalizers"] = json!(["winpool.dev/cleanup"]);
+    let object = serde_json::from_value(object).unwrap();
     api.create(&PostParams::default(), &object).await.unwrap()
 }

@@ -16,11 +16,16 @@ mod host;
 mod objects;
 mod operator;
 pub mod schema;
+mod workloads;
 
-pub use account::{Account, NAMESPACE, Right, USER};
+pub use account::{Account, INSTALLATION, NAMESPACE, Right, USER};
 pub use host::Host;
-pub use objects::{condition, face, has_taint, label, lasting_taints, node_of, scheduling, taints, unschedulable};
+pub use objects::{
+    approved, condition, condition_text, face, has_taint, label, lasting_taints, node_of, scheduling, taints,
+    unschedulable,
+};
 pub use operator::Operator;
+pub use workloads::{END_OF_HOLD, NEXT_CHECK, pod_of, workload};
 
 use std::net::SocketAddr;
 
@@ -202,6 +207,21 @@ impl Harness {
         let pools = self.pools();
         let gone = async || Ok(pools.get_opt(name).await?.is_none().then_some(()));
         wait_for(&format!("pool {name} is gone"), LIMIT, gone).await.unwrap();
+    }
+
+    /// Waits until a pool that is being deleted names, among its problems, what it waits for.
+    pub async fn waits_for(&self, pool: &str, object: &str) {
+        let pools = self.pools();
+        let mut seen = None;
+        let result = wait_for(&format!("pool {pool} says that it waits for {object}"), LIMIT, async || {
+            let pool = pools.get_opt(pool).await?.unwrap_or_else(|| panic!("it is gone, and never named {object}"));
+            let problems = json!(pool.status.as_ref().map(|status| &status.problems)).to_string();
+            let done = condition(&pool, "Ready") != Some("True") && problems.contains(object);
+            seen = Some(pool.status);
+            Ok(done.then_some(()))
+        })
+        .await;
+        result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)));
     }
 
     /// Deletes the CustomResourceDefinition, and with it all pools.

@@ -16,6 +16,13 @@ pub fn condition<'a>(pool: &'a WindowsPool, name: &str) -> Option<&'a str> {
     conditions.iter().find(|condition| condition.type_ == name).map(|condition| condition.status.as_str())
 }
 
+/// Status, reason and message of a condition of a pool.
+pub fn condition_text(pool: &WindowsPool, name: &str) -> Option<(String, String, String)> {
+    let conditions = &pool.status.as_ref()?.conditions;
+    let condition = conditions.iter().find(|condition| condition.type_ == name)?;
+    Some((condition.status.clone(), condition.reason.clone(), condition.message.clone()))
+}
+
 /// `key=value:effect` of each taint, in order.
 pub fn taints(node: &Node) -> Vec<String> {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
@@ -74,4 +81,9 @@ pub fn unschedulable(pod: &Pod) -> Option<&str> {
 /// `scheduling` of a class as JSON.
 pub fn scheduling(class: &RuntimeClass) -> Value {
     json!(class.scheduling)
+}
+
+/// `status.approvedTaints` with these taints.
+pub fn approved<'a>(taints: impl IntoIterator<Item = &'a str>) -> Value {
+    taints.into_iter().map(|taint| json!({"taint": taint, "since": "2026-01-01T00:00:00Z"})).collect()
 }

@@ -9,6 +9,9 @@ use winpool::{Options, telemetry::DIRECTIVES};
 use super::{Account, guarded::guard};
 use crate::{ApiServer, Cluster, scene};
 
+/// How long its end may take where nothing is in its way.
+const LIMIT: Duration = Duration::from_secs(10);
+
 /// The operator, running in this process with its own account.
 pub struct Operator(scene::Operator);
 
@@ -44,17 +47,22 @@ impl Operator {
 
     /// Ends it and waits until it has ended.
     pub async fn stop(self) {
-        in_time(self.0.stop()).await;
+        in_time(LIMIT, self.0.stop()).await;
     }
 
     /// Waits until it has ended by itself, without an error.
-    pub async fn ended(mut self) {
-        in_time(self.0.ended()).await;
+    pub async fn ended(self) {
+        self.ended_within(LIMIT).await;
+    }
+
+    /// The same with another limit.
+    pub async fn ended_within(mut self, limit: Duration) {
+        in_time(limit, self.0.ended()).await;
     }
 }
 
-async fn in_time(end: impl Future<Output = crate::Result<()>>) {
-    tokio::time::timeout(Duration::from_secs(10), end).await.expect("the operator ends in time").unwrap();
+async fn in_time(limit: Duration, end: impl Future<Output = crate::Result<()>>) {
+    tokio::time::timeout(limit, end).await.expect("the operator ends in time").unwrap();
 }
 
 /// The operator's log lines, shown when a test fails. `RUST_LOG` sets the level.

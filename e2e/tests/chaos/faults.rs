@@ -16,7 +16,7 @@ use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Stage {
-    async fn is_marked(&self, name: &str) {
+    pub async fn is_marked(&self, name: &str) {
         let node = self.harness.node_until(name, "is marked", |node| label(node, POOL).is_some()).await;
         assert!(has_taint(&node, OS_WINDOWS), "{:?}", taints(&node));
     }

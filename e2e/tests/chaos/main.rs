@@ -3,9 +3,11 @@
 
 mod clocks;
 mod crashes;
+mod endings;
 mod faults;
 mod mixed;
 mod outages;
 mod stage;
 mod stale;
+mod truth;
 mod watches;

@@ -180,5 +180,11 @@ fn of_pool(pool: &WindowsPool) -> Value {
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {
         condition["lastTransitionTime"] = Value::Null;
     }
+    for approved in status["approvedTaints"].as_array_mut().into_iter().flatten() {
+        approved["since"] = Value::Null;
+    }
+    for class in status["runtimeClasses"].as_array_mut().into_iter().flatten() {
+        class["uid"] = class["uid"].is_string().into();
+    }
     json!({"finalizers": pool.finalizers(), "going": pool.metadata.deletion_timestamp.is_some(), "spec": pool.spec, "status": status})
 }

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::{
+    apps::v1::Deployment,
     core::v1::Node,
     node::v1::RuntimeClass,
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use winpool::Options;
 use winpool::cli::{
     Outcome,
     cleanup::{Arguments, Error, clean_up},
@@ -19,7 +21,9 @@ use winpool::cli::{
 };
 use winpool_e2e::{
     ApiServer, AuditLog, LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, Operator, POOL, face, has_taint, label, taints},
+    harness::{
+        APPLIED, BUILD, Harness, INSTALLATION, NAMESPACE, OS_WINDOWS, Operator, POOL, face, has_taint, label, taints,
+    },
     wait_for,
 };
 
@@ -31,22 +35,27 @@ async fn clean(server: &ApiServer, groups: &[&str]) -> (String, Result<Outcome, 
     clean_and_answer(server, groups, true, false).await
 }
 
+fn arguments() -> Arguments {
+    Arguments {
+        yes: false,
+        dry_run: false,
+        uninstalling: false,
+        connection: Connection::default(),
+        lease_namespace: Some("default".to_owned()),
+        installation: "winpool".to_owned(),
+    }
+}
+
 async fn clean_and_answer(
     server: &ApiServer,
     groups: &[&str],
     answer: bool,
     dry_run: bool,
 ) -> (String, Result<Outcome, Error>) {
-    let arguments = Arguments {
-        yes: false,
-        dry_run,
-        connection: Connection::default(),
-        lease_namespace: Some("default".to_owned()),
-        installation: "winpool".to_owned(),
-    };
+    let arguments = Arguments { dry_run, ..arguments() };
     let mut out = Vec::new();
     let config = server.config_as("winpool", groups).unwrap();
-    let outcome = clean_up(config, &arguments, &mut out, || Ok(answer)).await;
+    let outcome = Box::pin(clean_up(config, &arguments, &mut out, || Ok(answer))).await;
     (String::from_utf8(out).unwrap(), outcome)
 }
 
@@ -267,12 +276,65 @@ async fn an_operator_that_runs_stands_by_and_undoes_nothing() {
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
-    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    assert!(text.contains("An operator that still runs begins anew within 10 minutes: remove it now.\n"), "{text}");
+    let error = outcome.unwrap_err().to_string();
+    let stands_by =
+        "everything was taken off, but an operator runs: it stands by for 10 minutes and then puts everything back.";
+    assert!(error.contains(stands_by) && !text.contains("Done."), "{error}\n{text}");
     // It sees what it would repair, and does not.
     harness.edit_node("win", json!({"metadata": {"labels": {BUILD: "10.0.1"}}})).await;
     operator.stop().await;
     assert_eq!(face(&harness.node("win").await), before);
     assert_eq!(label(&harness.node("win").await, BUILD), Some("10.0.1"));
     assert!(harness.pools().get("default").await.unwrap().finalizers().is_empty());
+}
+
+/// No Lease that this command could take keeps these from writing.
+#[tokio::test]
+async fn an_operator_that_puts_everything_back_is_no_success() {
+    for options in [
+        Options { leader_election: false, ..Options::default() },
+        Options { lease_namespace: Some(NAMESPACE.to_owned()), ..Options::default() },
+    ] {
+        let harness = Harness::new().await;
+        SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+        let operator = Operator::start_with(harness.account.config.clone(), options.clone());
+        harness.apply_pool(json!({})).await;
+        harness.ready("default").await;
+        let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
+        let Err(error) = outcome else { panic!("{options:?} {outcome:?}\n{text}") };
+        let error = error.to_string();
+        assert!(error.starts_with("an operator runs and puts back what was taken off:\n"), "{error}");
+        assert!(error.contains("It does not wait for the Lease winpool in namespace default"), "{error}");
+        assert!(!text.contains("Done."), "{text}");
+        operator.stop().await;
+        assert_eq!(harness.account.held().await, INSTALLATION, "an operator that goes on cleans up when it is removed");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_that_is_installed_is_no_success_unless_it_is_removed_next() {
+    let harness = Harness::new().await;
+    let labels = json!({"app.kubernetes.io/name": "winpool", "app.kubernetes.io/component": "operator"});
+    let template =
+        json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "winpool", "image": "winpool"}]}});
+    let deployment = json!({
+        "metadata": {"name": "winpool", "labels": labels},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    });
+    let deployments: Api<Deployment> = Api::namespaced(harness.client.clone(), NAMESPACE);
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    for (replicas, uninstalling, done) in [(1, false, false), (1, true, true), (1, false, false), (0, false, true)] {
+        let scaled = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        deployments.patch("winpool", &PatchParams::default(), &scaled).await.unwrap();
+        let arguments = Arguments { yes: true, uninstalling, ..arguments() };
+        let config = harness.server.config().unwrap();
+        let outcome = clean_up(config, &arguments, &mut Vec::new(), || unreachable!("it does not ask")).await;
+        match outcome {
+            Ok(_) => assert!(done),
+            Err(error) => {
+                let stop = "\n  kubectl --namespace winpool-system scale deployment winpool --replicas=0";
+                assert!(!done && error.to_string().ends_with(stop), "{error}");
+            }
+        }
+    }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     Cluster, SimulatedNode,
-    harness::{OS_WINDOWS, Operator, condition, has_taint, node_of, unschedulable},
+    harness::{OS_WINDOWS, Operator, condition, condition_text, has_taint, node_of, unschedulable},
     lend_cluster,
     manifests::apply,
     scene,
@@ -212,12 +212,14 @@ async fn a_taint_put_on_always_leaves_a_daemon_set_without_pods_after_its_next_r
 async fn by_default_the_taint_waits_for_a_daemon_set_without_toleration_and_names_it() {
     let cluster = cluster_with_agents().await;
     let operator = Operator::on(&cluster).await;
-    let held = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.held == 2);
+    let held = |pool: &WindowsPool| {
+        condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "WorkloadsNotTolerating")
+    };
     let pool = pool_until(&cluster, json!({}), "holds the taint", held).await;
     let status = pool.status.unwrap();
     let tainted = status.conditions.iter().find(|condition| condition.type_ == "TaintsApplied").unwrap();
     assert_eq!((tainted.status.as_str(), tainted.reason.as_str()), ("False", "WorkloadsNotTolerating"));
-    assert!(tainted.message.contains("DaemonSet default/agent (2 pod(s))"), "{}", tainted.message);
+    assert!(tainted.message.contains("DaemonSet default/agent (2 pods)"), "{}", tainted.message);
 
     let before: Vec<Option<String>> = pods_of_agent(&cluster).await.iter().map(ResourceExt::uid).collect();
     rollout_restart(&cluster).await;

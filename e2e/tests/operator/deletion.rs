@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, face, has_taint, label, taints},
+    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition_text, face, has_taint, label, taints},
     wait_for,
 };
 
@@ -180,9 +180,11 @@ async fn without_the_right_to_list_pods_classes_stay_and_the_deletion_completes(
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness
-        .pool_until("default", "holds the taint", |pool| pool.status.as_ref().is_some_and(|s| s.nodes.held == 1))
+        .pool_until("default", "holds the taint", |pool| {
+            condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "WorkloadsNotTolerating")
+        })
         .await;
-    let message = &pool.status.unwrap().conditions.into_iter().find(|c| c.type_ == "TaintsApplied").unwrap().message;
+    let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
     assert!(message.contains("pods is forbidden") && message.contains("taintPolicy: Always"), "{message}");
 
     harness.delete_pool("default").await;

@@ -229,9 +229,11 @@ async fn nodes_and_classes_that_may_not_be_given_up_hold_up_the_deletion_of_a_po
     let unmarked = json!({"metadata": {"labels": {POOL: null}}});
     until_denied("nodes", async || try_node(&harness.client, "win", &unmarked).await.err()).await;
     let validation = json!({"expression": "false", "message": "classes stay"});
-    deny(&harness.client, "classes", &json!({"node.k8s.io": ["runtimeclasses"]}), "DELETE", validation).await;
-    let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
-    until_denied("classes", async || harness.classes().delete("windows-2022", &dry_run).await.err()).await;
+    // A class that tolerates the taint of a node that keeps it is released, not deleted.
+    deny(&harness.client, "classes", &json!({"node.k8s.io": ["runtimeclasses"]}), "UPDATE", validation).await;
+    let released = Patch::Merge(json!({"metadata": {"labels": {POOL: null}}}));
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    until_denied("classes", async || harness.classes().patch("windows-2022", &dry_run, &released).await.err()).await;
 
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
@@ -239,7 +241,7 @@ async fn nodes_and_classes_that_may_not_be_given_up_hold_up_the_deletion_of_a_po
     assert!(harness.classes().get_opt("windows-2022").await.unwrap().is_some());
     let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
     let told = |event: &Event, words: &str| event.note.as_ref().is_some_and(|note| note.contains(words));
-    for words in ["1 node(s) refuse to be changed", "the API server refuses to give it up"] {
+    for words in ["1 node that winpool cannot change", "stays as it is and keeps winpool's labels"] {
         let found =
             async || Ok(events.list(&ListParams::default()).await?.items.iter().find(|e| told(e, words)).map(|_| ()));
         wait_for(words, LIMIT, found).await.unwrap();
@@ -298,7 +300,7 @@ fn patches(log: &AuditLog, node: &str) -> Vec<u64> {
 }
 
 /// Has the API server refuse what does not pass the validation. `resources` are the plural names by API group.
-async fn deny(client: &Client, name: &str, resources: &Value, operation: &str, validation: Value) {
+pub(super) async fn deny(client: &Client, name: &str, resources: &Value, operation: &str, validation: Value) {
     let rules: Vec<Value> = resources
         .as_object()
         .unwrap()
@@ -321,7 +323,7 @@ async fn deny(client: &Client, name: &str, resources: &Value, operation: &str, v
 }
 
 /// Waits until the API server looks at the policy of this name: it does a while after the policy was made.
-async fn until_denied(policy: &str, attempt: impl AsyncFn() -> Option<kube::Error>) {
+pub(super) async fn until_denied(policy: &str, attempt: impl AsyncFn() -> Option<kube::Error>) {
     let marker = format!("ValidatingAdmissionPolicy '{policy}'");
     let denied = async || Ok(attempt().await.filter(|error| error.to_string().contains(&marker)).map(|_| ()));
     wait_for(&format!("policy {policy} is in force"), LIMIT, denied).await.unwrap();

@@ -22,7 +22,7 @@ use winpool_core::{
 };
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{BUILD, Harness, POOL, condition, label, lasting_taints, scheduling, taints},
+    harness::{BUILD, Harness, POOL, condition, condition_text, label, lasting_taints, scheduling, taints},
     wait_for,
 };
 
@@ -169,7 +169,7 @@ async fn run_pod(harness: &Harness, name: &str, node: &str, values: &[&str]) {
 }
 
 fn is_held(pool: &WindowsPool) -> bool {
-    pool.status.as_ref().is_some_and(|status| usize::try_from(status.nodes.held) == Ok(NODES.len()))
+    condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "WorkloadsNotTolerating")
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn the_retired_taint_stays_until_every_pod_tolerates_the_new_one() {
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
     assert_eq!(condition(&pool, "Ready"), Some("False"));
     let problem = json!(pool.status).to_string();
-    assert!(problem.contains("Pod default/old (1 pod(s))") && !problem.contains("default/both"), "{problem}");
+    assert!(problem.contains("Pod default/old (1 pod)") && !problem.contains("default/both"), "{problem}");
     for name in NODES {
         // Its label and its class do not wait.
         let node = harness.node_until(name, "has its label", |node| label(node, BUILD).is_some()).await;

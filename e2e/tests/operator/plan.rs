@@ -18,7 +18,7 @@ use winpool_core::{
 };
 use winpool_e2e::{
     Dice, LIMIT, SimulatedNode, WINDOWS_BUILD,
-    harness::{APPLIED, Harness, POOL},
+    harness::{APPLIED, Harness, POOL, approved},
     wait_for,
 };
 
@@ -169,8 +169,7 @@ async fn fill(harness: &Harness, dice: &mut Dice) {
         let spec = if name == "old" { json!({"nodeSelector": {"team": name}}) } else { any_pool(dice, name) };
         harness.apply_pool_named(name, spec).await;
         if name == "rest" || (name != "old" && dice.once_in(2)) {
-            let status =
-                json!({"status": {"taints": [text(TAINTS[0]), text(TAINTS[4])], "enforcedTaints": [text(TAINTS[0])]}});
+            let status = json!({"status": {"taints": [text(TAINTS[0]), text(TAINTS[4])], "approvedTaints": approved([text(TAINTS[0]).as_str()])}});
             pools.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
         }
         if name == "old" {

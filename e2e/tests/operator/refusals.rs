@@ -20,7 +20,7 @@ use winpool::{
 };
 use winpool_core::{
     api::WindowsPool,
-    plan::{Entry, FieldChange, NodePlan, Policy, Pool, TaintChange, assess, node_patch, runtime_class_patch},
+    plan::{Consent, Entry, FieldChange, NodePlan, Policy, Pool, TaintChange, assess, node_patch, runtime_class_patch},
 };
 use winpool_e2e::{
     Kubelet, SimulatedNode,
@@ -70,7 +70,7 @@ async fn a_heartbeat_since_the_node_was_read_does_not_make_a_patch_stale() {
     harness.edit_node("win", json!({"metadata": {"labels": {"example.com/other": "x"}}})).await;
     let written = send(&applier, &read, &policy).await.unwrap();
     assert_eq!(written.seen.labels.get("example.com/other"), Some("x"));
-    assert!(assess(&written.seen, &policy).plan.is_empty());
+    assert!(assess(&written.seen, &policy, Consent::Given).plan.is_empty());
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn a_node_without_any_annotation_is_written() {
     let read = applier.read_node("win").await.unwrap();
     assert!(!read.seen.has_annotations);
     let written = send(&applier, &read, &policy).await.unwrap();
-    assert!(assess(&written.seen, &policy).plan.is_empty());
+    assert!(assess(&written.seen, &policy, Consent::Given).plan.is_empty());
     harness.edit_node("win", json!({"spec": {"taints": null}, "metadata": {"annotations": null}})).await;
     let read = applier.read_node("win").await.unwrap();
     harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/other": "x"}}})).await;
@@ -227,7 +227,7 @@ fn policy(spec: Value) -> Policy {
 
 /// Sends what the operator would send to the node as it was read, and reads what became of it.
 async fn send(applier: &Applier, node: &CachedNode, policy: &Policy) -> Result<CachedNode, WriteError> {
-    let plan = assess(&node.seen, policy).plan;
+    let plan = assess(&node.seen, policy, Consent::Given).plan;
     assert!(!plan.is_empty());
     applier.patch_node(node.name(), node_patch(node.uid(), &node.seen, &plan, policy)).await?;
     applier.read_node(node.name()).await

@@ -75,6 +75,7 @@ fn nobody_refuses() -> Vec<Attempt> {
     let claims = json!({"pool": "default", "taints": ["os=windows:NoSchedule"]}).to_string();
     let mut attempts = vec![
         attempt(Method::GET, "/api/v1/pods", Value::Null),
+        attempt(Method::GET, "/apis/apps/v1/deployments", Value::Null),
         attempt(
             Method::PATCH,
             "/api/v1/nodes/win",
@@ -135,7 +136,7 @@ fn rbac_refuses() -> Vec<Attempt> {
         "/api/v1/secrets",
         "/api/v1/configmaps",
         "/api/v1/namespaces",
-        "/apis/apps/v1/deployments",
+        "/apis/apps/v1/namespaces/default/deployments/web",
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin",
     ];

@@ -1,17 +1,29 @@
 //! Removing winpool by deleting what it was installed as: the operator cleans up first.
 
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use winpool::{
     Options,
+    apply::Applier,
     cli::{
         Outcome,
         cleanup::{Arguments, clean_up},
         connect::Connection,
     },
+    installation::Installation,
+    leader::Leadership,
+    metrics::Metrics,
 };
 use winpool_e2e::{
-    SimulatedNode,
-    harness::{Harness, NAMESPACE, OS_WINDOWS, Operator, face, has_taint},
+    LIMIT, SimulatedNode,
+    harness::{Account, Harness, INSTALLATION, NAMESPACE, OS_WINDOWS, Operator, face, has_taint},
+    wait_for,
 };
 
 const NAME: &str = "winpool";
@@ -61,17 +73,94 @@ async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_
 async fn a_process_that_is_told_to_end_looks_once_more_whether_it_is_being_removed() {
     let harness = Harness::new().await;
     let before = join(&harness, "win", "a").await;
-    // Without the right to list its own binding, with which a watch begins, it cannot know before.
+    // Without the permission to list bindings and roles, with which a watch begins, it cannot know before.
     harness.account.take(("list", "rbac.authorization.k8s.io", "clusterrolebindings")).await;
     let operator = start(&harness);
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
-    harness.account.uninstall().await;
+    harness.account.delete("ClusterRoleBinding").await;
     harness.apply_pool(json!({"adoptionPolicy": "Never"})).await;
     harness.ready("default").await;
     operator.stop().await;
+    harness.account.is_gone("ClusterRoleBinding", LIMIT).await;
+    assert_eq!(harness.account.held().await, [""; 0]);
+    assert_eq!(face(&harness.node("win").await), before);
+}
+
+/// A part of the installation, or its namespace. Nobody deletes only a part by plan, but whoever does must not be left
+/// with objects that wait for an operator that has no permissions any more.
+#[tokio::test]
+async fn whichever_part_is_deleted_the_operator_cleans_up_and_holds_nothing_any_more() {
+    for part in INSTALLATION.into_iter().chain(["Namespace"]) {
+        let harness = Harness::new().await;
+        let before = join(&harness, "win", "a").await;
+        let operator = start(&harness);
+        harness.apply_pool(json!({})).await;
+        harness.ready("default").await;
+        harness.account.delete(part).await;
+        if part == "Namespace" {
+            // What the namespace controller deletes first are the pods.
+            operator.stop().await;
+        } else {
+            operator.ended().await;
+            harness.account.is_gone(part, LIMIT).await;
+        }
+        assert_eq!(face(&harness.node("win").await), before, "{part}");
+        assert_eq!(harness.account.held().await, [""; 0], "{part}");
+        assert!(harness.pools().get("default").await.unwrap().finalizers().is_empty(), "{part}");
+    }
+}
+
+/// Each of the objects permits to write the others. So many rounds show nearly always when they are not released together.
+#[tokio::test]
+async fn the_objects_of_an_installation_go_together() {
+    let harness = Harness::new().await;
+    for round in 0..20 {
+        let again = if round == 0 { None } else { Some(Account::install(&harness.server, &harness.client).await) };
+        let account = again.as_ref().unwrap_or(&harness.account);
+        account.uninstall().await;
+        let client = winpool::client::connect(account.config.clone(), None).unwrap();
+        let metrics = Arc::new(Metrics::new(Arc::default()));
+        let applier = Applier::new(client.clone(), Leadership::alone(), metrics);
+        let left = Installation::new(client, NAME, NAMESPACE).let_go(&applier, |_| true).await;
+        assert_eq!(account.held().await, [""; 0], "round {round}: {left:?}");
+    }
+}
+
+#[tokio::test]
+async fn it_goes_on_until_nodes_can_be_written_again() {
+    let harness = Harness::new().await;
+    let before = join(&harness, "win", "a").await;
+    let operator = start(&harness);
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    writes_of_nodes_fail(&harness).await;
+    harness.account.uninstall().await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(harness.account.held().await, INSTALLATION, "nothing goes before the nodes are clean");
+    Api::<ValidatingWebhookConfiguration>::all(harness.client.clone())
+        .delete("broken", &DeleteParams::default())
+        .await
+        .unwrap();
+    operator.ended_within(Duration::from_secs(40)).await;
     harness.account.is_uninstalled().await;
     assert_eq!(face(&harness.node("win").await), before);
+}
+
+/// A webhook at which nobody answers: the API server says 500.
+async fn writes_of_nodes_fail(harness: &Harness) {
+    let webhook = json!({
+        "name": "broken.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"]}],
+    });
+    let broken = json!({"metadata": {"name": "broken"}, "webhooks": [webhook]});
+    harness.create::<ValidatingWebhookConfiguration>(broken).await;
+    let once = PatchParams { dry_run: true, ..PatchParams::default() };
+    let change = Patch::Merge(json!({"metadata": {"labels": {"example.com/a": "b"}}}));
+    let fails = async || Ok(harness.nodes().patch("win", &once, &change).await.err().map(|error| error.to_string()));
+    let error = wait_for("writes of nodes fail", LIMIT, fails).await.unwrap();
+    assert!(error.contains("failed calling webhook"), "{error}");
 }
 
 #[tokio::test]
@@ -88,6 +177,7 @@ async fn an_end_without_removal_leaves_everything() {
     let arguments = Arguments {
         yes: true,
         dry_run: false,
+        uninstalling: false,
         connection: Connection::default(),
         lease_namespace: Some(NAMESPACE.to_owned()),
         installation: NAME.to_owned(),
@@ -97,8 +187,8 @@ async fn an_end_without_removal_leaves_everything() {
     let outcome = clean_up(config, &arguments, &mut out, || unreachable!("it does not ask")).await;
     let text = String::from_utf8(out).unwrap();
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    let held = "  RoleBinding winpool\n  Role winpool\n  ServiceAccount winpool\n  ClusterRole winpool\n  ClusterRoleBinding winpool\n";
-    assert!(text.contains(held), "{text}");
+    let held: String = INSTALLATION.map(|kind| format!("  {kind} winpool\n")).concat();
+    assert!(text.contains(&held), "{text}");
     harness.account.is_uninstalled().await;
     assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
 }

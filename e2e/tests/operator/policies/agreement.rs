@@ -1,6 +1,6 @@
 //! Thousands of generated nodes and pods: the policies say what winpool's own planning functions say.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use winpool::node::CachedNode;
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::{Applied, Entry, Policy, Pool, WantedTaints, assess},
+    plan::{Applied, Consent, Entry, PodSpec, Policy, Pool, Sighting, WantedTaints, Watched, assess},
     windows::taint::SPELLINGS,
 };
 use winpool_e2e::{
     MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{APPLIED, Harness},
+    harness::{APPLIED, Harness, approved},
     needs,
 };
 
@@ -47,7 +47,7 @@ fn taint(effects: &'static [&'static str]) -> impl Strategy<Value = Taint> {
     (key(), value(), select(effects)).prop_map(|(key, value, effect)| Taint::new(key, value, effect))
 }
 
-/// Spec and `status.enforcedTaints` of a pool, which may or may not be valid.
+/// Spec and `status.approvedTaints` of a pool, which may or may not be valid.
 fn any_pool() -> impl Strategy<Value = (Value, Vec<String>)> {
     let taints = || vec(taint(&["NoSchedule", "PreferNoSchedule"]), 1..4);
     (
@@ -85,7 +85,7 @@ async fn pools(harness: &Harness, runner: &mut TestRunner) -> Vec<WindowsPool> {
         spec["nodeSelector"] = json!({"group": name});
         let read = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}));
         if read.is_ok_and(|object: WindowsPool| Pool::read(&object).is_ok()) {
-            pool(harness, &name, spec, json!({"enforcedTaints": ever})).await;
+            pool(harness, &name, spec, json!({"approvedTaints": approved(ever.iter().map(String::as_str))})).await;
             names.push(name);
         }
     }
@@ -96,10 +96,14 @@ async fn pools(harness: &Harness, runner: &mut TestRunner) -> Vec<WindowsPool> {
     pools
 }
 
-/// The pool as the operator knows it, before it has looked at any pod.
+/// The build of all nodes. Its class is there.
+const BUILD: &str = "10.0.20348";
+
+/// The pool as the operator knows it, before it has checked any workload.
 fn read(object: &WindowsPool) -> Pool {
     let mut pool = Pool::read(object).unwrap();
-    pool.held = pool.unjudged_taints();
+    pool.ever_applied = pool.wanted_taints();
+    pool.planned_builds.insert(BUILD.parse().unwrap());
     pool
 }
 
@@ -111,7 +115,7 @@ fn generated_node(runner: &mut TestRunner, number: usize) -> SimulatedNode {
         prop::bool::weighted(0.05),
     );
     let (taints, group, ignored, claimed) = draw(runner, &strategy);
-    let mut node = SimulatedNode::windows("10.0.20348.2655").name(&format!("n{number}"));
+    let mut node = SimulatedNode::windows(&format!("{BUILD}.2655")).name(&format!("n{number}"));
     node = node.label("group", &format!("pool-{group}"));
     let mut seen = BTreeSet::new();
     for taint in taints {
@@ -138,7 +142,10 @@ fn taints(node: &Node) -> BTreeSet<Taint> {
 /// removal, and a node is not born with one.
 fn planned(node: &Node, policy: &Policy) -> BTreeSet<Taint> {
     let cached: CachedNode = serde_json::from_value(json!(node)).unwrap();
-    let standing = assess(&cached.seen, policy);
+    let owner = policy.owner(&cached.seen.labels).map(|entry| entry.pool.as_ref());
+    let now = Instant::now();
+    let watched = Watched::next(None, &cached.seen, owner, Sighting::Registered, now);
+    let standing = assess(&cached.seen, policy, Consent::Known { uid: "new", watched: &watched, now });
     let born = taints(node);
     let added = standing.plan.taints.map(|change| change.added).unwrap_or_default();
     added.into_iter().filter(|taint| !born.iter().any(|other| other.same_identity(taint))).collect()
@@ -265,7 +272,7 @@ async fn pods_get_the_tolerations_that_they_lack_in_the_operators_eyes() {
             let fits = |(key, value): (&String, &String)| selector.get(key).is_none_or(|own| own == value);
             says_windows && pool.enforces() && pool.node_selector.iter().all(fits)
         };
-        let before = winpool_core::plan::Pod { tolerations: tolerations(&sent), ..winpool_core::plan::Pod::default() };
+        let before = PodSpec { tolerations: tolerations(&sent), ..PodSpec::default() };
         let mut expected: BTreeSet<Taint> = pools.iter().filter(concerned).flat_map(to_tolerate).collect();
         if says_windows && selector.get("group").is_none() {
             expected.extend(SPELLINGS.iter().map(|s| Taint::new(s.key, s.value, "NoSchedule")));

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use winpool_core::{api::WindowsPool, plan::Applied};
 use winpool_e2e::{
     AuditLog, MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{APPLIED, Harness, NOT_READY, OS_WINDOWS, POOL, has_taint, label, lasting_taints, schema, taints},
+    harness::{
+        APPLIED, Harness, NOT_READY, OS_WINDOWS, POOL, approved, has_taint, label, lasting_taints, schema, taints,
+    },
     needs,
 };
 
@@ -111,13 +113,13 @@ async fn a_held_taint_is_not_born_until_it_was_let_through() {
     assert_no_panic(&harness.server);
 }
 
-/// Pools by the group of nodes that they select, each with its spec, its `status.enforcedTaints`, a node's own taints, and what
+/// Pools by the group of nodes that they select, each with its spec, its `status.approvedTaints`, a node's own taints, and what
 /// the node is born with.
 fn cases() -> Vec<(&'static str, Value, Value, SimulatedNode, Vec<&'static str>)> {
     let listed = |keys: &[&str]| -> Value {
         keys.iter().map(|key| json!({"key": key, "value": "a", "effect": "NoSchedule"})).collect()
     };
-    let through = json!([OS_WINDOWS]);
+    let through = approved([OS_WINDOWS]);
     let case = |group: &'static str, spec: Value, through: Value, node: SimulatedNode, born: &[&'static str]| {
         (group, spec, through, node, born.to_vec())
     };
@@ -140,14 +142,14 @@ fn cases() -> Vec<(&'static str, Value, Value, SimulatedNode, Vec<&'static str>)
         case(
             "some-let-through",
             json!({"taints": listed(&["b", "a"])}),
-            json!(["a=a:NoSchedule", "b=other:NoSchedule"]),
+            approved(["a=a:NoSchedule", "b=other:NoSchedule"]),
             node("n"),
             &["a=a:NoSchedule"],
         ),
         case(
             "advisory",
             json!({"taints": [{"key": "b", "effect": "PreferNoSchedule"}, {"key": "a", "effect": "NoSchedule"}]}),
-            json!(["a:NoSchedule"]),
+            approved(["a:NoSchedule"]),
             node("n"),
             &["a:NoSchedule", "b:PreferNoSchedule"],
         ),
@@ -203,7 +205,7 @@ async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
     install(&harness.client, "born-tainted").await;
     for (group, mut spec, through, ..) in cases() {
         spec["nodeSelector"] = json!({"group": group});
-        pool(&harness, group, spec, json!({"enforcedTaints": through})).await;
+        pool(&harness, group, spec, json!({"approvedTaints": through})).await;
     }
     let deleting = json!({"nodeSelector": {"group": "deleting"}, "taintPolicy": "Always"});
     pool(&harness, "deleting", deleting, json!({})).await;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use winpool_core::api::Taint;
 use winpool_e2e::{
     MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{Harness, POOL, label, taints},
+    harness::{Harness, POOL, approved, label, taints},
     needs,
 };
 
@@ -56,7 +56,10 @@ fn largest_pool() -> (Value, Value) {
         "taints": taints, "retiredTaints": retired, "nodeSelector": selector, "runtimeClasses": declared,
         "podDefaults": {"runtimeClassName": last, "fromImageTags": true},
     });
-    (spec, json!({"enforcedTaints": ever, "runtimeClasses": classes, "builds": builds}))
+    (
+        spec,
+        json!({"approvedTaints": approved(ever.iter().map(String::as_str)), "runtimeClasses": classes, "builds": builds}),
+    )
 }
 
 /// With ten times of what anybody has the policies still do their work: over the limit of CEL they would do nothing.
@@ -147,7 +150,7 @@ async fn measure_what_each_policy_adds_to_a_create() {
             "name": "windows-2022", "build": "10.0.20348", "isolation": "Process", "handler": "h", "state": "Applied",
             "nodes": 1,
         });
-        let status = json!({"enforcedTaints": ["os=windows:NoSchedule"], "runtimeClasses": [class]});
+        let status = json!({"approvedTaints": approved(["os=windows:NoSchedule"]), "runtimeClasses": [class]});
         pool(&harness, "default", json!({"podDefaults": {"runtimeClassName": "windows-2022"}}), status).await;
         let _: RuntimeClass = harness.create(json!({"metadata": {"name": "windows-2022"}, "handler": "h"})).await;
         install(&harness.client, component).await;

@@ -27,7 +27,7 @@ fn dry_run() -> PostParams {
 }
 
 /// Installs a component as `kubectl apply -k` does. It is in force some time later.
-async fn install(client: &Client, component: &str) {
+pub(super) async fn install(client: &Client, component: &str) {
     manifests::apply(client, &manifests::component(component).unwrap()).await.unwrap();
 }
 
@@ -41,7 +41,7 @@ where
 
 /// Waits until an object like this one would come out like that: a policy, and what it knows of pools, are in force some
 /// time after they were written.
-async fn admitted_until<K>(api: &Api<K>, object: &Value, what: &str, holds: impl Fn(&K) -> bool) -> K
+pub(super) async fn admitted_until<K>(api: &Api<K>, object: &Value, what: &str, holds: impl Fn(&K) -> bool) -> K
 where
     K: Clone + DeserializeOwned + Serialize + Debug,
 {

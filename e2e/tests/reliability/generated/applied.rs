@@ -12,9 +12,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::{
-    api::TaintPolicy,
+    api::{TaintPolicy, WindowsPool},
     plan::{
-        self, Pool, WantedTaints,
+        self, GuardedPool, Pool, WantedTaints,
         forecast::{Outcome, Snapshot, forecast},
     },
 };
@@ -132,7 +132,7 @@ async fn generated_pools_that_were_stored_without_any_rule_harm_nothing() {
         }
         let when = format!("round {round}, WINPOOL_SEED={}", first() + round * GROUPS);
         settled(client, &when).await;
-        invalid += look(client).await.pools.iter().filter(|pool| pool.is_err()).count();
+        invalid += look(client).await.pools.iter().filter(|pool| pool.read().is_err()).count();
     }
     for group in 0..GROUPS {
         let spec = json!({
@@ -245,9 +245,13 @@ async fn settled(client: &Client, when: &str) {
 }
 
 /// As these pools would find nodes that nobody has touched, and no class.
-fn from_fresh(pools: Vec<Pool>, fresh: &Snapshot) -> Outcome {
-    let pools = pools.into_iter().map(|pool| Ok(Pool { ever_applied: Vec::new(), enforced: Vec::new(), ..pool }));
-    forecast(Snapshot { pools: pools.collect(), ..fresh.clone() })
+fn from_fresh(pools: Vec<GuardedPool>, fresh: &Snapshot) -> Outcome {
+    let without_status = |guarded: GuardedPool| {
+        let pool = guarded.pool.map(|pool| WindowsPool { status: None, ..pool });
+        GuardedPool { pool, status: None, recorded: None, ..guarded }
+    };
+    let valid = pools.into_iter().filter(|pool| pool.read().is_ok());
+    forecast(Snapshot { pools: valid.map(without_status).collect(), ..fresh.clone() })
 }
 
 /// Whether it comes to the same end whatever it did before. A pool that is in dry run now leaves that; taints that were put
@@ -259,10 +263,9 @@ fn forgets(pool: &Pool) -> bool {
 /// Compares nodes and classes with those of a fresh cluster. A pool that is not valid leaves everything.
 async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tally) {
     let now = look(client).await;
-    let pools: Vec<Pool> = now.pools.iter().filter_map(|pool| pool.clone().ok()).collect();
-    let comparable: BTreeSet<String> =
-        pools.iter().filter(|pool| forgets(pool)).map(|pool| pool.name.clone()).collect();
-    let expected = from_fresh(pools, fresh);
+    let valid = now.pools.iter().filter_map(|pool| pool.read().ok());
+    let comparable: BTreeSet<String> = valid.filter(forgets).map(|pool| pool.name).collect();
+    let expected = from_fresh(now.pools, fresh);
     let mut faults = Vec::new();
     for (name, node) in &now.nodes {
         let expected = &expected.nodes[name];

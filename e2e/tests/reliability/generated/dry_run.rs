@@ -10,11 +10,11 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Api, Client, api::PostParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use winpool::controllers::GuardedPool;
-use winpool_core::plan::{
-    Pool,
-    forecast::{Snapshot, forecast},
+use winpool::{
+    cli::{cluster::Cluster, plan::snapshot},
+    controllers::GuardedPool,
 };
+use winpool_core::plan::forecast::forecast;
 use winpool_e2e::{Dice, lend, scene::install_crd};
 
 use super::{first, generator::Generator};
@@ -73,10 +73,13 @@ async fn ask(client: &Client, number: u64, spec: &Value) -> Result<bool, String>
     let path = format!("/apis/winpool.dev/v1alpha1/windowspools?dryRun=All&fieldValidation={validation}");
     let request = http::Request::post(path).header("Content-Type", "application/json");
     match client.request::<Value>(request.body(pool.to_string().into_bytes()).unwrap()).await {
-        Ok(stored) => match GuardedPool::deserialize(&stored).unwrap().read() {
-            Ok(pool) => classes_are_accepted(client, pool).await.map(|()| true),
-            Err(invalid) => Err(format!("accepted, but {invalid}")),
-        },
+        Ok(stored) => {
+            let pool = GuardedPool::deserialize(&stored).unwrap();
+            match pool.read() {
+                Ok(_) => classes_are_accepted(client, pool).await.map(|()| true),
+                Err(invalid) => Err(format!("accepted, but {invalid}")),
+            }
+        }
         Err(kube::Error::Api(status)) => {
             let told = status.message.contains("spec") || status.message.contains("metadata.name");
             if !told || !matches!(status.code, 400 | 422) {
@@ -94,8 +97,8 @@ async fn ask(client: &Client, number: u64, spec: &Value) -> Result<bool, String>
 }
 
 /// The RuntimeClasses that the pool declares have to be accepted too.
-async fn classes_are_accepted(client: &Client, pool: Pool) -> Result<(), String> {
-    let nowhere = Snapshot { pools: vec![Ok(pool)], nodes: BTreeMap::new(), classes: Vec::new(), pods: Ok(Vec::new()) };
+async fn classes_are_accepted(client: &Client, pool: GuardedPool) -> Result<(), String> {
+    let nowhere = snapshot(Cluster { pools: vec![pool], ..Cluster::default() });
     let classes: Api<RuntimeClass> = Api::all(client.clone());
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     for class in forecast(nowhere).classes.values() {

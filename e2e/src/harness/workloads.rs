@@ -1,0 +1,91 @@
+//! Workloads, and waiting until a pool names those that do not tolerate its taint.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+
+use super::{Harness, condition_text, has_taint};
+use crate::{manifests, wait_for};
+
+/// The longest time until the next workload check ends: there is a pause between two checks.
+pub const NEXT_CHECK: Duration = Duration::from_mins(1);
+/// The longest time between the fix of the last workload that a hold names and the end of the hold.
+pub const END_OF_HOLD: Duration = Duration::from_secs(25);
+
+/// The hash in the name of the `ReplicaSet` of each Deployment.
+const TEMPLATE_HASH: &str = "5d8f7";
+
+/// A workload in the namespace `default`. Its pods have this spec, but for their container.
+pub fn workload(kind: &str, name: &str, mut pod: Value) -> Value {
+    pod["containers"] = containers();
+    if matches!(kind, "Job" | "CronJob") {
+        pod["restartPolicy"] = json!("Never");
+    }
+    let labels = json!({"app": name});
+    let template = json!({"metadata": {"labels": labels}, "spec": pod});
+    let selector = json!({"matchLabels": labels});
+    let (version, spec) = match kind {
+        "Job" => ("batch/v1", json!({"template": template})),
+        "CronJob" => ("batch/v1", json!({"schedule": "@yearly", "jobTemplate": {"spec": {"template": template}}})),
+        "DaemonSet" => ("apps/v1", json!({"selector": selector, "template": template})),
+        "StatefulSet" => ("apps/v1", json!({"serviceName": name, "selector": selector, "template": template})),
+        "ReplicationController" => ("v1", json!({"replicas": 0, "selector": labels, "template": template})),
+        _ => ("apps/v1", json!({"replicas": 0, "selector": selector, "template": template})),
+    };
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+/// A pod as the controller of this workload creates it. It has this spec, but for its container.
+pub fn pod_of(kind: &str, workload: &str, name: &str, mut spec: Value) -> Value {
+    spec["containers"] = containers();
+    let mut labels = json!({"app": workload});
+    let (version, kind, owner) = match kind {
+        "Deployment" => {
+            labels["pod-template-hash"] = json!(TEMPLATE_HASH);
+            ("apps/v1", "ReplicaSet", format!("{workload}-{TEMPLATE_HASH}"))
+        }
+        "ReplicaSet" | "StatefulSet" | "DaemonSet" => ("apps/v1", kind, workload.to_owned()),
+        _ => ("example.com/v1", kind, workload.to_owned()),
+    };
+    let owner = json!([{"apiVersion": version, "kind": kind, "name": owner, "uid": owner, "controller": true}]);
+    json!({"metadata": {"name": name, "labels": labels, "ownerReferences": owner}, "spec": spec})
+}
+
+fn containers() -> Value {
+    json!([{"name": "c", "image": "servercore"}])
+}
+
+impl Harness {
+    /// Applies a namespaced or cluster-scoped object as `kubectl apply --server-side` does.
+    pub async fn apply(&self, object: Value) {
+        manifests::apply(&self.client, &[serde_json::from_value(object).unwrap()]).await.unwrap();
+    }
+
+    /// Runs a pod of the Deployment `default/web` on this node. It tolerates nothing.
+    pub async fn run_web(&self, node: &str) -> Pod {
+        self.create_pod(pod_of("Deployment", "web", &format!("web-{node}"), json!({"nodeName": node}))).await
+    }
+
+    /// Waits until the pool `default` holds this taint and names all these workloads. Fails at once if one of these nodes
+    /// gets the taint.
+    pub async fn held(&self, taint: &str, nodes: &[&str], workloads: &[&str]) -> WindowsPool {
+        let mut seen = None;
+        let result = wait_for(&format!("pool default holds {taint} and names {workloads:?}"), NEXT_CHECK, async || {
+            for name in nodes {
+                let node = self.node(name).await;
+                assert!(!has_taint(&node, taint), "node {name} got {taint} while {workloads:?} do not tolerate it");
+            }
+            let pool = self.pools().get("default").await?;
+            let current = pool.status.as_ref().and_then(|s| s.observed_generation) == pool.metadata.generation;
+            let (status, reason, message) = condition_text(&pool, "TaintsApplied").unwrap_or_default();
+            let held = (status.as_str(), reason.as_str()) == ("False", "WorkloadsNotTolerating");
+            let done = current && held && workloads.iter().all(|workload| message.contains(workload));
+            seen = Some((status, reason, message));
+            Ok(done.then_some(pool))
+        })
+        .await;
+        result.unwrap_or_else(|error| panic!("{error}; TaintsApplied last seen: {seen:?}"))
+    }
+}

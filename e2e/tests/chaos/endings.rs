@@ -1,0 +1,88 @@
+//! The deletion of a pool ends although requests fail.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use serde_json::json;
+use winpool::Options;
+use winpool_e2e::{
+    Fault, Refusal, SimulatedNode,
+    harness::{APPLIED, BUILD, OS_WINDOWS, Operator, POOL, has_taint, label},
+};
+
+use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
+
+/// The time that a deletion waits in these tests: long enough to read status meanwhile.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+fn patient(stage: &Stage) -> Operator {
+    let options = Options { leader_election: false, patience: PATIENCE, ..Options::default() };
+    Operator::start_with(stage.config(), options)
+}
+
+/// Deletes a pool while these requests fail. Waits until the pool has named this object as what it waits for, and is gone.
+async fn ends(verb: &'static str, resource: &'static str, object: &str) -> (Stage, Operator) {
+    let stage = Stage::new().await;
+    stage.join("stuck", WINDOWS_2022).await;
+    let operator = patient(&stage);
+    stage.harness.apply_pool(json!({})).await;
+    stage.harness.ready("default").await;
+    stage.proxy.inject(hits(verb, resource, ALL, Fault::Refuse(Refusal::Internal)));
+    stage.harness.delete_pool("default").await;
+    stage.harness.waits_for("default", object).await;
+    stage.harness.pool_is_gone("default").await;
+    (stage, operator)
+}
+
+#[tokio::test]
+async fn nodes_whose_writes_fail_hold_up_a_deletion_only_for_a_while_and_keep_a_class_that_tolerates_their_taint() {
+    let (stage, operator) = ends("patch", "nodes", "stuck").await;
+    assert!(has_taint(&stage.harness.node("stuck").await, OS_WINDOWS));
+    let class = stage.harness.classes().get("windows-2022").await.unwrap();
+    assert_eq!(class.labels().get(POOL), None, "it is released");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn classes_whose_deletion_fails_hold_up_a_deletion_only_for_a_while() {
+    let (stage, operator) = ends("delete", "runtimeclasses", "windows-2022").await;
+    assert!(!has_taint(&stage.harness.node("stuck").await, OS_WINDOWS));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_that_came_back_as_linux_are_cleaned_before_a_pool_that_was_deleted_meanwhile_is_gone() {
+    let stage = Stage::new().await;
+    let harness = &stage.harness;
+    let mut kubelets = Vec::new();
+    for number in 0..5 {
+        let node = SimulatedNode::windows(WINDOWS_2022).name(&format!("win-{number}"));
+        kubelets.push(node.join(&harness.client).await.unwrap());
+    }
+    let operator = stage.operator();
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    operator.stop().await;
+    for kubelet in &kubelets {
+        kubelet.reimage(SimulatedNode::linux()).await.unwrap();
+    }
+    harness.delete_pool("default").await;
+
+    stage.proxy.inject(hits("patch", "nodes", ALL, Fault::Delay(Duration::from_secs(1))));
+    let operator = patient(&stage);
+    harness.pool_is_gone("default").await;
+    let is_clean = |node: &Node| {
+        let has_label = [POOL, BUILD].iter().any(|key| label(node, key).is_some());
+        !has_label && !has_taint(node, OS_WINDOWS) && !node.annotations().contains_key(APPLIED)
+    };
+    let mut left = Vec::new();
+    for kubelet in &kubelets {
+        let node = harness.node(kubelet.name()).await;
+        if !is_clean(&node) {
+            left.push(node.name_any());
+        }
+    }
+    assert_eq!(left, Vec::<String>::new(), "these keep what winpool added, and no pool is left to remove it");
+    operator.stop().await;
+}

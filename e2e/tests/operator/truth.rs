@@ -1,0 +1,229 @@
+//! Status is true, winpool tells repairs from conflicts, and it deletes a class only when it may.
+
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Node, node::v1::RuntimeClass,
+};
+use kube::{ResourceExt, api::PostParams};
+use serde_json::{Value, json};
+use winpool_core::api::{ClassState, WindowsPool};
+use winpool_e2e::{
+    LIMIT, SimulatedNode,
+    harness::{BUILD, Harness, OS_WINDOWS, condition, condition_text, has_taint, label, scheduling},
+    wait_for,
+};
+
+use crate::denials::{deny, until_denied};
+
+/// Prefix of the labels that winpool alone sets on nodes.
+const CAPABILITY: &str = "runtimeclass.winpool.dev/";
+
+async fn with_a_node() -> Harness {
+    let harness = Harness::new().await;
+    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    harness
+}
+
+fn problems(pool: &WindowsPool) -> String {
+    json!(pool.status.as_ref().map(|status| &status.problems)).to_string()
+}
+
+#[tokio::test]
+async fn a_pool_that_selects_no_node_says_so_and_counts_the_windows_nodes_of_the_cluster() {
+    let harness = with_a_node().await;
+    SimulatedNode::linux().name("linux").join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({"nodeSelector": {"none": "such"}})).await;
+    let says = |text: &'static str| {
+        move |pool: &WindowsPool| {
+            let (_, reason, message) = condition_text(pool, "Ready").unwrap_or_default();
+            reason == "NoNodesSelected" && message.contains(text)
+        }
+    };
+    harness.pool_until("default", "counts 1 Windows node", says("1 Windows node")).await;
+    SimulatedNode::windows("10.0.17763.6659").name("other").join(&harness.client).await.unwrap();
+    harness.pool_until("default", "counts 2 Windows nodes", says("2 Windows nodes")).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn different_changes_of_one_class_are_not_a_conflict() {
+    let harness = with_a_node().await;
+    let operator = harness.operator().await;
+    for number in 0..8 {
+        let value = format!("value-{number}");
+        let taint = json!({"key": "dedicated", "value": value, "effect": "NoSchedule"});
+        harness.apply_pool(json!({"taintPolicy": "Always", "taints": [taint]})).await;
+        let tolerates = |class: &RuntimeClass| scheduling(class).to_string().contains(&value);
+        harness.class_until("windows-2022", &format!("tolerates {value}"), tolerates).await;
+    }
+    operator.stop().await;
+}
+
+/// Changes the node `win` again and again, and waits until winpool reports the conflict instead of another repair.
+async fn is_reported_as_a_conflict(change: impl Fn(usize) -> Value) {
+    const ROUNDS: usize = 10;
+    let harness = with_a_node().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    let is_repaired = |node: &Node| {
+        let invented = node.labels().keys().any(|key| key.starts_with(CAPABILITY));
+        label(node, BUILD) == Some("10.0.20348") && has_taint(node, OS_WINDOWS) && !invented
+    };
+    let (nodes, pools) = (harness.nodes(), harness.pools());
+    for round in 0..ROUNDS {
+        harness.edit_node("win", change(round)).await;
+        let reported = wait_for("the change is undone or the conflict is reported", LIMIT, async || {
+            let pool = pools.get("default").await?;
+            if pool.status.as_ref().is_some_and(|status| status.nodes.contested == 1) {
+                return Ok(Some(Some(pool)));
+            }
+            Ok(is_repaired(&nodes.get("win").await?).then_some(None))
+        });
+        if let Some(pool) = reported.await.unwrap() {
+            assert!(problems(&pool).contains("win"), "{}", problems(&pool));
+            operator.stop().await;
+            return;
+        }
+    }
+    panic!("{ROUNDS} changes in a row were undone, and no conflict was reported");
+}
+
+#[tokio::test]
+async fn ever_new_labels_from_a_kubelet_are_reported_as_a_conflict() {
+    let invent = |round| json!({"metadata": {"labels": {format!("{CAPABILITY}invented-{round}"): "true"}}});
+    Box::pin(is_reported_as_a_conflict(invent)).await;
+}
+
+#[tokio::test]
+async fn different_ways_to_undo_one_change_are_reported_as_a_conflict() {
+    let undo = |round| match round % 2 {
+        0 => json!({"spec": {"taints": null}}),
+        _ => json!({"metadata": {"labels": {BUILD: format!("10.0.{round}")}}}),
+    };
+    Box::pin(is_reported_as_a_conflict(undo)).await;
+}
+
+/// Changes the handler of a class while the API server refuses the new one, and checks that the class stays. `refuse`
+/// installs what refuses it and waits until that is in force.
+async fn keeps_its_class(refuse: impl AsyncFn(&Harness)) {
+    let harness = with_a_node().await;
+    let declared = |handler: &str| json!({"runtimeClasses": [{"name": "mine", "version": "2022", "handler": handler}]});
+    let operator = harness.operator().await;
+    harness.apply_pool(declared("first")).await;
+    harness.ready("default").await;
+    let first = harness.classes().get("mine").await.unwrap().uid();
+    refuse(&harness).await;
+    harness.apply_pool(declared("second")).await;
+    wait_for("the pool says that its class is refused", LIMIT, async || {
+        let class = harness.classes().get_opt("mine").await?;
+        assert_eq!(class.and_then(|class| class.uid()), first, "the class was deleted before the new one is allowed");
+        let pool = harness.pools().get("default").await?;
+        let current = pool.status.as_ref().and_then(|s| s.observed_generation) == pool.metadata.generation;
+        let refused = condition(&pool, "RuntimeClassesApplied") == Some("False") && problems(&pool).contains("mine");
+        Ok((current && refused).then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(harness.classes().get("mine").await.unwrap().uid(), first);
+    operator.stop().await;
+}
+
+/// The error that the API server gives to a client that creates a class with the handler `second`.
+async fn creation_of_second(harness: &Harness) -> Option<kube::Error> {
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let class = serde_json::from_value(json!({"metadata": {"name": "probe"}, "handler": "second"})).unwrap();
+    harness.classes().create(&dry_run, &class).await.err()
+}
+
+#[tokio::test]
+async fn a_class_stays_while_a_policy_refuses_its_new_handler() {
+    keeps_its_class(async |harness| {
+        let validation = json!({"expression": "object.handler != 'second'", "message": "no second handler"});
+        let resources = json!({"node.k8s.io": ["runtimeclasses"]});
+        deny(&harness.client, "handlers", &resources, "CREATE", validation).await;
+        until_denied("handlers", async || creation_of_second(harness).await).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_class_stays_while_a_webhook_for_its_new_handler_is_broken() {
+    keeps_its_class(async |harness| {
+        let rule = json!({
+            "apiGroups": ["node.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["runtimeclasses"],
+        });
+        let webhook = json!({
+            "name": "broken.example.com", "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": [rule],
+            "matchConditions": [{"name": "second", "expression": "object.handler == 'second'"}],
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail", "timeoutSeconds": 2,
+        });
+        let _: ValidatingWebhookConfiguration =
+            harness.create(json!({"metadata": {"name": "broken"}, "webhooks": [webhook]})).await;
+        let is_broken =
+            async || Ok(creation_of_second(harness).await.filter(|e| e.to_string().contains("webhook")).map(|_| ()));
+        wait_for("the webhook is in force", LIMIT, is_broken).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_copy_of_a_class_stays_and_is_named() {
+    let harness = with_a_node().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    let class = harness.classes().get("windows-2022").await.unwrap();
+    let metadata = json!({"name": "copy", "labels": class.labels()});
+    let copy = json!({"metadata": metadata, "handler": class.handler, "scheduling": class.scheduling});
+    let _: RuntimeClass = harness.create(copy).await;
+    wait_for("the pool names the copy", LIMIT, async || {
+        assert!(harness.classes().get_opt("copy").await?.is_some(), "winpool deleted the copy");
+        let pool = harness.pools().get("default").await?;
+        Ok(problems(&pool).contains("RuntimeClass/copy").then_some(()))
+    })
+    .await
+    .unwrap();
+    operator.stop().await;
+}
+
+/// The state of the class `windows-2022` in the status of the pool.
+fn state(pool: &WindowsPool) -> Option<ClassState> {
+    let mut classes = pool.status.iter().flat_map(|status| &status.runtime_classes);
+    classes.find(|class| class.name == "windows-2022").map(|class| class.state)
+}
+
+#[tokio::test]
+async fn a_foreign_class_that_selects_none_of_the_pools_nodes_is_a_conflict() {
+    let harness = with_a_node().await;
+    let selector = json!({
+        "kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348", "team": "another",
+    });
+    let toleration = json!({"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"});
+    let class = json!({
+        "metadata": {"name": "windows-2022", "labels": {"app.kubernetes.io/managed-by": "Helm"}},
+        "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector, "tolerations": [toleration]},
+    });
+    let _: RuntimeClass = harness.create(class).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.pool_until("default", "judges the class", |pool| state(pool).is_some()).await;
+    assert_eq!(state(&pool), Some(ClassState::Conflict));
+    assert_eq!(condition(&pool, "RuntimeClassesApplied"), Some("False"));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pool_that_selects_an_architecture_gets_classes_of_that_architecture() {
+    let harness = Harness::new().await;
+    let node = SimulatedNode::windows("10.0.26100.4061").name("arm").architecture("arm64");
+    node.join(&harness.client).await.unwrap();
+    let operator = harness.operator().await;
+    let declared = json!([{"name": "mine", "version": "2025"}]);
+    harness.apply_pool(json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}, "runtimeClasses": declared})).await;
+    for name in ["windows-2025", "mine"] {
+        let class = harness.class_until(name, "is there", |_| true).await;
+        assert_eq!(scheduling(&class)["nodeSelector"]["kubernetes.io/arch"], "arm64", "{name}");
+    }
+    operator.stop().await;
+}
