@@ -4,11 +4,11 @@ use std::{cell::Cell, time::Duration};
 
 use winpool_core::{
     api::names::reason,
-    plan::{Pod, PodProgress, PodSpec, reconcile::Refusal},
+    plan::{Pod, PodProgress, reconcile::Refusal},
 };
 
 use crate::{
-    cluster::{World, denied, failed, pool},
+    cluster::{World, denied, failed, of_class, pool},
     common::node,
 };
 
@@ -18,16 +18,6 @@ fn owning(handler: &str) -> String {
     format!(
         "spec: {{discoverRuntimeClasses: false, runtimeClasses: [{{name: own, version: '2022', handler: {handler}}}]}}"
     )
-}
-
-fn of_class(class: &str) -> Pod {
-    Pod {
-        namespace: "shop".to_owned(),
-        name: "web".to_owned(),
-        spec: PodSpec { runtime_class: Some(class.to_owned()), ..PodSpec::default() },
-        progress: PodProgress::Started,
-        ..Pod::default()
-    }
 }
 
 #[test]

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Problem, WindowsPoolStatus, names},
     plan::{
-        CheckAnswer, Consent, GuardedPool, Node, NodeShare, PODS, Pod, Policy, Sighting, Tally, Watched, Workload,
-        WorkloadCheck, WorkloadKind, assess,
+        CheckAnswer, Consent, GuardedPool, Node, NodeShare, PODS, Pod, PodProgress, PodSpec, Policy, Sighting, Tally,
+        Watched, Workload, WorkloadCheck, WorkloadKind, assess,
         reconcile::{
             Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Refusal, SeenNode, Step, next,
         },
@@ -89,6 +89,17 @@ fn line(step: &Step) -> String {
         }
         Step::ListMarkedNodes => "ListMarkedNodes".to_owned(),
         Step::WriteStatus { .. } => "WriteStatus".to_owned(),
+    }
+}
+
+/// A pod that uses the class.
+pub fn of_class(class: &str) -> Pod {
+    Pod {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        spec: PodSpec { runtime_class: Some(class.to_owned()), ..PodSpec::default() },
+        progress: PodProgress::Started,
+        ..Pod::default()
     }
 }
 

@@ -1,12 +1,9 @@
 //! The end of a pool: what it waits for, and for how long.
 
-use winpool_core::{
-    api::names::condition,
-    plan::{Pod, PodProgress, PodSpec},
-};
+use winpool_core::api::names::condition;
 
 use crate::{
-    cluster::{World, denied, failed, pool},
+    cluster::{World, denied, failed, of_class, pool},
     common::node,
     status::MINE,
 };
@@ -41,16 +38,6 @@ fn seconds_until_gone(world: &mut World) -> u64 {
         world.advance(std::time::Duration::from_secs(1));
     }
     panic!("the deletion hangs: {:?}", world.condition(condition::READY));
-}
-
-fn of_class(class: &str) -> Pod {
-    Pod {
-        namespace: "shop".to_owned(),
-        name: "web".to_owned(),
-        spec: PodSpec { runtime_class: Some(class.to_owned()), ..PodSpec::default() },
-        progress: PodProgress::Started,
-        ..Pod::default()
-    }
 }
 
 #[test]

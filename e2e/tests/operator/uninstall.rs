@@ -87,8 +87,8 @@ async fn a_process_that_is_told_to_end_looks_once_more_whether_it_is_being_remov
     assert_eq!(face(&harness.node("win").await), before);
 }
 
-/// A part of the installation, or its namespace. Nobody deletes only a part by plan, but whoever does must not be left
-/// with objects that wait for an operator that has no permissions any more.
+/// A part of the installation, or its namespace. If somebody deletes only a part, no object may wait for an operator that
+/// has no permissions any more.
 #[tokio::test]
 async fn whichever_part_is_deleted_the_operator_cleans_up_and_holds_nothing_any_more() {
     for part in INSTALLATION.into_iter().chain(["Namespace"]) {
