@@ -80,13 +80,20 @@ fn no_check_is_made_without_a_node_that_waits() {
 }
 
 #[test]
-fn between_two_listings_are_ten_seconds_and_ten_times_the_duration() {
-    for (duration, pause) in [(0, 10), (1, 10), (3, 30), (60, 600)] {
+fn a_listing_is_followed_by_a_pause_of_ten_seconds_and_of_ten_times_its_duration_or_once_that_if_it_failed() {
+    for (fails, duration, pause) in [
+        (false, 0, 10),
+        (false, 1, 10),
+        (false, 3, 30),
+        (false, 60, 600),
+        (true, 1, 10),
+        (true, 4, 10),
+        (true, 60, 60),
+    ] {
         let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-        let check = due(&mut world).unwrap();
+        drop(due(&mut world).unwrap());
         world.advance(seconds(duration));
-        drop(check);
-        world.finish_check(Err("a time-out".to_owned()));
+        world.finish_check(if fails { Err("a time-out".to_owned()) } else { Ok([].into()) });
         world.advance(seconds(pause - 1));
         assert!(due(&mut world).is_none(), "{duration}");
         world.advance(seconds(1));

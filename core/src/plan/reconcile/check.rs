@@ -25,7 +25,8 @@ use super::{
 
 /// The shortest time between two listings.
 const PAUSE: Duration = Duration::from_secs(10);
-/// A listing is followed by a pause of so many times its duration.
+/// A listing is followed by a pause of so many times its duration. One that failed mostly waited for an answer, so it is
+/// followed by a pause of its duration.
 const PAUSE_TIMES: u32 = 10;
 /// How often workloads that hold a taint are asked for by name.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -174,8 +175,8 @@ impl Memory {
     ) {
         let started = self.check.started.unwrap_or(now);
         let duration = now.duration_since(started);
-        self.check =
-            CheckMemory { not_before: Some(now + PAUSE.max(duration * PAUSE_TIMES)), ..CheckMemory::default() };
+        let pause = duration * if result.is_ok() { PAUSE_TIMES } else { 1 };
+        self.check = CheckMemory { not_before: Some(now + PAUSE.max(pause)), ..CheckMemory::default() };
         for memory in self.pools.values_mut() {
             let Some((pool, basis)) = memory.check_basis.take() else { continue };
             let result = match &mut result {
