@@ -82,7 +82,7 @@ impl Protocol {
 }
 
 /// As long as nothing is written for this time, nothing will be.
-const QUIET: Duration = Duration::from_secs(45);
+const QUIET: Duration = Duration::from_secs(120);
 /// One who does not come to rest after so many steps never will.
 const STEPS: usize = 3000;
 
@@ -214,9 +214,7 @@ fn is_status_true(model: &Protocol, state: &State, facts: &PoolObject, policy: &
     let is_done = nodes.all(|node| is_node_right(node, policy));
     let says_done = facts.ready() == Some("True");
     let tells = facts.guarded.status.iter().flat_map(|status| &status.conditions).any(|said| {
-        // After a slow check the next one has to wait.
-        let names =
-            |work: &Work| said.message.contains(work.name) || said.message.contains("wait for a workload check");
+        let names = |work: &Work| said.message.contains(work.name);
         said.type_ == condition::TAINTS_APPLIED && said.status != "True" && objector(&state.world).is_none_or(names)
     });
     let lags = state.world.classes.truth().is_empty();

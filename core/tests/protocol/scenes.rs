@@ -9,7 +9,6 @@ use crate::{
         Event::{self, *},
     },
     model::{Fault, Protocol, SCENE, Write},
-    properties::NOBODY_UNSCHEDULABLE,
 };
 
 const PLAIN: &str = "{taintPolicy: Always}";
@@ -302,7 +301,6 @@ pub fn last_two_nodes() -> Protocol {
         scripts: &[&[Create("a", ASKS_TEAM_A), Create("b", ASKS_TEAM_B)]],
         delays: &[11],
         lag: 0,
-        only: Some(NOBODY_UNSCHEDULABLE),
         ..SCENE
     }
 }
