@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Map, Value, json};
 use winpool::{
+    cache::node::{self, CachedNode},
     cli::input::{Keep, Manifest, read_stream},
-    node::{self, CachedNode},
 };
 use winpool_core::{
     api::{Taint, names},
@@ -214,8 +214,8 @@ fn is_cut(object: &Value) -> bool {
 fn judge(object: &Value) {
     let Some(cached) = decode(object) else { return };
     for policy in policies() {
-        let standing = assess(&cached.seen, policy, Consent::Given);
-        let plan = &standing.plan;
+        let assessment = assess(&cached.seen, policy, Consent::Given);
+        let plan = &assessment.plan;
         if plan.is_empty() {
             continue;
         }
@@ -237,7 +237,7 @@ fn judge(object: &Value) {
 fn assert_modest(object: &Value, cached: &CachedNode, plan: &NodePlan, policy: &Policy) {
     for change in plan.windows_build.iter().chain(&plan.stamps).chain(&plan.pool) {
         let own = [names::WINDOWS_BUILD, names::POOL].contains(&change.key.as_str());
-        assert!(own || change.key.starts_with(names::STAMP_PREFIX), "{change:?}");
+        assert!(own || change.key.starts_with(names::CAPABILITY_LABEL_PREFIX), "{change:?}");
         assert!(change.to.as_ref().is_none_or(|value| value.len() <= 63), "{change:?}");
     }
     if let Some(AnnotationChange::Write(text)) = &plan.applied {

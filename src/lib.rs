@@ -3,27 +3,19 @@
 //! This crate is the thin shell: it watches, calls [`winpool_core::plan`], and applies. What a node or a RuntimeClass
 //! should be is decided in `winpool-core`, which knows no client.
 
-pub mod apply;
-pub mod causes;
-pub mod cleanup;
+pub mod api_server;
+pub mod cache;
 pub mod cli;
-pub mod client;
 pub mod controllers;
-pub mod index;
-pub mod installation;
-pub mod leader;
+pub mod election;
 pub mod metrics;
-pub mod node;
-pub mod pod;
 pub mod policy;
-pub mod requests;
+pub mod removal;
 pub mod server;
-mod shared;
 pub mod telemetry;
+pub mod write;
 
 mod operator;
-mod pages;
-mod rival;
-mod together;
+mod other_writer;
 
 pub use operator::{Error, Options, crd_yaml, run};

@@ -12,9 +12,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
-    causes::with_causes,
+    api_server::causes::with_causes,
     cli::{Outcome, blockers, builds, check, cleanup, generate, output, plan, reference, render, why},
-    installation::Installation,
+    removal::installation::Installation,
     telemetry::{self, LogFormat},
 };
 

@@ -15,7 +15,7 @@ use prometheus_client::{
 use winpool_core::api::RuntimeClassStatus;
 
 use self::{gauges::Gauges, process::Process};
-use crate::{apply::WriteError, index::Index, requests::Asked};
+use crate::{api_server::requests::Asked, cache::index::Index, write::WriteError};
 
 /// The metrics of one process.
 pub struct Metrics {

@@ -13,16 +13,15 @@ use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    apply::Applier,
-    client,
+    api_server::{client, pages},
+    cache::index::Index,
     controllers::{self, Context, Retries, Synced},
-    index::Index,
-    installation::{self, Installation},
-    leader::{Elector, Leadership},
+    election::{Elector, Leadership},
     metrics::Metrics,
-    pages,
     policy::Publisher,
+    removal::installation::{self, Installation},
     server,
+    write::Applier,
 };
 
 /// How the operator runs.

@@ -14,7 +14,7 @@ use tracing_subscriber::{
     prelude::*,
 };
 
-use crate::causes::with_causes;
+use crate::api_server::causes::with_causes;
 
 /// Which lines are written if `RUST_LOG` says nothing. The runtime reports each failed watch and the client each failed
 /// request; winpool says so once, in its own words.

@@ -115,7 +115,9 @@ fn strings(value: &Value, found: &mut Vec<String>) {
 fn of_others(node: &Node) -> Value {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     let own = |key: &str| {
-        key.starts_with("winpool.dev/") || key.starts_with(names::STAMP_PREFIX) || key == names::WINDOWS_BUILD
+        key.starts_with("winpool.dev/")
+            || key.starts_with(names::CAPABILITY_LABEL_PREFIX)
+            || key == names::WINDOWS_BUILD
     };
     json!({
         "labels": node.labels().iter().filter(|(key, _)| !own(key)).collect::<Vec<_>>(),

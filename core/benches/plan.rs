@@ -7,7 +7,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use serde_json::json;
 use winpool_core::{
     api::{WindowsPool, WindowsPoolSpec, names},
-    plan::{Consent, Entry, Labels, Node, Policy, Pool, TaintList, assess, node_patch},
+    labels::Labels,
+    plan::{Consent, Entry, Node, Policy, Pool, TaintList, assess, node_patch},
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},

@@ -5,7 +5,12 @@
 //! input gives the same plan, and planning on a planned state gives an empty plan.
 
 pub mod api;
-pub mod check;
+pub mod election;
+pub mod explain;
+pub mod labels;
+pub mod lint;
 pub mod plan;
+pub mod pod;
+pub mod render;
 pub mod windows;
 pub mod words;

@@ -7,7 +7,8 @@ use common::{UID, apply, class, marked, node, pool_object, read, tainted, taints
 use serde_json::{Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
-    plan::{ClassUsers, Cleanup, Extent, NodeParting, Pod, PodProgress, PodSpec, Retirement, node_patch, retire_class},
+    plan::{ClassUsers, Cleanup, Extent, NodeParting, Retirement, node_patch, retire_class},
+    pod::{Pod, PodProgress, PodSpec},
 };
 
 const GUARD: &str = "os=windows:NoSchedule";

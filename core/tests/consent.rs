@@ -13,7 +13,7 @@ use common::{marked, node, policy, read, tainted, taints_of};
 use serde_json::Value;
 use winpool_core::{
     api::Taint,
-    plan::{AT_ONCE, CleanCheck, Consent, LaggingClass, Pool, Sighting, Standing, Watched, assess},
+    plan::{AT_ONCE, Assessment, CleanCheck, Consent, LaggingClass, Pool, Sighting, Watched, assess},
 };
 
 const MINE: &str = "os=windows:NoSchedule";
@@ -58,12 +58,12 @@ fn watch(start: Instant, events: &[Event<'_>]) -> Watched {
 }
 
 /// How the bare node stands, so many seconds after the start.
-fn stand(pool: &Pool, object: &Value, watched: &Watched, now: Instant) -> Standing {
+fn stand(pool: &Pool, object: &Value, watched: &Watched, now: Instant) -> Assessment {
     assess(&read(object), &policy([pool.clone()]), Consent::Known { uid: UID, watched, now })
 }
 
-fn gets_taint(standing: &Standing) -> bool {
-    standing.plan.taints.as_ref().is_some_and(|change| change.added.contains(&Taint::os_windows()))
+fn gets_taint(assessment: &Assessment) -> bool {
+    assessment.plan.taints.as_ref().is_some_and(|change| change.added.contains(&Taint::os_windows()))
 }
 
 #[test]
@@ -104,9 +104,9 @@ fn an_approved_taint_goes_on_at_once_where_the_watch_saw_the_node_without_it() {
     let start = Instant::now();
     for (fact, events, expected) in cases {
         let watched = watch(start, &events);
-        let standing = stand(p, &bare(), &watched, start + Duration::from_secs(10));
-        assert_eq!(gets_taint(&standing), expected, "{fact}");
-        assert_eq!(standing.held.is_empty(), expected, "{fact}");
+        let assessment = stand(p, &bare(), &watched, start + Duration::from_secs(10));
+        assert_eq!(gets_taint(&assessment), expected, "{fact}");
+        assert_eq!(assessment.held.is_empty(), expected, "{fact}");
     }
 }
 
@@ -139,8 +139,8 @@ fn what_pools_permit_without_a_check_needs_evidence_that_the_taint_is_recorded()
         let pool = pool(&changes);
         for (sighting, expected) in [(Registered, at_once), (Listed, listed)] {
             let watched = watch(start, &[(sighting, 0, bare(), &pool)]);
-            let standing = stand(&pool, &bare(), &watched, start);
-            let added = standing.plan.taints.is_some_and(|change| !change.added.is_empty());
+            let assessment = stand(&pool, &bare(), &watched, start);
+            let added = assessment.plan.taints.is_some_and(|change| !change.added.is_empty());
             assert_eq!(added, expected, "{fact}, {sighting:?}");
         }
     }
@@ -166,8 +166,8 @@ fn a_clean_check_lets_a_taint_on_the_nodes_that_it_covers_until_it_ends() {
         ("the taint is not recorded", Pool { ever_applied: vec![], ..clean(UID, MINE, Some(end)) }, 5, false),
     ] {
         let watched = watch(start, &[(Listed, 0, bare(), &pool)]);
-        let standing = stand(&pool, &bare(), &watched, start + Duration::from_secs(second));
-        assert_eq!(gets_taint(&standing), expected, "{fact}");
+        let assessment = stand(&pool, &bare(), &watched, start + Duration::from_secs(second));
+        assert_eq!(gets_taint(&assessment), expected, "{fact}");
     }
 }
 
@@ -245,8 +245,8 @@ fn a_taint_of_a_younger_pool_at_registration_comes_off_while_the_owner_holds_it(
     ] {
         let object = registered(claimed_by);
         let watched = watch(start, &[(sighting, 0, object.clone(), owner)]);
-        let standing = stand(owner, &object, &watched, start);
-        let removed = standing.plan.taints.is_some_and(|change| change.removed == [Taint::os_windows()]);
+        let assessment = stand(owner, &object, &watched, start);
+        let removed = assessment.plan.taints.is_some_and(|change| change.removed == [Taint::os_windows()]);
         assert_eq!(removed, comes_off, "{fact}");
     }
     assert_eq!(taints_of(&registered("younger")), [MINE]);

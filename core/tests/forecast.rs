@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use common::{class, node, pool_object, tainted, yaml};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
-use winpool_core::plan::{
-    Pod, PodProgress, PodSpec, WorkloadKind,
-    forecast::{Forecast, Outcome, Snapshot, forecast},
+use winpool_core::{
+    explain::forecast::{Forecast, Outcome, Snapshot, forecast},
+    pod::{Pod, PodProgress, PodSpec, WorkloadKind},
 };
 
 fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {

@@ -8,7 +8,7 @@ use k8s_openapi::api::{
     core::v1::{Node, Pod},
     node::v1::RuntimeClass,
 };
-use winpool_core::plan::landing::{Answer, Machine, answer, meaning};
+use winpool_core::explain::pod::{Answer, Machine, answer, meaning};
 
 fn machine(name: &str, build: &str, rest: &str) -> Machine {
     let mut object = node(&format!(

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use proptest::{collection::vec, prelude::*, strategy::ValueTree};
-use winpool_core::plan::lease::{Candidate, LEASE_DURATION, Step, is_held};
+use winpool_core::election::{Candidate, LEASE_DURATION, Step, is_held};
 
 const CANDIDATES: usize = 3;
 /// A candidate waits no longer for an answer.

@@ -33,9 +33,9 @@ fn an_empty_pool_labels_and_taints_a_bare_node_and_marks_what_it_added() {
 fn a_node_that_is_right_already_gets_no_write_and_no_marks() {
     for taint in [DEFAULT, "os=Windows:NoSchedule"] {
         let right = tainted(&[taint]);
-        let standing = assess(&read(&right), &policy([pool("{}")]));
-        assert_eq!(standing.state(), State::Converged);
-        assert!(standing.plan.is_empty(), "{taint}: {:?}", standing.plan);
+        let assessment = assess(&read(&right), &policy([pool("{}")]));
+        assert_eq!(assessment.state(), State::Converged);
+        assert!(assessment.plan.is_empty(), "{taint}: {:?}", assessment.plan);
     }
 }
 
@@ -53,11 +53,11 @@ fn every_known_spelling_guards_a_node_and_has_to_be_tolerated() {
         for effect in ["NoSchedule", "NoExecute"] {
             let taint = Taint::new(spelling.key, spelling.value, effect);
             let guarded = tainted(&[&taint.to_string()]);
-            let standing = assess(&read(&guarded), &policy([pool("{}")]));
-            assert!(standing.plan.is_empty(), "{taint}: {:?}", standing.plan);
+            let assessment = assess(&read(&guarded), &policy([pool("{}")]));
+            assert!(assessment.plan.is_empty(), "{taint}: {:?}", assessment.plan);
             let tolerate = if taint == Taint::os_windows() { vec![] } else { vec![taint] };
-            assert_eq!(standing.tolerate, tolerate);
-            assert_eq!(standing.differing, []);
+            assert_eq!(assessment.tolerate, tolerate);
+            assert_eq!(assessment.differing, []);
         }
     }
 }
@@ -222,9 +222,9 @@ fn taints_become_what_the_pool_says() {
 #[test]
 fn a_differing_value_counts_as_converged_and_is_tolerated() {
     let policy = policy([pool("spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}")]);
-    let standing = assess(&read(&tainted(&["os=legacy:NoSchedule"])), &policy);
-    assert_eq!(standing.state(), State::Converged);
-    assert_eq!(standing.tolerate, parse(&["os=legacy:NoSchedule"]));
+    let assessment = assess(&read(&tainted(&["os=legacy:NoSchedule"])), &policy);
+    assert_eq!(assessment.state(), State::Converged);
+    assert_eq!(assessment.tolerate, parse(&["os=legacy:NoSchedule"]));
 }
 
 #[test]
@@ -304,8 +304,8 @@ fn a_node_that_lacks_a_held_taint_keeps_what_it_has_and_others_do_not_wait_for_i
     ] {
         let converged = converge_with(&tainted(taints), &policy, Consent::Withheld);
         assert_eq!(taints_of(&converged), after, "{taints:?}");
-        let standing = plan::assess(&read(&converged), &policy, Consent::Withheld);
-        assert_eq!(standing.held, parse(held), "{taints:?}");
+        let assessment = plan::assess(&read(&converged), &policy, Consent::Withheld);
+        assert_eq!(assessment.held, parse(held), "{taints:?}");
     }
 }
 
@@ -319,12 +319,12 @@ fn nodes_that_are_not_the_pools_are_left_alone() {
         ("a node with another value", "metadata: {labels: {team: b}}", "spec: {nodeSelector: {team: a}}"),
     ];
     for (case, changes, spec) in cases {
-        let standing = assess(&read(&node(changes)), &policy([pool(spec)]));
-        assert_eq!((standing.pool, standing.plan.is_empty()), (None, true), "{case}");
+        let assessment = assess(&read(&node(changes)), &policy([pool(spec)]));
+        assert_eq!((assessment.pool, assessment.plan.is_empty()), (None, true), "{case}");
     }
     for changes in ["status: {nodeInfo: {operatingSystem: null}}", "status: {nodeInfo: {operatingSystem: ''}}"] {
-        let standing = assess(&read(&node(changes)), &policy([pool("{}")]));
-        assert_eq!(standing.pool.as_deref(), Some("default"), "a node that has not reported its system yet");
+        let assessment = assess(&read(&node(changes)), &policy([pool("{}")]));
+        assert_eq!(assessment.pool.as_deref(), Some("default"), "a node that has not reported its system yet");
     }
 }
 
@@ -335,8 +335,8 @@ fn an_ignored_node_is_neither_changed_nor_released_and_its_taints_are_tolerated(
         json_patch::merge(&mut node, &ignored);
         node["metadata"]["labels"].as_object_mut().unwrap().remove(names::WINDOWS_BUILD);
         for spec in ["{}", "spec: {nodeSelector: {no: node}}"] {
-            let standing = assess(&read(&node), &policy([pool(spec)]));
-            assert_eq!((standing.state(), standing.plan.is_empty()), (State::Ignored, true));
+            let assessment = assess(&read(&node), &policy([pool(spec)]));
+            assert_eq!((assessment.state(), assessment.plan.is_empty()), (State::Ignored, true));
         }
     }
     let mut node = tainted(&["os=Windows:NoSchedule"]);

@@ -192,6 +192,6 @@ fn a_taint_of_winpools_that_the_spec_no_longer_has_is_tolerated_while_it_is_ther
     let changed = pool(&format!(
         "{{spec: {{taints: [{{key: example.com/mine, effect: NoSchedule}}]}}, status: {{taints: ['{DEFAULT}', 'x=y:NoSchedule']}}}}"
     ));
-    let standing = assess(&read(&tainted(&["x=y:NoSchedule", "a=b:NoSchedule", MINE])), &policy([changed]));
-    assert_eq!(standing.tolerate, ["x=y:NoSchedule".parse().unwrap()]);
+    let assessment = assess(&read(&tainted(&["x=y:NoSchedule", "a=b:NoSchedule", MINE])), &policy([changed]));
+    assert_eq!(assessment.tolerate, ["x=y:NoSchedule".parse().unwrap()]);
 }

@@ -10,11 +10,8 @@ use proptest::{collection::vec, prelude::*, sample::select, strategy::ValueTree,
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, WindowsPool, validation::violations},
-    plan::{
-        Applied, ClassAction, Policy, Pool,
-        forecast::{Snapshot, forecast},
-        node_patch,
-    },
+    explain::forecast::{Snapshot, forecast},
+    plan::{Applied, ClassAction, Policy, Pool, node_patch},
 };
 
 /// Keys that collide often enough: Windows spellings, those of a pool, those of others.
@@ -224,14 +221,14 @@ proptest! {
         node in any_node(), policy in any_policy(),
     ) {
         let planned = after(&node, &policy);
-        let standing = assess(&read(&planned), &policy);
-        let Some(pool) = standing.pool.as_deref().and_then(|name| policy.pool(name)) else { return Ok(()) };
-        prop_assume!(!standing.ignored);
+        let assessment = assess(&read(&planned), &policy);
+        let Some(pool) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else { return Ok(()) };
+        prop_assume!(!assessment.ignored);
         let list = read(&planned).taints;
         let exact = pool.taints != winpool_core::plan::WantedTaints::Guard;
         for wanted in pool.wanted_taints() {
             let there = list.taints().iter().any(|taint| taint.same_identity(&wanted));
-            let guarded = !exact && standing.tolerate.iter().any(|taint| taint.effect != "PreferNoSchedule");
+            let guarded = !exact && assessment.tolerate.iter().any(|taint| taint.effect != "PreferNoSchedule");
             prop_assert!(there || guarded, "{wanted}: {planned:#}");
         }
         for taint in list.taints() {
@@ -245,12 +242,12 @@ proptest! {
     ) {
         let planned = after(&node, &policy);
         for state in [&node, &planned] {
-            let standing = assess(&read(state), &policy);
-            let Some(pool) = standing.pool.as_deref().and_then(|name| policy.pool(name)) else { continue };
+            let assessment = assess(&read(state), &policy);
+            let Some(pool) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else { continue };
             for taint in read(state).taints.taints().iter().filter(|taint| policy.may_remove(taint)) {
                 let tolerated = pool.wanted_taints().contains(taint)
                     || pool.retired_taints.contains(taint)
-                    || standing.tolerate.contains(taint);
+                    || assessment.tolerate.contains(taint);
                 prop_assert!(tolerated, "{taint}");
             }
         }

@@ -5,7 +5,7 @@ mod common;
 
 use common::pool;
 use winpool_core::{
-    plan::render::{
+    render::{
         Provisioner::{self, Aks, Eksctl, Gke, Karpenter},
         render,
     },

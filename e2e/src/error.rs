@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use winpool::causes::with_causes;
+use winpool::api_server::causes::with_causes;
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use winpool_core::{
     api::WindowsPool,
-    check::{Blocker, Pin, Retirement, blockers, pool_blockers},
+    explain::blockers::{Blocker, Pin, Retirement, blockers, pool_blockers},
     windows::{KubernetesSupport, KubernetesVersion, product::Product},
 };
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use clap::{ValueEnum, builder::PossibleValue};
 use serde::Serialize;
 use winpool_core::{
-    check::{Finding, Severity, check, rule},
+    lint::{Finding, Severity, check, rule},
     windows::KubernetesVersion,
 };
 

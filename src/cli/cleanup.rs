@@ -13,21 +13,21 @@ use kube::{Client, Config};
 use thiserror::Error;
 use winpool_core::{
     api::names,
-    plan::{
-        Extent,
-        lease::{LEASE_DURATION, is_held},
-    },
+    election::{LEASE_DURATION, is_held},
+    plan::Extent,
 };
 
 use crate::{
-    apply::{Applier, Leases, WriteError},
-    causes::with_causes,
-    cleanup::{Cleaner, Leftover, Unreadable, Why},
-    index::Index,
-    installation::Installation,
-    leader::{Leadership, Seized},
+    api_server::causes::with_causes,
+    cache::index::Index,
+    election::{Leadership, Seized},
     metrics::Metrics,
     operator,
+    removal::{
+        cleanup::{Cleaner, Leftover, Unreadable, Why},
+        installation::Installation,
+    },
+    write::{Applier, Leases, WriteError},
 };
 
 use super::{

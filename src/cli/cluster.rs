@@ -7,13 +7,15 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
-    plan::{self, LISTED_KINDS, Labels, PodProgress, Workload, WorkloadKind, reconcile::ControlPlaneInfo},
+    labels::Labels,
+    plan::reconcile::ControlPlaneInfo,
+    pod::{LISTED_KINDS, Pod, PodProgress, Workload, WorkloadKind},
 };
 
 use crate::{
+    api_server::pods::{self, ListedPod, ListedWorkload},
+    cache::node::{self, CachedNode},
     controllers::{GuardedPool, pool::ControlPlane},
-    node::{self, CachedNode},
-    pod::{self, ListedPod, ListedWorkload},
 };
 
 use super::{
@@ -51,7 +53,7 @@ pub enum Pods {
     /// They cannot be listed, in the API server's own words.
     Unreadable(String),
     /// All of them.
-    Listed(Vec<plan::Pod>),
+    Listed(Vec<Pod>),
 }
 
 impl Cluster {
@@ -73,9 +75,9 @@ impl Cluster {
         let nodes: Api<CachedNode> = Api::all(client.clone());
         live::list("nodes", &nodes, others, |node| cluster.other_nodes.push(node.seen.labels)).await?;
         for (kind, _, _, plural) in LISTED_KINDS {
-            let api = pod::workloads(client, kind, None);
+            let api = pods::workloads(client, kind, None);
             let keep = |listed: ListedWorkload| cluster.workloads.push((kind, listed.workload));
-            match live::list(plural, &api, pod::of_kind(kind), keep).await {
+            match live::list(plural, &api, pods::of_kind(kind), keep).await {
                 Ok(()) => {}
                 Err(ReadError::Forbidden { words, .. }) => {
                     cluster.unlisted.insert(plural.to_owned(), words);
@@ -86,7 +88,7 @@ impl Cluster {
         cluster.control_plane = ControlPlane::new(client).ask(None).await;
         let mut pods = Vec::new();
         let keep = |listed: ListedPod| pods.push(listed.pod);
-        cluster.pods = match live::list("pods", &Api::all(client.clone()), pod::unfinished(), keep).await {
+        cluster.pods = match live::list("pods", &Api::all(client.clone()), pods::unfinished(), keep).await {
             Ok(()) => Pods::Listed(pods),
             Err(ReadError::Forbidden { words, .. }) => Pods::Unreadable(words),
             Err(error) => return Err(error),
@@ -136,7 +138,7 @@ enum Part {
     Class(RuntimeClass),
     OtherNode(Labels),
     Workload(WorkloadKind, Box<Workload>),
-    Pod(Box<plan::Pod>),
+    Pod(Box<Pod>),
 }
 
 impl Keep for Part {
@@ -157,7 +159,7 @@ impl Keep for Part {
             }
             Some((_, "WindowsPool")) => Some(Self::Pool(manifest.into_pool()?)),
             Some((_, "RuntimeClass")) => Some(Self::Class(RuntimeClass::deserialize(manifest.value)?)),
-            Some(_) => Some(Self::Pod(Box::new(plan::Pod::deserialize(manifest.value)?))),
+            Some(_) => Some(Self::Pod(Box::new(Pod::deserialize(manifest.value)?))),
             None => None,
         })
     }

@@ -4,7 +4,7 @@ use clap::{Command, ValueEnum};
 use thiserror::Error;
 use winpool_core::{
     api,
-    check::{self, advise},
+    lint::{self, advise},
 };
 
 use crate::metrics;
@@ -50,7 +50,7 @@ pub fn generate(what: What, command: &mut Command) -> Result<String, Error> {
     Ok(match what {
         What::Crd => crate::crd_yaml()?,
         What::Advise => policies()?,
-        What::CheckRules => check::reference::reference(),
+        What::CheckRules => lint::reference::reference(),
         What::CommandLine => reference::markdown(command),
         What::Metrics => metrics::reference::markdown(),
         What::WindowsPool => api::reference::fields(),

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::{
-    apply::{WriteError, in_time},
-    pages,
+    api_server::pages,
+    write::{WriteError, in_time},
 };
 
 /// The cluster does not show what a command needs.

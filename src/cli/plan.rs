@@ -7,10 +7,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use winpool_core::{
     api::{Problem, names::reason},
-    plan::{
-        forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
-        reconcile::Now,
-    },
+    explain::forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
+    plan::reconcile::Now,
 };
 
 use super::{

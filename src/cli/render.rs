@@ -2,10 +2,8 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_core::{
-    plan::{
-        Pool,
-        render::{Provisioner, render},
-    },
+    plan::Pool,
+    render::{Provisioner, render},
     windows::product::Product,
 };
 

@@ -11,17 +11,17 @@ use kube::{Api, Client, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
-    plan::{
-        Entry, Policy,
+    explain::{
         forecast::{Change, forecast},
-        landing::{Answer, Landing, Machine, answer},
-        node_story::{NodeStory, UNOWNED, node_story},
+        node::{NodeStory, UNOWNED, node_story},
+        pod::{Answer, Landing, Machine, answer},
     },
+    plan::{Entry, Policy},
 };
 
 use crate::{
+    cache::node::{self, CachedNode},
     controllers::GuardedPool,
-    node::{self, CachedNode},
 };
 
 use super::{

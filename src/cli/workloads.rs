@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
-    check::{Facts, Workload, workload::KINDS},
+    lint::{Facts, Workload, workload::KINDS},
     windows::KubernetesVersion,
 };
 
 use crate::{
+    cache::node::{self, CachedNode},
     controllers::{GuardedPool, pool::kubernetes_version},
-    node::{self, CachedNode},
 };
 
 use super::{

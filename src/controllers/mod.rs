@@ -13,8 +13,12 @@ use tokio::sync::watch;
 pub use winpool_core::plan::GuardedPool;
 
 use crate::{
-    apply::Applier, index::Index, leader::Leadership, metrics::Metrics, node::CachedNode, pod::ListedPod,
+    api_server::pods::ListedPod,
+    cache::{index::Index, node::CachedNode},
+    election::Leadership,
+    metrics::Metrics,
     policy::Publisher,
+    write::Applier,
 };
 pub(crate) use retry::Retries;
 

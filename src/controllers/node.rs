@@ -19,15 +19,18 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 use winpool_core::{
     api::names::reason,
-    plan::{Consent, LabelChange, NodePlan, Policy, Standing, assess, node_patch},
+    plan::{Assessment, Consent, LabelChange, NodePlan, Policy, assess, node_patch},
 };
 
 use crate::{
-    apply::WriteError,
-    index::Refusal,
-    node::{self, CachedNode},
-    pages, rival,
+    api_server::pages,
+    cache::{
+        index::Refusal,
+        node::{self, CachedNode},
+    },
+    other_writer,
     telemetry::{list, outages, words},
+    write::WriteError,
 };
 
 use super::{Cache, Context, changes};
@@ -117,16 +120,16 @@ fn observe(event: Event<CachedNode>, context: &Context) -> Vec<CachedNode> {
 /// Whether there is something to write, and no reason to wait with it.
 fn needs_work(node: &CachedNode, context: &Context) -> bool {
     let Some(policy) = context.policy.current() else { return false };
-    let standing = judge(node, &policy, context);
+    let assessment = judge(node, &policy, context);
     let waits = || {
         let (index, name) = (&context.index, node.name());
-        index.refusal(name, &standing.plan).is_some() || index.stands_back(name, &standing)
+        index.refusal(name, &assessment.plan).is_some() || index.stands_back(name, &assessment)
     };
-    !standing.plan.is_empty() && !waits()
+    !assessment.plan.is_empty() && !waits()
 }
 
 /// How the node stands at this moment.
-fn judge(node: &CachedNode, policy: &Policy, context: &Context) -> Standing {
+fn judge(node: &CachedNode, policy: &Policy, context: &Context) -> Assessment {
     let watched = context.index.watched(node.name());
     assess(&node.seen, policy, Consent::Known { uid: node.uid(), watched: &watched, now: Instant::now() })
 }
@@ -165,8 +168,8 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
     let mut node = cached.clone();
     let mut failed = None;
     for _ in 0..ATTEMPTS {
-        let standing = judge(&node, policy, context);
-        let plan = &standing.plan;
+        let assessment = judge(&node, policy, context);
+        let plan = &assessment.plan;
         if plan.is_empty() {
             // A taint may no longer be put on, although the node has not changed.
             if failed.is_none() && context.index.look_again(&node) {
@@ -177,7 +180,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
         if let Some(refusal) = context.index.refusal(name, plan) {
             return Ok(Action::requeue(refusal.until.saturating_duration_since(Instant::now())));
         }
-        if let Some(pause) = context.index.contested(name, &standing) {
+        if let Some(pause) = context.index.contested(name, &assessment) {
             return Ok(stand_back(&node, pause, context).await);
         }
         let patch = node_patch(node.uid(), &node.seen, plan, policy);
@@ -187,7 +190,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
         }
         match context.applier.patch_node(name, patch.clone()).await {
             Ok(()) => {
-                report(name, &standing, context);
+                report(name, &assessment, context);
                 return Ok(Action::await_change());
             }
             Err(error @ (WriteError::Stale | WriteError::Conflict)) => {
@@ -200,7 +203,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
                 };
             }
             Err(WriteError::Gone) => return Ok(Action::await_change()),
-            Err(WriteError::Denied(message)) => return send_parts(&node, &standing, message, policy, context).await,
+            Err(WriteError::Denied(message)) => return send_parts(&node, &assessment, message, policy, context).await,
             Err(error) => return Err(error),
         }
     }
@@ -210,7 +213,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
 /// The whole was refused: sends the label and the rest apart, so that a refused taint does not hold up the label.
 async fn send_parts(
     node: &CachedNode,
-    Standing { pool, plan, .. }: &Standing,
+    Assessment { pool, plan, .. }: &Assessment,
     message: String,
     policy: &Policy,
     context: &Context,
@@ -245,10 +248,10 @@ async fn send_parts(
 
 /// No write fight: waits, longer each time, and says who it is.
 async fn stand_back(node: &CachedNode, pause: Duration, context: &Context) -> Action {
-    let rival = rival::find(&context.metadata, node.name()).await;
+    let rival = other_writer::find(&context.metadata, node.name()).await;
     if context.index.stand_back(node, &rival, pause) {
         let (name, wait) = (node.name(), pause.as_millis());
-        tracing::warn!(node = name, detail = words(&rival), wait_ms = wait, "node contested; standing back");
+        tracing::warn!(node = name, detail = words(&rival), wait_ms = wait, "node contested; assessment back");
         let object = node.object_ref(&());
         context.applier.event(&object, EventType::Warning, reason::CONTESTED, "Patch", rival).await;
     }
@@ -267,12 +270,12 @@ async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &C
     Action::requeue(context.patience)
 }
 
-fn report(name: &str, standing: &Standing, context: &Context) {
-    context.index.written(name, standing);
+fn report(name: &str, assessment: &Assessment, context: &Context) {
+    context.index.written(name, assessment);
     if let Some(since) = context.index.take_pending_since(name) {
         context.metrics.converged(since.elapsed());
     }
-    log_written(name, standing.pool.as_deref(), &standing.plan);
+    log_written(name, assessment.pool.as_deref(), &assessment.plan);
 }
 
 /// The line for a node that was written, with every change but the annotation that repeats them.

@@ -294,7 +294,7 @@ impl Loop {
                     show(SeenNode { name: node.name(), uid: node.uid(), node: &node.seen, watched: &watched });
                 }
             },
-            is_blocked: &|name, standing| context.index.is_blocked(name, standing),
+            is_blocked: &|name, assessment| context.index.is_blocked(name, assessment),
             settled: context.policy.is_settled(),
             control_plane: self.control_plane.clone(),
         })

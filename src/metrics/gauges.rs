@@ -22,7 +22,7 @@ use winpool_core::{
 };
 
 use super::reference::{self, CONDITION_STATUS};
-use crate::index::Index;
+use crate::cache::index::Index;
 
 /// The build of nodes that report none.
 pub(super) const UNKNOWN: &str = "unknown";

@@ -13,7 +13,7 @@ use winpool_core::{
 };
 
 use super::{CONTROLLERS, Operation, RESULTS};
-use crate::{apply::WriteError, requests};
+use crate::{api_server::requests, write::WriteError};
 
 /// A metric of winpool.
 pub struct Description {

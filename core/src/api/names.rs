@@ -46,7 +46,7 @@ described! {
     pub const IGNORE: &str = "winpool.dev/ignore";
     /// Prefix of labels on nodes that run the images of a RuntimeClass with `hostMatch: Compatible` or Hyper-V isolation;
     /// the name of the class follows, and the value is `"true"`.
-    pub const STAMP_PREFIX: &str = "runtimeclass.winpool.dev/";
+    pub const CAPABILITY_LABEL_PREFIX: &str = "runtimeclass.winpool.dev/";
     /// Label on RuntimeClasses that winpool created: `winpool`.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Label on namespaces: the RuntimeClass that the admission policy `assign-class` gives to their Windows pods.

@@ -15,15 +15,12 @@ use crate::{
         names::{self, reason},
         validation::is_dns_subdomain,
     },
+    plan::capability_labels::stamp,
+    pod::tolerations::{normalised, toleration},
     windows::{Build, product, taint::is_known_spelling},
 };
 
-use super::{
-    DesiredClass, Hosts, PlannedClass, Policy, Pool, plan_class,
-    runtime_class::owner,
-    stamps::stamp,
-    tolerations::{normalised, toleration},
-};
+use super::{DesiredClass, Hosts, PlannedClass, Policy, Pool, plan_class, runtime_class::owner};
 
 /// Classes of one pool, at most: that many stand in its status.
 pub(super) const CLASSES: usize = 64;
@@ -156,7 +153,7 @@ fn wanted(pool: &Pool, seen: &Seen, existing: &[Arc<RuntimeClass>]) -> Wanted {
     Wanted { classes, leftover, problems }
 }
 
-pub(super) fn is_declared(pool: &Pool, class: &str) -> bool {
+pub(crate) fn is_declared(pool: &Pool, class: &str) -> bool {
     pool.declared.iter().any(|(_, spec)| spec.name == class)
 }
 

@@ -60,7 +60,7 @@ impl Cleanup {
     #[must_use]
     pub fn node(&self, node: &Node) -> NodeParting {
         let marks = Marks::of(node);
-        let stamped = node.labels.with_prefix(names::STAMP_PREFIX).next().is_some();
+        let stamped = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).next().is_some();
         let goes = match self.extent {
             Extent::Everything => marks.are_there() || stamped,
             Extent::AsPoolsSay => marks.belong_to_a_live_pool(&self.policy),

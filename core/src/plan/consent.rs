@@ -66,7 +66,7 @@ impl LaggingClass {
     fn selects(&self, node: &Node, version: Option<KernelVersion>) -> bool {
         self.selector.iter().all(|(key, value)| match key.as_str() {
             names::WINDOWS_BUILD => version.is_none_or(|version| version.build.to_string() == *value),
-            key if key.starts_with(names::STAMP_PREFIX) => true,
+            key if key.starts_with(names::CAPABILITY_LABEL_PREFIX) => true,
             key => node.labels.get(key) == Some(value),
         })
     }

@@ -4,11 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     api::{Mode, Taint, names},
+    labels::Labels,
+    plan::capability_labels,
     windows::{Build, KernelVersion},
 };
 
 use super::{
-    Applied, Consent, Entry, Labels, Policy, Pool, TaintChange, TaintList, stamps,
+    Applied, Consent, Entry, Policy, Pool, TaintChange, TaintList,
     taints::{self, guards},
 };
 
@@ -46,7 +48,7 @@ impl Node {
         })
     }
 
-    pub(super) fn is_ignored(&self) -> bool {
+    pub(crate) fn is_ignored(&self) -> bool {
         self.ignore.as_deref() == Some("true")
     }
 
@@ -80,7 +82,7 @@ impl Node {
     }
 
     /// A node that was re-imaged may keep its old label until its kubelet reports: no write on such a contradiction.
-    pub(super) fn reports_another_system(&self) -> bool {
+    pub(crate) fn reports_another_system(&self) -> bool {
         self.operating_system.as_deref().is_some_and(|os| !os.is_empty() && os != names::WINDOWS)
     }
 }
@@ -155,7 +157,7 @@ impl ChangeFingerprint {
         let text = |key: &str| after.labels.get(key).map(str::to_owned);
         Self {
             build: text(names::WINDOWS_BUILD),
-            stamps: after.labels.with_prefix(names::STAMP_PREFIX).map(|(key, _)| key.to_owned()).collect(),
+            stamps: after.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).map(|(key, _)| key.to_owned()).collect(),
             taints: after.taints.taints().iter().filter(|taint| wanted.contains(taint)).cloned().collect(),
             pool: text(names::POOL),
         }
@@ -200,7 +202,7 @@ impl State {
 
 /// How a node stands under a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Assessment {
     /// The pool that the node belongs to, if any.
     pub pool: Option<String>,
     /// Its Windows version, as far as it can be told.
@@ -225,7 +227,7 @@ pub struct Standing {
     pub fingerprint: ChangeFingerprint,
 }
 
-impl Standing {
+impl Assessment {
     /// The state that follows, but for refusals by the API server, which only the writer knows.
     #[must_use]
     pub fn state(&self) -> State {
@@ -241,29 +243,29 @@ impl Standing {
 
 /// How `node` stands under `policy`, and what has to change now.
 #[must_use]
-pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Standing {
+pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Assessment {
     if node.was_reimaged() {
         return assess_reimaged(node, policy);
     }
     if node.reports_another_system() {
-        return Standing::default();
+        return Assessment::default();
     }
     match policy.owner(&node.labels) {
         Some(Entry { pool, ready: true }) => assess_as(node, Some(pool), policy, consent),
-        Some(Entry { ready: false, .. }) => Standing::default(),
+        Some(Entry { ready: false, .. }) => Assessment::default(),
         None => assess_as(node, None, policy, consent),
     }
 }
 
 /// A node that came back as another system under its old name: it loses winpool's marks, and `windows-build` with them.
-fn assess_reimaged(node: &Node, policy: &Policy) -> Standing {
+fn assess_reimaged(node: &Node, policy: &Policy) -> Assessment {
     let marks = Marks::of(node);
     if node.is_ignored() || !marks.belong_to_a_live_pool(policy) {
-        return Standing::default();
+        return Assessment::default();
     }
     let plan = release(node, &marks, policy);
     let fingerprint = ChangeFingerprint::of(node, &plan, &[]);
-    Standing { releasing: marks.pool().map(str::to_owned), plan, fingerprint, ..Standing::default() }
+    Assessment { releasing: marks.pool().map(str::to_owned), plan, fingerprint, ..Assessment::default() }
 }
 
 /// Takes winpool's marks off a node, whichever pool put them there. `windows-build` stays where it is a fact.
@@ -275,7 +277,7 @@ pub(super) fn release(node: &Node, marks: &Marks, policy: &Policy) -> NodePlan {
             from: Some(build.to_owned()),
             to: None,
         }),
-        stamps: stamps::plan(node, None),
+        stamps: capability_labels::plan(node, None),
         taints: taints::plan(node, marks.applied.as_ref(), None, policy, Consent::Given).change,
         pool: marks.label_change(None),
         applied: marks.annotation_change(None),
@@ -284,49 +286,49 @@ pub(super) fn release(node: &Node, marks: &Marks, policy: &Policy) -> NodePlan {
 
 /// How `node` would stand if it belonged to `pool`: the preview of a pool in dry run.
 #[must_use]
-pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Standing {
+pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
     let version = node.windows_version();
-    let mut standing =
-        Standing { pool: pool.map(|p| p.name.clone()), version, ignored: node.is_ignored(), ..Standing::default() };
+    let mut assessment =
+        Assessment { pool: pool.map(|p| p.name.clone()), version, ignored: node.is_ignored(), ..Assessment::default() };
     if let Some(pool) = pool {
-        standing.tolerate = to_tolerate(node, pool, policy);
+        assessment.tolerate = to_tolerate(node, pool, policy);
     }
     let marks = Marks::of(node);
     if pool.is_none() && marks.belong_to_a_live_pool(policy) {
-        standing.releasing = marks.pool().map(str::to_owned);
+        assessment.releasing = marks.pool().map(str::to_owned);
     }
-    if standing.ignored {
-        return standing;
+    if assessment.ignored {
+        return assessment;
     }
     if marks.belong_to_a_suspended_pool(policy) {
-        return Standing::default();
+        return Assessment::default();
     }
     let Some(pool) = pool else {
         // Marks are taken off only on evidence: a live pool that no longer wants them, or another pool that owns the node.
-        if standing.releasing.is_some() {
-            standing.plan = release(node, &marks, policy);
-            standing.fingerprint = ChangeFingerprint::of(node, &standing.plan, &[]);
+        if assessment.releasing.is_some() {
+            assessment.plan = release(node, &marks, policy);
+            assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &[]);
         }
-        return standing;
+        return assessment;
     };
     let taints = taints::plan(node, marks.applied.as_ref(), Some(pool), policy, consent);
-    standing.differing = taints.differing;
-    standing.held = taints.held;
-    standing.uncarried = pool.wanted_taints();
-    standing.uncarried.retain(|taint| !node.taints.taints().contains(taint));
-    standing.plan.windows_build = version.and_then(|version| build_label(node, version.build));
-    standing.plan.stamps = stamps::plan(node, Some(pool));
-    let wrote = standing.plan.windows_build.is_some()
-        || standing.plan.stamps.iter().any(|stamp| stamp.to.is_some())
+    assessment.differing = taints.differing;
+    assessment.held = taints.held;
+    assessment.uncarried = pool.wanted_taints();
+    assessment.uncarried.retain(|taint| !node.taints.taints().contains(taint));
+    assessment.plan.windows_build = version.and_then(|version| build_label(node, version.build));
+    assessment.plan.stamps = capability_labels::plan(node, Some(pool));
+    let wrote = assessment.plan.windows_build.is_some()
+        || assessment.plan.stamps.iter().any(|stamp| stamp.to.is_some())
         || !taints.owned.is_empty();
     let wanted = (wrote || marks.are_there())
         .then(|| Applied { pool: pool.name.clone(), taints: taints.owned.iter().map(ToString::to_string).collect() });
-    standing.owned = taints.owned;
-    standing.plan.taints = taints.change;
-    standing.plan.pool = marks.label_change(wanted.as_ref());
-    standing.plan.applied = marks.annotation_change(wanted.as_ref());
-    standing.fingerprint = ChangeFingerprint::of(node, &standing.plan, &pool.wanted_taints());
-    standing
+    assessment.owned = taints.owned;
+    assessment.plan.taints = taints.change;
+    assessment.plan.pool = marks.label_change(wanted.as_ref());
+    assessment.plan.applied = marks.annotation_change(wanted.as_ref());
+    assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &pool.wanted_taints());
+    assessment
 }
 
 fn build_label(node: &Node, build: Build) -> Option<LabelChange> {

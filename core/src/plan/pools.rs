@@ -14,10 +14,11 @@ use crate::{
         WindowsPool, WindowsPoolStatus, names,
         validation::{Violation, violations},
     },
+    labels::Labels,
     windows::{Build, product},
 };
 
-use super::{CleanCheck, Labels, LaggingClass};
+use super::{CleanCheck, LaggingClass};
 
 /// The taints that a pool wants on its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]

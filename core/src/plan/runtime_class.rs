@@ -17,14 +17,12 @@ use crate::{
         names::{self, reason},
         quantity,
     },
+    pod::tolerations::{all_tolerated, covers, normalised, tolerations_of},
     windows::product,
     words::yaml,
 };
 
-use super::{
-    ClassUsers, FieldChange, Hosts, Policy,
-    tolerations::{all_tolerated, covers, normalised, tolerations_of},
-};
+use super::{ClassUsers, FieldChange, Hosts, Policy};
 
 /// A RuntimeClass as it should be.
 #[derive(Clone, Debug, PartialEq)]
@@ -308,8 +306,12 @@ pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> R
 
 /// The tolerations that `existing` lacks.
 fn untolerated<'a>(desired: &'a DesiredClass, existing: &RuntimeClass) -> Vec<&'a Toleration> {
-    let standing = tolerations_of(existing);
-    desired.tolerations.iter().filter(|wanted| !standing.iter().any(|toleration| covers(toleration, wanted))).collect()
+    let assessment = tolerations_of(existing);
+    desired
+        .tolerations
+        .iter()
+        .filter(|wanted| !assessment.iter().any(|toleration| covers(toleration, wanted)))
+        .collect()
 }
 
 fn conflict(desired: &DesiredClass, message: String) -> (ClassAction, ClassState) {

@@ -141,7 +141,7 @@ pub(super) fn plan(
         Some(WantedTaints::Guard) => vec![Taint::os_windows()],
         Some(WantedTaints::Exactly(list)) => list.clone(),
     };
-    let lacks = |taint: &Taint| !stays.iter().any(|standing| standing.same_identity(taint));
+    let lacks = |taint: &Taint| !stays.iter().any(|assessment| assessment.same_identity(taint));
     let (held, wanted): (Vec<Taint>, Vec<Taint>) = wanted
         .into_iter()
         .partition(|taint| lacks(taint) && pool.is_some_and(|pool| !consent.allows(pool, taint, node)));
@@ -155,9 +155,9 @@ pub(super) fn plan(
     let mut owned: Vec<Taint> = owned.into_iter().filter(|taint| kept.contains(taint)).collect();
     let (mut added, mut differing) = (Vec::new(), Vec::new());
     for taint in wanted {
-        match kept.iter().find(|standing| standing.same_identity(&taint)) {
-            Some(standing) if *standing == taint => {}
-            Some(standing) => differing.push(standing.clone()),
+        match kept.iter().find(|assessment| assessment.same_identity(&taint)) {
+            Some(assessment) if *assessment == taint => {}
+            Some(assessment) => differing.push(assessment.clone()),
             None => {
                 to.push(serde_json::to_value(&taint).unwrap_or_default());
                 kept.push(taint.clone());

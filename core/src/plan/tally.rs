@@ -10,7 +10,7 @@ use crate::{
     windows::{Build, KernelVersion},
 };
 
-use super::{Consent, Node, Overlap, Policy, Seen, Standing, State, Watched, assess_as, number};
+use super::{Assessment, Consent, Node, Overlap, Policy, Seen, State, Watched, assess_as, number};
 
 /// What one node adds to one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,13 +71,13 @@ impl Contribution {
     /// What a node adds to the pool that it belongs to. `refusal` says why the API server refuses to change it, and
     /// `other_writer` who keeps reverting it.
     #[must_use]
-    pub fn of(standing: Standing, refusal: Option<Arc<str>>, other_writer: Option<Arc<str>>) -> Option<Self> {
+    pub fn of(assessment: Assessment, refusal: Option<Arc<str>>, other_writer: Option<Arc<str>>) -> Option<Self> {
         let state = match (&refusal, &other_writer) {
             (Some(_), _) => State::Blocked,
             (None, Some(_)) => State::Contested,
-            (None, None) => standing.state(),
+            (None, None) => assessment.state(),
         };
-        let Standing { pool, version, ignored, tolerate, differing, plan, held, owned, uncarried, .. } = standing;
+        let Assessment { pool, version, ignored, tolerate, differing, plan, held, owned, uncarried, .. } = assessment;
         let unknown = version.is_none() && !ignored;
         let problems = unknown
             .then_some(NodeProblem::BuildUnknown)
@@ -103,10 +103,10 @@ impl Contribution {
 
     /// What a node would add to a pool in dry run.
     #[must_use]
-    pub fn preview(standing: Standing) -> Option<Self> {
-        let changes = !standing.plan.is_empty();
+    pub fn preview(assessment: Assessment) -> Option<Self> {
+        let changes = !assessment.plan.is_empty();
         // It puts on nothing.
-        let mut contribution = Self::of(Standing { owned: Vec::new(), ..standing }, None, None)?;
+        let mut contribution = Self::of(Assessment { owned: Vec::new(), ..assessment }, None, None)?;
         if changes {
             contribution.problems.push(NodeProblem::WouldChange);
         }
@@ -124,20 +124,20 @@ pub struct NodeShare {
 }
 
 impl NodeShare {
-    /// What `node` adds, of which `standing` was found. A pool that is being deleted counts the nodes that still carry
+    /// What `node` adds, of which `assessment` was found. A pool that is being deleted counts the nodes that still carry
     /// its marks.
     #[must_use]
     pub fn of(
         node: &Node,
-        mut standing: Standing,
+        mut assessment: Assessment,
         policy: &Policy,
         consent: Consent<'_>,
         refusal: Option<Arc<str>>,
         other_writer: Option<Arc<str>>,
     ) -> Self {
         let deleting = |name: &String| policy.pool(name).is_some_and(|pool| pool.deleting);
-        standing.pool = standing.pool.or(standing.releasing.take().filter(deleting));
-        let own = Contribution::of(standing, refusal, other_writer);
+        assessment.pool = assessment.pool.or(assessment.releasing.take().filter(deleting));
+        let own = Contribution::of(assessment, refusal, other_writer);
         // Nothing is known of a node's past as a node of that pool.
         let past = Watched::default();
         let consent = match consent {

@@ -15,11 +15,13 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-use crate::api::Taint;
-
-use super::{
-    Labels, Pod, PodProgress, Workload, WorkloadKind,
-    tolerations::{normalised, tolerations_of},
+use crate::{
+    api::Taint,
+    labels::Labels,
+    pod::{
+        Pod, PodProgress, Workload, WorkloadKind,
+        tolerations::{normalised, tolerations_of},
+    },
 };
 
 use placement::{Placement, Says};

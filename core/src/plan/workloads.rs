@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::Taint;
-
-use super::{Pod, PodProgress};
+use crate::{
+    api::Taint,
+    pod::{Pod, PodProgress},
+};
 
 /// Pods that are named as examples.
 const NAMED: usize = 5;
@@ -70,7 +71,7 @@ impl ClassUsers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::PodSpec;
+    use crate::pod::PodSpec;
 
     fn on(node: &str, spec: &str) -> Pod {
         let spec: PodSpec = serde_yaml::from_str(spec).unwrap();

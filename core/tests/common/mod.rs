@@ -11,11 +11,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, WindowsPool, names},
+    explain::forecast::Snapshot,
     plan::{
-        self, ClassAction, ClassesPlan, Consent, Entry, GuardedPool, Node, PlannedClass, Policy, Pool, Seen, Standing,
-        TaintList,
-        forecast::Snapshot,
-        node_patch,
+        self, Assessment, ClassAction, ClassesPlan, Consent, Entry, GuardedPool, Node, PlannedClass, Policy, Pool,
+        Seen, TaintList, node_patch,
         reconcile::{ControlPlaneInfo, Now},
         runtime_class_patch,
     },
@@ -121,7 +120,7 @@ pub fn policy(pools: impl IntoIterator<Item = Pool>) -> Policy {
 }
 
 /// How the node stands if every workload consents.
-pub fn assess(node: &Node, policy: &Policy) -> Standing {
+pub fn assess(node: &Node, policy: &Policy) -> Assessment {
     plan::assess(node, policy, Consent::Given)
 }
 

@@ -14,10 +14,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, TaintPolicy, WindowsPool, names},
-    plan::{
-        GuardedPool, Labels, Node as SeenNode, Pod, PodProgress, PodSpec, Pool, TaintList, Workload, WorkloadKind,
-        tolerate,
-    },
+    labels::Labels,
+    plan::{GuardedPool, Node as SeenNode, Pool, TaintList},
+    pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind, tolerate},
 };
 
 use crate::shared::{Copies, Shared, share};

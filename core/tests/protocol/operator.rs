@@ -13,7 +13,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::Taint,
     plan::{
-        Applied, CheckAnswer, Consent, Entry, GuardedPool, NodePlan, NodeShare, Policy, Pool, Sighting, Standing,
+        Applied, Assessment, CheckAnswer, Consent, Entry, GuardedPool, NodePlan, NodeShare, Policy, Pool, Sighting,
         Tally, Watched, WorkloadCheck, assess, node_patch,
         reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, SeenNode, Step, next},
     },
@@ -176,10 +176,10 @@ impl Operator {
         let watched = Watched::next(known.as_ref().map(|known| &known.watched), &node.seen, owner, sighting, self.now);
         let mut entry = Indexed { watched, ..known.unwrap_or_default() };
         let consent = self.consent(&node, &entry.watched, &policy);
-        let standing = assess(&node.seen, &policy, consent);
-        entry.refusal = entry.refusal.filter(|(plan, _)| *plan == standing.plan);
+        let assessment = assess(&node.seen, &policy, consent);
+        entry.refusal = entry.refusal.filter(|(plan, _)| *plan == assessment.plan);
         let refusal = entry.refusal.as_ref().map(|_| Arc::from("refused"));
-        entry.share = NodeShare::of(&node.seen, standing, &policy, consent, refusal, None);
+        entry.share = NodeShare::of(&node.seen, assessment, &policy, consent, refusal, None);
         self.index.insert(name, entry);
     }
 
@@ -216,7 +216,7 @@ impl Operator {
                         show(SeenNode { name, uid: &node.uid, node: &node.seen, watched });
                     }
                 },
-                is_blocked: &|name, standing| self.is_refused(name, &standing.plan),
+                is_blocked: &|name, assessment| self.is_refused(name, &assessment.plan),
                 settled: self.broken == Break::BlindDeletion || self.is_settled(),
                 control_plane: ControlPlaneInfo::default(),
             },
@@ -326,7 +326,7 @@ impl Operator {
     fn patch_node(&mut self, name: &'static str, node: &Node, by: Arc<Policy>) {
         let policy = self.with_claims(&by, node).map_or_else(|| Arc::clone(&by), Arc::new);
         let watched = self.index.get(name).map(|entry| entry.watched.clone()).unwrap_or_default();
-        let Standing { plan, pool, .. } = assess(&node.seen, &policy, self.consent(node, &watched, &policy));
+        let Assessment { plan, pool, .. } = assess(&node.seen, &policy, self.consent(node, &watched, &policy));
         if plan.is_empty() {
             if self.nodes.contains_key(name) {
                 self.observe(name, Sighting::Changed);
@@ -427,7 +427,7 @@ fn found(mut check: WorkloadCheck, works: &[Work], broken: Break) -> BTreeMap<St
     let mut pods: Vec<_> = works.iter().filter_map(Work::pod).collect();
     pods.retain(|pod| match broken {
         Break::NoTerminating => !pod.is_terminating(),
-        Break::StraysByImage => pod.progress != winpool_core::plan::PodProgress::ImageOfAnotherSystem,
+        Break::StraysByImage => pod.progress != winpool_core::pod::PodProgress::ImageOfAnotherSystem,
         Break::OnlyBareNodes => !pod.spec.node.as_deref().is_some_and(tainted),
         _ => true,
     });

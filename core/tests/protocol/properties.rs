@@ -82,7 +82,7 @@ impl Protocol {
 }
 
 /// As long as nothing is written for this time, nothing will be.
-const QUIET: Duration = Duration::from_secs(120);
+const QUIET: Duration = Duration::from_mins(2);
 /// One who does not come to rest after so many steps never will.
 const STEPS: usize = 3000;
 
@@ -160,14 +160,14 @@ fn as_written(world: &World) -> Policy {
 
 /// Whether the node is as the pools want it.
 fn is_node_right(node: &NodeFacts, policy: &Policy) -> bool {
-    let standing = assess(&node.seen, policy, Consent::Given);
-    let Some(owner) = standing.pool.as_deref().and_then(|name| policy.pool(name)) else {
+    let assessment = assess(&node.seen, policy, Consent::Given);
+    let Some(owner) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else {
         return node.own.is_empty() && labels(node).get(names::POOL).is_none() && node.seen.applied.is_none();
     };
     let wanted = if owner.taint_policy == TaintPolicy::Never { Vec::new() } else { owner.wanted_taints() };
-    let guarded = owner.taints == WantedTaints::Guard && standing.tolerate.iter().any(|t| t.effect == "NoSchedule");
+    let guarded = owner.taints == WantedTaints::Guard && assessment.tolerate.iter().any(|t| t.effect == "NoSchedule");
     let stands = |wanted| node.seen.taints.taints().iter().any(|taint| taint.same_identity(wanted));
-    standing.plan.is_empty()
+    assessment.plan.is_empty()
         && node.own.iter().all(|taint| wanted.contains(taint))
         && (guarded || wanted.iter().all(stands))
         && labels(node).get(names::WINDOWS_BUILD).is_some()

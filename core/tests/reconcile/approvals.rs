@@ -4,10 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use winpool_core::{
     api::names::condition,
-    plan::{
-        Pod, PodProgress, PodSpec,
-        reconcile::{CheckTask, Step},
-    },
+    plan::reconcile::{CheckTask, Step},
+    pod::{Pod, PodProgress, PodSpec},
 };
 
 use crate::{

@@ -5,9 +5,10 @@ use std::time::Duration;
 use winpool_core::{
     api::names::condition,
     plan::{
-        WorkloadCheck, WorkloadKind,
+        WorkloadCheck,
         reconcile::{CheckTask, Step},
     },
+    pod::WorkloadKind,
 };
 
 use crate::{
@@ -81,15 +82,9 @@ fn no_check_is_made_without_a_node_that_waits() {
 
 #[test]
 fn a_listing_is_followed_by_a_pause_of_ten_seconds_and_of_ten_times_its_duration_or_once_that_if_it_failed() {
-    for (fails, duration, pause) in [
-        (false, 0, 10),
-        (false, 1, 10),
-        (false, 3, 30),
-        (false, 60, 600),
-        (true, 1, 10),
-        (true, 4, 10),
-        (true, 60, 60),
-    ] {
+    for (fails, duration, pause) in
+        [(false, 0, 10), (false, 1, 10), (false, 3, 30), (false, 60, 600), (true, 1, 10), (true, 4, 10), (true, 60, 60)]
+    {
         let mut world = World::new([pool("{}")], [("win", node("{}"))]);
         drop(due(&mut world).unwrap());
         world.advance(seconds(duration));
@@ -134,7 +129,7 @@ fn workloads_of_listed_kinds_are_asked_for_by_name_every_five_seconds() {
     let Some(CheckTask::Named { pool, workloads, check }) = world.start_check() else { panic!("nobody is asked") };
     assert_eq!((pool.as_str(), workloads.len()), ("default", 10));
     assert!(workloads.iter().all(|(kind, ..)| *kind == WorkloadKind::Deployment), "a pod has no template");
-    let fixed: winpool_core::plan::Workload = yaml(
+    let fixed: winpool_core::pod::Workload = yaml(
         "{metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, tolerations: [{operator: Exists}]}}}}",
     );
     let settled = [&world.workloads[0].1, &fixed].map(|workload| check.is_settled(WorkloadKind::Deployment, workload));

@@ -4,7 +4,8 @@ use std::{cell::Cell, time::Duration};
 
 use winpool_core::{
     api::names::reason,
-    plan::{Pod, PodProgress, reconcile::Refusal},
+    plan::reconcile::Refusal,
+    pod::{Pod, PodProgress},
 };
 
 use crate::{

@@ -12,12 +12,13 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Problem, WindowsPoolStatus, names},
     plan::{
-        CheckAnswer, Consent, GuardedPool, Node, NodeShare, PODS, Pod, PodProgress, PodSpec, Policy, Sighting, Tally,
-        Watched, Workload, WorkloadCheck, WorkloadKind, assess,
+        CheckAnswer, Consent, GuardedPool, Node, NodeShare, PODS, Policy, Sighting, Tally, Watched, WorkloadCheck,
+        assess,
         reconcile::{
             Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Refusal, SeenNode, Step, next,
         },
     },
+    pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind},
 };
 
 use crate::common::{self, pool_object, read};

@@ -10,10 +10,9 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
-    plan::{
-        CheckScope, KnownNode, PodSpec, Question, Scheduling, WorkloadCheck,
-        scheduling::{Host, admit, obstacles},
-    },
+    explain::scheduling::{Host, obstacles},
+    plan::{CheckScope, KnownNode, Question, Scheduling, WorkloadCheck},
+    pod::{PodSpec, class::admit},
 };
 
 use crate::scene::{Object, minute, pod, running, workload};

@@ -6,10 +6,9 @@ use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
-    plan::{
-        CheckAnswer, CheckScope, KnownNode, Labels, PODS, Pod, Question, Scheduling, Workload, WorkloadCheck,
-        WorkloadKind,
-    },
+    labels::Labels,
+    plan::{CheckAnswer, CheckScope, KnownNode, PODS, Question, Scheduling, WorkloadCheck},
+    pod::{Pod, Workload, WorkloadKind},
 };
 
 use crate::common::yaml;
@@ -150,8 +149,8 @@ pub fn pod(name: &str, spec: &str, changes: &str) -> Object {
 pub fn running(name: &str, spec: &str, changes: &str) -> Object {
     let Object::Pod(mut pod) = pod(name, spec, changes) else { panic!("a pod is a pod") };
     pod.spec.node.get_or_insert_with(|| "win".to_owned());
-    if pod.progress == winpool_core::plan::PodProgress::Waiting {
-        pod.progress = winpool_core::plan::PodProgress::Started;
+    if pod.progress == winpool_core::pod::PodProgress::Waiting {
+        pod.progress = winpool_core::pod::PodProgress::Started;
     }
     Object::Pod(pod)
 }

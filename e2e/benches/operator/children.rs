@@ -1,8 +1,9 @@
 //! What this program does as a child of itself: the bare clients, and whatever needs a process for its memory.
 
-use crate::Result;
-use crate::fleet;
-use crate::stage::{WINDOWS, policy};
+use crate::{
+    Result, fleet,
+    stage::{WINDOWS, policy},
+};
 use futures::{StreamExt, TryStreamExt};
 use json_patch::Patch as JsonPatch;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -16,15 +17,16 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
-use winpool::Options;
-use winpool::controllers::pool::check::everything;
-use winpool::index::Index;
-use winpool::node::CachedNode;
-use winpool::pod::{ListedPod, ListedWorkload};
-use winpool_core::api::Taint;
-use winpool_core::plan::{
-    CheckAnswer, CheckScope, Consent, KnownNode, LISTED_KINDS, Policy, Question, WorkloadCheck, WorkloadKind, assess,
-    node_patch,
+use winpool::{
+    Options,
+    api_server::pods::{ListedPod, ListedWorkload},
+    cache::{index::Index, node::CachedNode},
+    controllers::pool::check::everything,
+};
+use winpool_core::{
+    api::Taint,
+    plan::{CheckAnswer, CheckScope, Consent, KnownNode, Policy, Question, WorkloadCheck, assess, node_patch},
+    pod::{LISTED_KINDS, WorkloadKind},
 };
 use winpool_e2e::Usage;
 
@@ -49,7 +51,7 @@ pub async fn run(arguments: &[String]) -> Result<()> {
 
 /// The operator's own client.
 async fn client() -> Result<Client> {
-    Ok(winpool::client::connect(Config::infer().await?, None)?)
+    Ok(winpool::api_server::client::connect(Config::infer().await?, None)?)
 }
 
 fn say(word: &str) {

@@ -1,7 +1,6 @@
 //! Sees by one watch how far the nodes are: nothing is polled.
 
-use crate::Result;
-use crate::stage::WINDOWS;
+use crate::{Result, stage::WINDOWS};
 use futures::{StreamExt, TryStreamExt};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
@@ -11,9 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use winpool::node::CachedNode;
-use winpool_core::api::names;
-use winpool_core::plan::{Consent, Policy, assess};
+use winpool::cache::node::CachedNode;
+use winpool_core::{
+    api::names,
+    plan::{Consent, Policy, assess},
+};
 
 /// Whatever takes longer than this is broken.
 const LIMIT: Duration = Duration::from_mins(5);

@@ -10,9 +10,7 @@ mod traffic;
 pub use schedule::{Fault, Refusal, Schedule};
 pub use traffic::{Passed, Passing};
 
-use crate::error::FileContext;
-use crate::kubeconfig::token_kubeconfig;
-use crate::{ApiServer, Error, Result, wait_for};
+use crate::{ApiServer, Error, Result, error::FileContext, kubeconfig::token_kubeconfig, wait_for};
 use answer::Answer;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{Request, Response, Uri};
@@ -33,7 +31,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use traffic::Traffic;
-use winpool::requests::Asked;
+use winpool::api_server::requests::Asked;
 
 /// Passes requests on to an API server, but for what it was told. At first it passes everything on.
 pub struct FaultProxy {

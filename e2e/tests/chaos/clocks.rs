@@ -17,8 +17,8 @@ use kube::{
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use winpool::{Options, leader::Elector};
-use winpool_core::{api::WindowsPool, plan::lease::LEASE_DURATION};
+use winpool::{Options, election::Elector};
+use winpool_core::{api::WindowsPool, election::LEASE_DURATION};
 use winpool_e2e::{
     LIMIT, SimulatedNode,
     harness::{Harness, OS_WINDOWS, Operator, POOL, condition, has_taint, label, taints},

@@ -13,7 +13,7 @@ use kube::{
 use serde_json::json;
 use winpool_core::{
     api::WindowsPool,
-    plan::lease::{LEASE_DURATION, RENEW_DEADLINE},
+    election::{LEASE_DURATION, RENEW_DEADLINE},
 };
 use winpool_e2e::{
     ApiServer, Etcd, FaultProxy, LIMIT,

@@ -12,11 +12,11 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool::{
-    apply::{Applier, WriteError},
-    leader::{Elector, Leadership, Seized},
+    election::{Elector, Leadership, Seized},
     metrics::Metrics,
+    write::{Applier, WriteError},
 };
-use winpool_core::plan::lease::{LEASE_DURATION, RENEW_DEADLINE};
+use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
 use winpool_e2e::{
     AuditLog, LIMIT, Proxy, SimulatedNode,
     harness::{Harness, Operator, POOL, label},

@@ -9,12 +9,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool::{
+    cache::node::CachedNode,
     cli::{cluster::Cluster, plan::snapshot},
-    node::CachedNode,
 };
 use winpool_core::{
     api::WindowsPool,
-    plan::forecast::{Outcome, forecast},
+    explain::forecast::{Outcome, forecast},
 };
 use winpool_e2e::{
     Dice, LIMIT, SimulatedNode, WINDOWS_BUILD,

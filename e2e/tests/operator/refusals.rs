@@ -13,10 +13,10 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 use winpool::{
-    apply::{Applier, WriteError},
-    leader::Leadership,
+    cache::node::CachedNode,
+    election::Leadership,
     metrics::Metrics,
-    node::CachedNode,
+    write::{Applier, WriteError},
 };
 use winpool_core::{
     api::WindowsPool,
@@ -162,9 +162,9 @@ async fn no_taint_of_others_is_lost_while_many_clients_write_at_the_same_moment(
     let is_guarded = |node: &Node| has_taint(node, OS_WINDOWS);
     harness.node_until("win", "is tainted", is_guarded).await;
     change_taints(&harness.nodes(), "win", |taints| {
-        let standing = taints.len();
+        let assessment = taints.len();
         taints.retain(|taint| taint.key != "os");
-        assert_eq!(taints.len(), standing - 1);
+        assert_eq!(taints.len(), assessment - 1);
     })
     .await;
     harness.node_until("win", "is tainted again", is_guarded).await;
@@ -203,8 +203,8 @@ async fn toggle(nodes: Api<Node>, key: String) -> Taint {
             time_added: Some(Time(Timestamp::from_second(1_800_000_000).unwrap())),
         });
         change_taints(&nodes, "win", |taints| {
-            let standing = taints.iter().find(|taint| taint.key == key);
-            assert_eq!(standing, mine.as_ref());
+            let assessment = taints.iter().find(|taint| taint.key == key);
+            assert_eq!(assessment, mine.as_ref());
             taints.retain(|taint| taint.key != key);
             taints.extend(next.clone());
         })

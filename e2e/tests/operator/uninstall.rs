@@ -10,15 +10,15 @@ use kube::{
 use serde_json::{Value, json};
 use winpool::{
     Options,
-    apply::Applier,
     cli::{
         Outcome,
         cleanup::{Arguments, clean_up},
         connect::Connection,
     },
-    installation::Installation,
-    leader::Leadership,
+    election::Leadership,
     metrics::Metrics,
+    removal::installation::Installation,
+    write::Applier,
 };
 use winpool_e2e::{
     LIMIT, SimulatedNode,
@@ -119,7 +119,7 @@ async fn the_objects_of_an_installation_go_together() {
         let again = if round == 0 { None } else { Some(Account::install(&harness.server, &harness.client).await) };
         let account = again.as_ref().unwrap_or(&harness.account);
         account.uninstall().await;
-        let client = winpool::client::connect(account.config.clone(), None).unwrap();
+        let client = winpool::api_server::client::connect(account.config.clone(), None).unwrap();
         let metrics = Arc::new(Metrics::new(Arc::default()));
         let applier = Applier::new(client.clone(), Leadership::alone(), metrics);
         let left = Installation::new(client, NAME, NAMESPACE).let_go(&applier, |_| true).await;

@@ -11,7 +11,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_core::plan::landing::{Machine, answer};
+use winpool_core::explain::pod::{Machine, answer};
 use winpool_e2e::{
     Dice, LIMIT, SimulatedNode,
     harness::{node_of, unschedulable},

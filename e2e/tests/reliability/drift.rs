@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use winpool::cli::{cluster::Cluster, plan::snapshot};
-use winpool_core::plan::forecast::{Snapshot, forecast};
+use winpool_core::explain::forecast::{Snapshot, forecast};
 use winpool_e2e::Requests;
 
 /// The cluster as decisions see it.

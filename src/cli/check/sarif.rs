@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use winpool_core::check::{Finding, Rule, Severity, rules};
+use winpool_core::lint::{Finding, Rule, Severity, rules};
 
 use super::{Located, Report};
 

@@ -7,9 +7,9 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use winpool_core::api::names;
 
 use crate::{
-    apply::{WriteError, in_time},
-    cleanup::Leftover,
-    pages,
+    api_server::pages,
+    removal::cleanup::Leftover,
+    write::{WriteError, in_time},
 };
 
 use super::{SEIZED, list};

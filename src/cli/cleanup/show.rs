@@ -8,7 +8,10 @@ use std::{
 use kube::ResourceExt;
 use winpool_core::{api::names, plan::Retirement};
 
-use crate::{cleanup::Findings, cli::output::escape, installation::Held};
+use crate::{
+    cli::output::escape,
+    removal::{cleanup::Findings, installation::Held},
+};
 
 use super::SHOWN;
 

@@ -7,13 +7,16 @@ use kube::{Api, Client, api::ListParams, core::PartialObjectMeta};
 use thiserror::Error;
 use winpool_core::{
     api::names,
-    plan::{CheckAnswer, LISTED_KINDS, PODS, WorkloadCheck, WorkloadKind},
+    plan::{CheckAnswer, PODS, WorkloadCheck},
+    pod::{LISTED_KINDS, WorkloadKind},
 };
 
 use crate::{
-    apply::{WriteError, in_time},
-    pages,
-    pod::{self, ListedPod, ListedWorkload},
+    api_server::{
+        pages,
+        pods::{self, ListedPod, ListedWorkload},
+    },
+    write::{WriteError, in_time},
 };
 
 /// A listing that a check needs failed.
@@ -31,13 +34,13 @@ pub struct Error {
 /// When something cannot be listed, and not because that is forbidden.
 pub async fn everything(client: &Client, mut check: WorkloadCheck) -> Result<BTreeMap<String, CheckAnswer>, Error> {
     for (kind, _, _, plural) in LISTED_KINDS {
-        let api = pod::workloads(client, kind, None);
+        let api = pods::workloads(client, kind, None);
         let add = |listed: ListedWorkload| check.workload(kind, &listed.workload);
-        let listed = pages::each_patiently(&api, pod::of_kind(kind), add).await;
+        let listed = pages::each_patiently(&api, pods::of_kind(kind), add).await;
         allowed(plural, listed, |words| check.unlisted(plural, words))?;
     }
     let pods: Api<ListedPod> = Api::all(client.clone());
-    let listed = pages::each_patiently(&pods, pod::unfinished(), |listed: ListedPod| check.pod(&listed.pod)).await;
+    let listed = pages::each_patiently(&pods, pods::unfinished(), |listed: ListedPod| check.pod(&listed.pod)).await;
     allowed(PODS, listed, |words| check.unlisted(PODS, words))?;
     let undecided: Vec<BTreeMap<String, String>> = check.undecided().cloned().collect();
     for selector in undecided {
@@ -75,7 +78,7 @@ pub(super) async fn are_settled(
 ) -> bool {
     for (kind, namespace, name) in workloads {
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
-        let listed = in_time(pod::workloads(client, *kind, Some(namespace)).list(&named)).await;
+        let listed = in_time(pods::workloads(client, *kind, Some(namespace)).list(&named)).await;
         let is_settled = |listed: &ListedWorkload| check.is_settled(*kind, &listed.workload);
         if !listed.is_ok_and(|listed| listed.items.iter().all(is_settled)) {
             return false;

@@ -13,11 +13,13 @@ use winpool_core::{
 };
 
 use crate::{
-    apply::WriteError,
+    api_server::{
+        pages,
+        pods::{self, ListedPod},
+    },
     controllers::Context,
-    pages,
-    pod::{self, ListedPod},
     telemetry::words,
+    write::WriteError,
 };
 
 use super::Done;
@@ -49,7 +51,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             let mut users: BTreeMap<String, ClassUsers> =
                 classes.iter().map(|class| (class.clone(), ClassUsers::default())).collect();
             let add = |listed: ListedPod| ClassUsers::add(&mut users, &listed.pod, taints);
-            match pages::each(&context.pods, pod::unfinished(), add).await {
+            match pages::each(&context.pods, pods::unfinished(), add).await {
                 Ok(()) => Answer::Users(Ok(users)),
                 Err(WriteError::Denied(words)) => Answer::Users(Err(words)),
                 Err(error) => return Err(error),

@@ -138,14 +138,20 @@ fn names_and_states_are_those_of_the_code() {
         assert!(text("born-tainted").contains(name), "{name}");
     }
     let (assign, guard) = (text("assign-class"), text("guard"));
-    let read = [names::OS, names::ARCH, names::WINDOWS_BUILD, names::STAMP_PREFIX];
+    let read = [names::OS, names::ARCH, names::WINDOWS_BUILD, names::CAPABILITY_LABEL_PREFIX];
     for name in read.into_iter().chain([names::RUNTIME_CLASS, names::CLASS_FROM]) {
         assert!(assign.contains(name), "{name}");
     }
     assert!(text("linux-by-default").contains(names::DEFAULT_OS));
     assert!(assign.contains(&format!("['{}', '{}']", ClassState::Applied.as_str(), ClassState::Adopted.as_str())));
-    let own =
-        [names::APPLIED, names::POOL, names::STAMP_PREFIX, names::WINDOWS_BUILD, names::MANAGED_BY, names::CLEANUP];
+    let own = [
+        names::APPLIED,
+        names::POOL,
+        names::CAPABILITY_LABEL_PREFIX,
+        names::WINDOWS_BUILD,
+        names::MANAGED_BY,
+        names::CLEANUP,
+    ];
     for name in own {
         assert!(guard.contains(name), "{name}");
     }

@@ -11,6 +11,7 @@ use kube::ResourceExt;
 
 use crate::{
     api::{Taint, TaintPolicy},
+    pod::WorkloadKind,
     words::plain,
 };
 
@@ -18,7 +19,7 @@ use super::{
     super::{
         ApprovedTaint, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassAction, ClassesPlan, CleanCheck, Consent,
         GuardedPool, Held, HeldBecause, KnownNode, PODS, Policy, Pool, Question, Scheduling, Tally, Watched,
-        WorkloadCheck, WorkloadKind, assess, assess_as,
+        WorkloadCheck, assess, assess_as,
     },
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
@@ -237,7 +238,7 @@ impl Memory {
         let mut questions: BTreeMap<(String, Taint), Question> = BTreeMap::new();
         (cluster.nodes)(&mut |seen| {
             let consent = Consent::Known { uid: seen.uid, watched: seen.watched, now: now.instant };
-            let standing = assess(seen.node, policy, consent);
+            let assessment = assess(seen.node, policy, consent);
             let index = nodes.len();
             let mut ask = |pool: &Pool, held: Vec<Taint>| {
                 // A node that waits for a class does not get the taint, whatever the check finds.
@@ -253,21 +254,21 @@ impl Memory {
                     question.candidates.insert(index);
                 }
             };
-            let owner = standing.pool.as_ref().and_then(|name| policy.pool(name));
+            let owner = assessment.pool.as_ref().and_then(|name| policy.pool(name));
             if let Some(owner) = owner.filter(|owner| pools.contains(&owner.name)) {
-                ask(owner, standing.held.clone());
+                ask(owner, assessment.held.clone());
             }
             for pool in policy.previews(&seen.node.labels).filter(|pool| pools.contains(&pool.name)) {
                 let consent = Consent::Known { uid: seen.uid, watched: &Watched::default(), now: now.instant };
                 ask(pool, assess_as(seen.node, Some(pool), policy, consent).held);
             }
             // A node that is about to get a taint, of another pool for example, is no refuge from this one.
-            let coming = standing.plan.taints.iter().flat_map(|change| &change.added);
+            let coming = assessment.plan.taints.iter().flat_map(|change| &change.added);
             let lasting = seen.node.taints.taints().iter().filter(|taint| !taint.has_foreign_key()).chain(coming);
             nodes.push(KnownNode {
                 name: seen.name.into(),
                 uid: seen.uid.into(),
-                labels: seen.node.after(&standing.plan).labels,
+                labels: seen.node.after(&assessment.plan).labels,
                 taints: lasting.cloned().collect(),
             });
         });

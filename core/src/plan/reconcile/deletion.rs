@@ -237,13 +237,13 @@ impl Memory {
             if seen.node.labels.get(names::POOL) == Some(&pool.name) {
                 unseen.remove(seen.name);
                 let consent = Consent::Known { uid: seen.uid, watched: seen.watched, now };
-                let standing = assess(seen.node, policy, consent);
-                let releasing = standing.releasing.as_ref() == Some(&pool.name) && !standing.plan.is_empty();
+                let assessment = assess(seen.node, policy, consent);
+                let releasing = assessment.releasing.as_ref() == Some(&pool.name) && !assessment.plan.is_empty();
                 // The counts follow the cache a moment later.
                 if releasing {
                     example.get_or_insert_with(|| seen.name.to_owned());
                 }
-                if nodes.pending == 0 && releasing && !(cluster.is_blocked)(seen.name, &standing) {
+                if nodes.pending == 0 && releasing && !(cluster.is_blocked)(seen.name, &assessment) {
                     nodes.pending = 1;
                 }
             }

@@ -14,7 +14,7 @@ use crate::{
     windows::KubernetesVersion,
 };
 
-use super::super::{Admission, ClassUsers, FieldChange, GuardedPool, Node, Policy, Standing, Tally, Watched};
+use super::super::{Admission, Assessment, ClassUsers, FieldChange, GuardedPool, Node, Policy, Tally, Watched};
 
 /// What the caches show of a cluster.
 pub struct Cluster<'a> {
@@ -27,7 +27,7 @@ pub struct Cluster<'a> {
     /// Shows every Windows node.
     pub nodes: &'a ShowNodes<'a>,
     /// Whether the API server refuses the change of a node, or another writer keeps reverting it.
-    pub is_blocked: &'a dyn Fn(&str, &Standing) -> bool,
+    pub is_blocked: &'a dyn Fn(&str, &Assessment) -> bool,
     /// Whether no node patch is under way that was planned by an older policy.
     pub settled: bool,
     /// What the control plane tells of itself.

@@ -7,14 +7,12 @@ use serde_json::json;
 
 use crate::{
     api::{ClassState, Mode, names::reason},
+    pod::tolerations::toleration,
     windows::{Build, KubernetesSupport, product},
     words::{count as count_of, yaml},
 };
 
-use super::{
-    super::{Pool, tolerations::toleration},
-    Held, HeldBecause, Observation, Overlap, number, support_of,
-};
+use super::{super::Pool, Held, HeldBecause, Observation, Overlap, number, support_of};
 
 /// Workloads named in a condition.
 const WORKLOADS: usize = 10;

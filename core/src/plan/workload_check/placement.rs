@@ -7,17 +7,17 @@ use k8s_openapi::{
     jiff::SignedDuration,
 };
 
-use crate::api::names;
-
-use super::{
-    super::{
+use crate::{
+    api::names,
+    pod::{
         LISTED_KINDS, Pod, PodProgress, PodSpec, WorkloadKind,
-        pod_spec::selects_windows,
-        scheduling::matches_affinity,
+        affinity::matches_affinity,
+        spec::selects_windows,
         tolerations::{all_tolerated, normalised},
     },
-    Found, KnownNode, Mask, Scheduling, Seen, WorkloadCheck,
 };
+
+use super::{Found, KnownNode, Mask, Scheduling, Seen, WorkloadCheck};
 
 /// How long a pod that says nothing may wait on a Windows node before it is taken for a Linux pod, and how long after
 /// its grace period a terminating pod still counts.

@@ -11,7 +11,7 @@ use kube::{
 };
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use winpool_core::check::{Facts, advise, rule};
+use winpool_core::lint::{Facts, advise, rule};
 use winpool_e2e::{LIMIT, lend, lend_cluster, lend_with, manifests, wait_for};
 
 use super::{Answer, create, create_all, facts, findings, generated, set, workload};

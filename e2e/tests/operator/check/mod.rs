@@ -10,7 +10,7 @@ use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
-use winpool_core::check::{Facts, Finding, Workload, check};
+use winpool_core::lint::{Facts, Finding, Workload, check};
 use winpool_e2e::running_kubernetes;
 
 /// Posts at the same time.

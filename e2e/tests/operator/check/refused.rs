@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use winpool_core::check::{Consequence, Facts};
+use winpool_core::lint::{Consequence, Facts};
 use winpool_e2e::{Feature, lend};
 
 use super::{Answer, create, create_all, facts, findings, generated, set, workload};
@@ -74,7 +74,7 @@ async fn each_field_alone_is_refused_for_windows_exactly_when_check_says_so() {
         }
     }
     println!("{} objects were let through and {} refused, for {} rules", both[0], both[1], told.len());
-    let rules = winpool_core::check::rules().filter(|rule| rule.verdict.1 == Consequence::Rejected);
+    let rules = winpool_core::lint::rules().filter(|rule| rule.verdict.1 == Consequence::Rejected);
     let rules = rules.filter(|rule| rule.kubernetes.contain(facts.kubernetes()));
     // A single field cannot break the others: they compare two, or a class.
     let others = ["linux-with-windows-options", "host-process-contradicts-pod"];

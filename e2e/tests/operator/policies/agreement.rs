@@ -14,10 +14,11 @@ use proptest::{
     test_runner::TestRunner,
 };
 use serde_json::{Value, json};
-use winpool::node::CachedNode;
+use winpool::cache::node::CachedNode;
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::{Applied, Consent, Entry, PodSpec, Policy, Pool, Sighting, WantedTaints, Watched, assess},
+    plan::{Applied, Consent, Entry, Policy, Pool, Sighting, WantedTaints, Watched, assess},
+    pod::PodSpec,
     windows::taint::SPELLINGS,
 };
 use winpool_e2e::{
@@ -145,9 +146,9 @@ fn planned(node: &Node, policy: &Policy) -> BTreeSet<Taint> {
     let owner = policy.owner(&cached.seen.labels).map(|entry| entry.pool.as_ref());
     let now = Instant::now();
     let watched = Watched::next(None, &cached.seen, owner, Sighting::Registered, now);
-    let standing = assess(&cached.seen, policy, Consent::Known { uid: "new", watched: &watched, now });
+    let assessment = assess(&cached.seen, policy, Consent::Known { uid: "new", watched: &watched, now });
     let born = taints(node);
-    let added = standing.plan.taints.map(|change| change.added).unwrap_or_default();
+    let added = assessment.plan.taints.map(|change| change.added).unwrap_or_default();
     added.into_iter().filter(|taint| !born.iter().any(|other| other.same_identity(taint))).collect()
 }
 

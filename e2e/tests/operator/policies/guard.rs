@@ -81,8 +81,8 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
     let mine = json!({"key": "example.com/mine", "value": "a", "effect": "NoSchedule"});
     let evicting = json!({"key": "os", "value": "windows", "effect": "NoExecute"});
     let sku = json!({"key": "sku", "value": "windows", "effect": "NoSchedule"});
-    let standing = harness.node("win").await.spec.unwrap().taints.unwrap();
-    assert_eq!(json!(standing), json!([mine, evicting, sku, not_ready]));
+    let assessment = harness.node("win").await.spec.unwrap().taints.unwrap();
+    assert_eq!(json!(assessment), json!([mine, evicting, sku, not_ready]));
     let taints = |taints: Value| json!({"spec": {"taints": taints}});
     let os = json!({"key": "os", "value": "windows", "effect": "NoSchedule"});
     let metadata = |field: &str, value: Value| json!({"metadata": {field: value}});

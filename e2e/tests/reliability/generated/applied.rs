@@ -13,10 +13,8 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_core::{
     api::{TaintPolicy, WindowsPool},
-    plan::{
-        self, GuardedPool, Pool, WantedTaints,
-        forecast::{Outcome, Snapshot, forecast},
-    },
+    explain::forecast::{Outcome, Snapshot, forecast},
+    plan::{self, GuardedPool, Pool, WantedTaints},
 };
 use winpool_e2e::{
     Dice, SimulatedNode,

@@ -14,7 +14,7 @@ use winpool::{
     cli::{cluster::Cluster, plan::snapshot},
     controllers::GuardedPool,
 };
-use winpool_core::plan::forecast::forecast;
+use winpool_core::explain::forecast::forecast;
 use winpool_e2e::{Dice, lend, scene::install_crd};
 
 use super::{first, generator::Generator};

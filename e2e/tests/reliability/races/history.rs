@@ -90,7 +90,7 @@ impl Version {
 }
 
 fn is_winpools(label: &str) -> bool {
-    [names::POOL, names::WINDOWS_BUILD].contains(&label) || label.starts_with(names::STAMP_PREFIX)
+    [names::POOL, names::WINDOWS_BUILD].contains(&label) || label.starts_with(names::CAPABILITY_LABEL_PREFIX)
 }
 
 /// Every version of each node that differs from the one before.

@@ -13,7 +13,7 @@ use crate::api::{Problem, names::reason};
 
 use super::{
     super::{
-        super::{ClassAction, ClassUsers, Contest, DesiredClass, PlannedClass},
+        super::{ClassAction, ClassUsers, DesiredClass, PlannedClass, WriteConflict},
         CLASSES_SEEN, ClassRequest, LOOK_AGAIN, Retry,
     },
     report::{contested, in_use},
@@ -29,7 +29,7 @@ pub struct ClassMemory {
     pub(super) read: LastAnswer,
     /// The version in the cache when that was asked: a newer one in the cache counts more than the answer.
     pub(super) cached: Option<String>,
-    pub(super) conflict: Contest<DesiredClass>,
+    pub(super) conflict: WriteConflict<DesiredClass>,
     /// The write that was sent last: what it does, and what the class is to become.
     pub sent: Option<(ClassAction, DesiredClass)>,
     /// How often in a row the class changed between reading and writing.

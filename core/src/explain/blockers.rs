@@ -1,0 +1,200 @@
+//! What pins workloads and pools to a Windows version, and what each has to change.
+
+use k8s_openapi::jiff::civil::Date;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    api::{WindowsPool, names},
+    lint::{
+        Workload,
+        facts::{Facts, Lookup},
+    },
+    plan::{Hosts, Pool},
+    windows::{Build, KubernetesSupport, compatibility::can_run_by_process_isolation, image, product::Product},
+};
+
+/// How a workload or a pool is pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum By {
+    /// `nodeSelector`.
+    Selector,
+    /// Required node affinity.
+    Affinity,
+    /// `runtimeClassName`.
+    Class,
+    /// The tag of an image.
+    Image,
+    /// A RuntimeClass that a pool declares.
+    Declared,
+    /// The RuntimeClass that a pool gives to pods without one.
+    PodDefault,
+    /// A pool's name for a build.
+    NamedBuild,
+}
+
+/// One field that pins an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pin {
+    /// How.
+    pub by: By,
+    /// Path of the field in the object.
+    pub field: String,
+    /// What stands there.
+    pub value: String,
+    /// What to write instead.
+    pub change: String,
+}
+
+/// An object that is pinned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocker {
+    /// `Deployment shop/web`, `WindowsPool default`.
+    pub object: String,
+    /// What pins it.
+    pub pins: Vec<Pin>,
+}
+
+/// A Windows version to be taken out of service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Retirement {
+    /// Its build, as in the label.
+    pub build: String,
+    /// Its name.
+    pub product: String,
+    /// Last day of Microsoft's mainstream support.
+    pub mainstream_end: Date,
+    /// Last day of any support by Microsoft.
+    pub end_of_support: Date,
+    /// The version of Kubernetes, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
+    /// Whether the documentation of that version lists it.
+    pub kubernetes_support: KubernetesSupport,
+    /// Nodes of it that are left.
+    pub nodes: usize,
+}
+
+impl Retirement {
+    /// What is known of taking this version out of service.
+    #[must_use]
+    pub fn of(product: &Product, facts: &Facts) -> Self {
+        let version = facts.kubernetes();
+        Self {
+            build: product.build.to_string(),
+            product: product.name.to_owned(),
+            mainstream_end: product.mainstream_end,
+            end_of_support: product.end_of_support(),
+            kubernetes: version.map(|version| version.to_string()),
+            kubernetes_support: version.map_or(KubernetesSupport::Unknown, |version| version.support_of(product.build)),
+            nodes: facts.builds().get(&product.build).copied().unwrap_or_default(),
+        }
+    }
+}
+
+/// What pins this workload to `retired`, if anything does; with `target`, what would move it there.
+#[must_use]
+pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
+    let pod = workload.pod;
+    let mut pins = Vec::new();
+    let mut pin = |by, field: &str, value: &str, change: String| {
+        let field = format!("{}.{field}", workload.path);
+        pins.push(Pin { by, field, value: value.to_owned(), change });
+    };
+    let label = retired.to_string();
+    if pod.selected(names::WINDOWS_BUILD) == Some(label.as_str()) {
+        let key = names::WINDOWS_BUILD;
+        let change = target.map_or_else(|| format!("remove {key}, or name another build"), |to| format!("{key}: {to}"));
+        pin(By::Selector, "nodeSelector", &format!("{key}: {label}"), change);
+    }
+    if let Some(allowed) = pod.affinity_values(names::WINDOWS_BUILD)
+        && allowed.iter().all(|value| *value == label)
+        && !allowed.is_empty()
+    {
+        let change = target.map_or_else(|| "allow another build".to_owned(), |to| format!("allow {to}"));
+        pin(By::Affinity, "affinity.nodeAffinity", &format!("{} in {label}", names::WINDOWS_BUILD), change);
+    }
+    if let Some(name) = pod.class()
+        && let Lookup::Found(class) = facts.class(name)
+        && class.build() == Some(retired)
+    {
+        let other = target.and_then(|to| facts.classes_of(to).next());
+        let change = match (other, target) {
+            (Some(other), _) => format!("runtimeClassName: {other}"),
+            (None, Some(to)) => format!("name a RuntimeClass of {to}; there is none yet"),
+            (None, None) => "name a RuntimeClass of another build".to_owned(),
+        };
+        pin(By::Class, "runtimeClassName", name, change);
+    }
+    for (field, name) in pod.images().filter(|(_, name)| image::build_of(name) == Some(retired)) {
+        pin(By::Image, &field, name, image_change(name, retired, target));
+    }
+    (!pins.is_empty()).then(|| Blocker { object: workload.object(), pins })
+}
+
+/// What of this pool is for `retired`, if anything is; with `target`, what would move it there.
+///
+/// A pool that is not valid makes no classes and has no blockers.
+#[must_use]
+pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
+    let (read, spec) = (Pool::read(pool).ok()?, &pool.spec);
+    let declared =
+        |name: &str| read.declared.iter().find(|(_, class)| class.name == name).map(|(hosts, _)| hosts.build());
+    let mut pins = Vec::new();
+    for (index, class) in spec.runtime_classes.iter().enumerate() {
+        if declared(&class.name).flatten() != Some(retired) {
+            continue;
+        }
+        let (key, value) = match (&class.build, &class.version) {
+            (Some(build), _) => ("build", build.as_str()),
+            (None, version) => ("version", version.as_deref().unwrap_or_default()),
+        };
+        let then = format!("remove the class {} once no pod uses it", class.name);
+        let change = target.map_or_else(|| then.clone(), |to| format!("declare a class of {to}, and {then}"));
+        let field = format!("spec.runtimeClasses[{index}].{key}");
+        pins.push(Pin { by: By::Declared, field, value: value.to_owned(), change });
+    }
+    let default = spec.pod_defaults.as_ref().and_then(|defaults| defaults.runtime_class_name.as_deref());
+    let build_of = |name: &str| match (declared(name), facts.class(name)) {
+        (Some(build), _) => build,
+        (None, Lookup::Found(class)) => class.build(),
+        (None, _) => (read.discover && read.class_name(retired) == name).then_some(retired),
+    };
+    if let Some(name) = default.filter(|name| build_of(name) == Some(retired)) {
+        let change = match target {
+            Some(to) => match class_of(&read, to) {
+                Some(other) => format!("runtimeClassName: {other}"),
+                None => format!("declare a class of {to}, and name it here"),
+            },
+            None => "name a RuntimeClass of another build".to_owned(),
+        };
+        let field = "spec.podDefaults.runtimeClassName".to_owned();
+        pins.push(Pin { by: By::PodDefault, field, value: name.to_owned(), change });
+    }
+    let label = retired.to_string();
+    for (index, named) in spec.builds.iter().enumerate().filter(|(_, named)| named.build == label) {
+        let field = format!("spec.builds[{index}]");
+        let change = "remove it with the last node of this build".to_owned();
+        pins.push(Pin { by: By::NamedBuild, field, value: format!("{label}: {}", named.version), change });
+    }
+    let object = format!("WindowsPool {}", read.name);
+    (!pins.is_empty()).then_some(Blocker { object, pins })
+}
+
+/// The pool's class for this build: one that it declares, or the one that it makes once it sees a node.
+fn class_of(pool: &Pool, build: Build) -> Option<String> {
+    let declared = pool.declared.iter().find(|(hosts, _)| *hosts == Hosts::Of(build));
+    let discovered = || pool.discover.then(|| pool.class_name(build));
+    declared.map(|(_, class)| class.name.clone()).or_else(discovered)
+}
+
+fn image_change(name: &str, retired: Build, target: Option<Build>) -> String {
+    let Some(target) = target else { return "build the image for another version".to_owned() };
+    let moved = image::for_build(name, target)
+        .map_or_else(|| format!("build the image for {target}"), |image| format!("{image}, once there is one"));
+    if can_run_by_process_isolation(target, retired) {
+        format!("{moved}; may stay where containerd is 1.7.19 or later")
+    } else {
+        moved
+    }
+}

@@ -1,0 +1,8 @@
+//! Answers for people: what winpool would change, why a node or a pod is as it is, and what pins workloads to a Windows
+//! version. Nothing that writes to a cluster depends on it.
+
+pub mod blockers;
+pub mod forecast;
+pub mod node;
+pub mod pod;
+pub mod scheduling;

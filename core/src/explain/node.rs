@@ -1,0 +1,196 @@
+//! Why a node is as it is.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use serde::Serialize;
+
+use crate::{
+    api::{Mode, Taint, names},
+    explain::forecast::{Change, Outcome, PoolForecast},
+    plan::{Applied, Assessment, Consent, Node, Policy, Pool, assess},
+    windows::{product, taint::SPELLINGS},
+};
+
+/// The state of a node that no pool owns.
+pub const UNOWNED: &str = "unowned";
+
+/// What there is to say of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStory {
+    /// Its name.
+    pub node: String,
+    /// Its Windows build, as far as it can be told.
+    pub build: Option<String>,
+    /// The product of that build.
+    pub product: Option<String>,
+    /// The last day on which Microsoft gives fixes for it.
+    pub end_of_support: Option<String>,
+    /// The pool that it belongs to.
+    pub pool: Option<String>,
+    /// `converged`, `pending`, `held`, `blocked` or `ignored`; [`UNOWNED`] if no pool owns it and nothing is to be done.
+    pub state: &'static str,
+    /// Why it belongs to that pool or to none, and what holds it up.
+    pub reasons: Vec<String>,
+    /// Its taints, each with who put it there as far as that can be told.
+    pub taints: Vec<TaintStory>,
+    /// The RuntimeClasses whose pods land on it.
+    pub runtime_classes: Vec<String>,
+    /// What the operator would change.
+    pub changes: Vec<Change>,
+}
+
+/// A taint and where it comes from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TaintStory {
+    /// `key=value:effect`.
+    pub taint: String,
+    /// Who put it there, or what it is for.
+    pub origin: String,
+}
+
+/// Tells why the node is as it is, under the policy of all pools, and with what the operator would do to the cluster.
+#[must_use]
+pub fn node_story(
+    name: &str,
+    node: &Node,
+    policy: &Policy,
+    classes: &[Arc<RuntimeClass>],
+    outcome: &Outcome,
+) -> NodeStory {
+    let forecast = |name: &str| outcome.forecast.summary.pools.iter().find(|pool| pool.name == name);
+    let is_held = policy.owner(&node.labels).and_then(|entry| forecast(&entry.pool.name));
+    let is_held = is_held.is_some_and(|pool| !pool.held_taints.is_empty());
+    let consent = if is_held { Consent::Withheld } else { Consent::Given };
+    let assessment = assess(node, policy, consent);
+    let build = assessment.version.or_else(|| node.windows_version()).map(|version| version.build);
+    let product = build.and_then(product::by_build);
+    let changes = outcome.forecast.nodes.iter().find(|forecast| forecast.name == name);
+    let mut reasons = belonging(node, policy);
+    reasons.extend(build_reasons(node));
+    if let Some(pool) = assessment.pool.as_deref().and_then(forecast) {
+        reasons.extend(held_reasons(pool, !assessment.held.is_empty()));
+    }
+    NodeStory {
+        node: name.to_owned(),
+        build: build.map(|build| build.to_string()),
+        product: product.map(|product| product.name.to_owned()),
+        end_of_support: product.map(|product| product.end_of_support().to_string()),
+        pool: assessment.pool.clone(),
+        state: match &assessment {
+            Assessment { pool: None, ignored: false, plan, .. } if plan.is_empty() => UNOWNED,
+            assessment => assessment.state().as_str(),
+        },
+        reasons,
+        taints: node.taints.taints().iter().map(|taint| taint_story(taint, node, policy)).collect(),
+        runtime_classes: classes
+            .iter()
+            .filter(|class| selects(class, node))
+            .filter_map(|c| c.metadata.name.clone())
+            .collect(),
+        changes: changes.map(|forecast| forecast.changes.clone()).unwrap_or_default(),
+    }
+}
+
+/// Which pools select the node, and who owns it.
+fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
+    if node.labels.get(names::OS) != Some(names::WINDOWS) {
+        let os = node.labels.get(names::OS).unwrap_or("missing");
+        return vec![format!("its label kubernetes.io/os is {os}: no pool selects it")];
+    }
+    let mut reasons = Vec::new();
+    if let Some(os) = node.operating_system.as_deref().filter(|_| node.reports_another_system()) {
+        reasons.push(format!("its kubelet reports {os}, which its labels contradict: nothing is written"));
+    }
+    if node.is_ignored() {
+        reasons.push(format!("its annotation {} is true: winpool leaves it alone", names::IGNORE));
+    }
+    let mut owner: Option<&str> = None;
+    for entry in policy.entries() {
+        let pool = &entry.pool;
+        reasons.push(match (pool.selects(&node.labels), owner) {
+            (false, _) => format!("WindowsPool {} does not select it: {}", pool.name, mismatch(node, pool)),
+            (true, _) if pool.deleting => format!("WindowsPool {} selects it and is being deleted", pool.name),
+            (true, _) if pool.mode == Mode::DryRun => {
+                format!("WindowsPool {} selects it, in dry run: nothing is written", pool.name)
+            }
+            (true, Some(owner)) => format!("WindowsPool {} selects it, but {owner} is older", pool.name),
+            (true, None) => {
+                owner = Some(&pool.name);
+                let and = match node {
+                    _ if node.reports_another_system() => "by its labels",
+                    _ if node.is_ignored() => "and counts it as ignored",
+                    _ => "and owns it",
+                };
+                format!("WindowsPool {} selects it {and}", pool.name)
+            }
+        });
+    }
+    if policy.entries().is_empty() {
+        reasons.push("there is no valid WindowsPool".to_owned());
+    }
+    reasons
+}
+
+fn mismatch(node: &Node, pool: &Pool) -> String {
+    let differing = pool.node_selector.iter().filter(|(key, value)| node.labels.get(key) != Some(value));
+    let texts: Vec<String> = differing
+        .map(|(key, value)| match node.labels.get(key) {
+            Some(found) => format!("it wants {key}={value}, the node has {found}"),
+            None => format!("it wants {key}={value}, the node has no such label"),
+        })
+        .collect();
+    texts.join(", ")
+}
+
+fn build_reasons(node: &Node) -> Vec<String> {
+    let label = node.labels.get(names::WINDOWS_BUILD);
+    let reported = node.kernel_version.as_deref().filter(|version| !version.is_empty());
+    match (node.windows_version(), reported, label) {
+        (None, reported, _) => vec![format!(
+            "its build is not known: status.nodeInfo.kernelVersion is {:?} and the label {} is no build",
+            reported.unwrap_or_default(),
+            names::WINDOWS_BUILD
+        )],
+        (Some(version), Some(reported), Some(label)) if version.build.to_string() != label => {
+            vec![format!("its label {} is {label}, but it reports {reported}", names::WINDOWS_BUILD)]
+        }
+        (Some(_), Some(reported), None) => {
+            vec![format!("it reports {reported} and lacks the label {}", names::WINDOWS_BUILD)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn held_reasons(pool: &PoolForecast, held: bool) -> Vec<String> {
+    if !held || pool.held_taints.is_empty() {
+        return Vec::new();
+    }
+    let workloads: Vec<&str> = pool.unschedulable.keys().take(10).map(String::as_str).collect();
+    let who = if workloads.is_empty() { "it cannot be read who tolerates it".to_owned() } else { workloads.join(", ") };
+    vec![format!("{} is held, because these do not tolerate it: {who}", pool.held_taints.join(", "))]
+}
+
+fn taint_story(taint: &Taint, node: &Node, policy: &Policy) -> TaintStory {
+    let applied = node.applied.as_deref().and_then(Applied::parse);
+    let text = taint.to_string();
+    let claimed = applied.filter(|applied| applied.taints.contains(&text) && policy.may_remove(taint));
+    let spelling = SPELLINGS.iter().find(|s| s.key == taint.key && s.value == taint.value);
+    let origin = match (claimed, spelling) {
+        (Some(applied), _) => format!("winpool, for WindowsPool {}", applied.pool),
+        (None, Some(spelling)) => format!("somebody else; a Windows taint as used by {}", spelling.used_by),
+        (None, None) if taint.has_foreign_key() => "Kubernetes or an autoscaler; never winpool's".to_owned(),
+        (None, None) => "somebody else".to_owned(),
+    };
+    TaintStory { taint: text, origin }
+}
+
+fn selects(class: &RuntimeClass, node: &Node) -> bool {
+    let Some(scheduling) = &class.scheduling else { return false };
+    let selector = scheduling.node_selector.iter().flatten();
+    // A taint of Kubernetes comes and goes with the node's condition.
+    let keeps_off = |taint: &&Taint| taint.effect != "PreferNoSchedule" && !taint.has_foreign_key();
+    let keeps_off = node.taints.taints().iter().filter(keeps_off);
+    node.labels.matches(selector) && !crate::plan::lacks_tolerations(class, keeps_off)
+}

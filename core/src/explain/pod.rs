@@ -1,0 +1,355 @@
+//! Why a Windows pod does or does not land and start, and what would make it.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::{
+    core::v1::{Node, Pod, PodSpec},
+    node::v1::RuntimeClass,
+};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::{
+    api::{Taint, names},
+    explain::scheduling::{Host, Obstacle, obstacles},
+    pod::{
+        class::{admit, without_class},
+        tolerations::toleration,
+    },
+    windows::{
+        Build, ContainerRuntime, KernelVersion,
+        compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
+        image, product,
+    },
+    words::yaml,
+};
+
+/// A Windows node that pods may land on.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// What the scheduler reads.
+    pub host: Host,
+    /// What it runs.
+    pub version: Option<KernelVersion>,
+    /// What runs its containers.
+    pub runtime: Option<ContainerRuntime>,
+    /// Names in `status.runtimeHandlers`; `None` where the node does not list them.
+    pub handlers: Option<Vec<String>>,
+}
+
+impl From<&Node> for Machine {
+    fn from(node: &Node) -> Self {
+        let host = Host::from(node);
+        let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        let reported = info.and_then(|info| info.kernel_version.parse().ok());
+        let labelled = || {
+            let build = host.labels.get(names::WINDOWS_BUILD)?.parse().ok()?;
+            Some(KernelVersion { build, revision: None })
+        };
+        let handlers = node.status.as_ref().and_then(|status| status.runtime_handlers.as_ref());
+        let names = handlers.map(|all| all.iter().map(|handler| handler.name.clone().unwrap_or_default()).collect());
+        Self {
+            version: reported.or_else(labelled),
+            runtime: info.and_then(|info| info.container_runtime_version.parse().ok()),
+            handlers: names,
+            host,
+        }
+    }
+}
+
+/// What becomes of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// Namespace and name.
+    pub pod: String,
+    /// The node that it is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What its status says went wrong, with what that means.
+    pub errors: Vec<SeenError>,
+    /// The Windows nodes.
+    pub nodes: Vec<Landing>,
+    /// What to change; `null` if it lands and nothing is known to stop it there.
+    pub remedy: Option<String>,
+}
+
+/// A known error of Windows pods.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SeenError {
+    /// What it says.
+    pub error: String,
+    /// What that means.
+    pub meaning: &'static str,
+}
+
+/// What becomes of the pod on one node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Landing {
+    /// The node.
+    pub name: String,
+    /// Whether the scheduler may put it there.
+    pub possible: bool,
+    /// Whether it starts there; `null` when that cannot be told.
+    pub starts: Option<bool>,
+    /// Reasons against it, and what is known for it.
+    pub reasons: Vec<String>,
+}
+
+/// Errors of Windows pods, by words that stand in them.
+const ERRORS: &[(&str, &str)] = &[
+    (
+        "no match for platform in manifest",
+        "the image has no variant for this node: it is a Linux image, or one for other Windows builds",
+    ),
+    (
+        "no matching manifest for windows",
+        "the image has no variant for this node: it is a Linux image, or one for other Windows builds",
+    ),
+    ("0xc0370101", "the image is for another Windows build than the node's, and process isolation needs the same one"),
+    (
+        "container does not match the operating system of the host",
+        "the image is for another Windows build than the node's, and process isolation needs the same one",
+    ),
+    ("PodOSNotSupported", "spec.os.name is not the operating system of the node: the kubelet refused the pod"),
+    (
+        "PodOSSelectorNodeLabelDoesNotMatch",
+        "the pod's own label kubernetes.io/os is not that of the node: the kubelet refused the pod",
+    ),
+];
+
+/// What an error message of a Windows pod means, if it is a known one.
+#[must_use]
+pub fn meaning(message: &str) -> Option<SeenError> {
+    let (error, meaning) = ERRORS.iter().find(|(words, _)| message.contains(words))?;
+    Some(SeenError { error: (*error).to_owned(), meaning })
+}
+
+/// What becomes of this pod on these nodes, where these classes exist.
+#[must_use]
+pub fn answer(pod: &Pod, machines: &[Machine], classes: &[RuntimeClass]) -> Answer {
+    let mut spec = pod.spec.clone().unwrap_or_default();
+    // Where it is now is no reason against other nodes: who bound it cannot be told.
+    let node = spec.node_name.take().filter(|name| !name.is_empty());
+    let class = spec.runtime_class_name.clone();
+    let found = class.as_ref().and_then(|name| classes.iter().find(|class| class.metadata.name.as_ref() == Some(name)));
+    if let Some(class) = found {
+        admit(&mut spec, class);
+    }
+    let candidate = Candidate { pod, spec, class: found };
+    let nodes: Vec<Landing> = machines.iter().map(|machine| candidate.on(machine)).collect();
+    let fine = nodes.iter().any(|landing| landing.possible && landing.starts != Some(false));
+    let remedy = match (&class, found) {
+        (Some(name), None) => Some(format!(
+            "RuntimeClass {name} does not exist, so the API server refuses new pods of it: create it, or name another"
+        )),
+        _ if fine => None,
+        _ if machines.is_empty() => Some("there is no Windows node".to_owned()),
+        _ => Some(candidate.remedy(machines, classes)),
+    };
+    let metadata = &pod.metadata;
+    let namespace = metadata.namespace.as_deref().unwrap_or("default");
+    let name = metadata.name.as_deref().unwrap_or_default();
+    Answer { pod: format!("{namespace}/{name}"), node, errors: errors(pod), nodes, remedy }
+}
+
+/// The known errors in the pod's status.
+fn errors(pod: &Pod) -> Vec<SeenError> {
+    let Some(status) = &pod.status else { return Vec::new() };
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let seen = containers.flat_map(|container| container.state.iter().chain(&container.last_state));
+    let messages = seen.flat_map(|state| {
+        let waiting = state.waiting.as_ref().and_then(|waiting| waiting.message.clone());
+        waiting.into_iter().chain(state.terminated.as_ref().and_then(|terminated| terminated.message.clone()))
+    });
+    let mut found: Vec<SeenError> = Vec::new();
+    for message in messages.chain(status.reason.clone()).chain(status.message.clone()) {
+        if let Some(error) = meaning(&message).filter(|error| !found.contains(error)) {
+            found.push(error);
+        }
+    }
+    found
+}
+
+/// A pod as it would be admitted.
+struct Candidate<'a> {
+    pod: &'a Pod,
+    spec: PodSpec,
+    class: Option<&'a RuntimeClass>,
+}
+
+impl Candidate<'_> {
+    fn obstacles(&self, machine: &Machine) -> Vec<Obstacle> {
+        obstacles(&Pod { spec: Some(self.spec.clone()), ..Pod::default() }, &machine.host)
+    }
+
+    fn on(&self, machine: &Machine) -> Landing {
+        let obstacles = self.obstacles(machine);
+        let (starts, mut why) = self.starts(machine);
+        let mut reasons: Vec<String> = obstacles.iter().map(|obstacle| self.describe(obstacle)).collect();
+        if !obstacles.is_empty() && starts == Some(false) {
+            why = why.into_iter().map(|why| format!("if it did land: {why}")).collect();
+        }
+        reasons.append(&mut why);
+        Landing { name: machine.host.name.clone(), possible: obstacles.is_empty(), starts, reasons }
+    }
+
+    /// The obstacle, with the class when it comes from there.
+    fn describe(&self, obstacle: &Obstacle) -> String {
+        let of_class = |key: &String| {
+            let selector = self.class.and_then(|class| class.scheduling.as_ref()?.node_selector.as_ref());
+            selector.is_some_and(|selector| selector.contains_key(key))
+        };
+        match (obstacle, self.class.and_then(|class| class.metadata.name.as_ref())) {
+            (Obstacle::Selector { key, .. }, Some(class)) if of_class(key) => {
+                format!("{obstacle} (by RuntimeClass {class})")
+            }
+            _ => obstacle.to_string(),
+        }
+    }
+
+    /// Whether the pod starts on the node, and what is known about that.
+    fn starts(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
+        if let Some(os) = self.spec.os.as_ref().map(|os| os.name.as_str()).filter(|os| *os != names::WINDOWS) {
+            let why = format!("os.name is {os}: the kubelet refuses it with PodOSNotSupported");
+            return (Some(false), vec![why]);
+        }
+        let label = self.pod.metadata.labels.as_ref().and_then(|labels| labels.get(names::OS));
+        if let Some(os) = label.filter(|os| *os != names::WINDOWS) {
+            let why = format!(
+                "the pod's label kubernetes.io/os is {os}: the kubelet refuses it with PodOSSelectorNodeLabelDoesNotMatch"
+            );
+            return (Some(false), vec![why]);
+        }
+        if let (Some(class), Some(handlers)) = (self.class, &machine.handlers)
+            && !handlers.contains(&class.handler)
+        {
+            let why = format!("the node has no runtime handler {}: its sandbox cannot be made", class.handler);
+            return (Some(false), vec![why]);
+        }
+        let builds = self.builds();
+        if builds.is_empty() || self.is_host_process() {
+            return (None, Vec::new());
+        }
+        let Some(version) = machine.version else { return (None, vec!["the node's build is not known".to_owned()]) };
+        for build in builds {
+            if !self.runs(machine, version.build, build) {
+                let why = format!(
+                    "an image of {} on a node of {}: \"no match for platform in manifest\" when it is pulled, or \
+                     0xc0370101 when it starts",
+                    named(build),
+                    named(version.build)
+                );
+                return (Some(false), vec![why]);
+            }
+        }
+        (Some(true), Vec::new())
+    }
+
+    fn runs(&self, machine: &Machine, host: Build, image: Build) -> bool {
+        if self.class.is_some_and(|class| class.handler.contains("hypervisor")) {
+            return runs_by_hyperv_isolation(host, image);
+        }
+        runs_by_process_isolation(host, machine.runtime, image)
+    }
+
+    /// The builds that the tags of the images name.
+    fn builds(&self) -> BTreeSet<Build> {
+        let containers = self.spec.containers.iter().chain(self.spec.init_containers.iter().flatten());
+        containers.filter_map(|container| image::build_of(container.image.as_deref()?)).collect()
+    }
+
+    /// Host-process containers run on every build.
+    fn is_host_process(&self) -> bool {
+        let options = self.spec.security_context.as_ref().and_then(|context| context.windows_options.as_ref());
+        let first = self.spec.containers.first().and_then(|c| c.security_context.as_ref()?.windows_options.as_ref());
+        options.into_iter().chain(first).any(|options| options.host_process == Some(true))
+    }
+
+    /// The shortest change after which the pod lands on a node and nothing is known to stop it there: another class, or
+    /// what one node needs.
+    fn remedy(&self, machines: &[Machine], classes: &[RuntimeClass]) -> String {
+        if let Some(os) = self.spec.os.as_ref().filter(|os| os.name != names::WINDOWS) {
+            return format!("it is no Windows pod: os.name is {}", os.name);
+        }
+        let mut fitting: Vec<(usize, &str, &str)> = Vec::new();
+        for class in classes.iter().filter(|class| selects_windows(class)) {
+            let candidate = self.with_class(class);
+            let lands = machines.iter().find(|machine| {
+                let landing = candidate.on(machine);
+                landing.possible && landing.starts != Some(false)
+            });
+            if let (Some(machine), Some(name)) = (lands, &class.metadata.name) {
+                // A class that fits the images is better than one of which that cannot be told, and process isolation better
+                // than a virtual machine.
+                let certain = candidate.starts(machine).0 == Some(true);
+                let hyperv = class.handler.contains("hypervisor");
+                fitting.push((usize::from(!certain) + 2 * usize::from(hyperv), name, &machine.host.name));
+            }
+        }
+        fitting.sort_unstable();
+        if let Some((_, class, node)) = fitting.first() {
+            return format!("set runtimeClassName: {class}; then it lands on {node}");
+        }
+        let closest = machines
+            .iter()
+            .filter(|machine| self.starts(machine).0 != Some(false))
+            .min_by_key(|machine| self.obstacles(machine).len());
+        let Some(machine) = closest else {
+            return self.no_host();
+        };
+        let steps: Vec<String> = self.obstacles(machine).iter().map(|obstacle| step(obstacle, machine)).collect();
+        format!("to land on {}: {}", machine.host.name, steps.join("; "))
+    }
+
+    fn no_host(&self) -> String {
+        let builds: Vec<String> = self.builds().into_iter().map(named).collect();
+        if builds.len() > 1 {
+            return format!("its images are of different builds ({}): choose tags of one", builds.join(", "));
+        }
+        format!(
+            "no node runs its images ({}): add one that does, or choose image tags of another build",
+            builds.join(", ")
+        )
+    }
+
+    fn with_class<'c>(&self, class: &'c RuntimeClass) -> Candidate<'c>
+    where
+        Self: 'c,
+    {
+        let mut spec = self.spec.clone();
+        if let Some(old) = self.class {
+            without_class(&mut spec, old);
+        }
+        spec.runtime_class_name.clone_from(&class.metadata.name);
+        admit(&mut spec, class);
+        Candidate { pod: self.pod, spec, class: Some(class) }
+    }
+}
+
+fn selects_windows(class: &RuntimeClass) -> bool {
+    let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.as_ref());
+    selector.and_then(|selector| selector.get(names::OS)).is_some_and(|os| os == names::WINDOWS)
+}
+
+fn step(obstacle: &Obstacle, machine: &Machine) -> String {
+    let tolerate = |taint: &Taint| {
+        let text = yaml(&json!(toleration(taint)));
+        format!("add the toleration {text}")
+    };
+    match obstacle {
+        Obstacle::NamesAnotherNode(_) => "take spec.nodeName off".to_owned(),
+        Obstacle::Unschedulable => format!("kubectl uncordon {}", machine.host.name),
+        Obstacle::Selector { key, found: Some(found), .. } => format!("set nodeSelector {key}: {found}"),
+        Obstacle::Selector { key, found: None, .. } => format!("take nodeSelector {key} off"),
+        Obstacle::Affinity(expressions) => {
+            format!("take off the required node affinity that wants {}", expressions.join(" and "))
+        }
+        Obstacle::Taint(taint) => tolerate(taint),
+        Obstacle::Resource { name, .. } => format!("ask for less of {name}"),
+    }
+}
+
+fn named(build: Build) -> String {
+    product::by_build(build).map_or_else(|| build.to_string(), |product| product.name.to_owned())
+}

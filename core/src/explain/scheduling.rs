@@ -1,0 +1,266 @@
+//! Where a pod may run: what the Kubernetes scheduler asks of a node, as far as winpool's work can change the answer.
+//!
+//! Left out are cpu, memory and ephemeral storage, volumes, ports, and pods that want to be near or far from others.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{Container, Node, Pod, PodSpec},
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+use crate::{
+    api::{Taint, quantity::amount},
+    labels::Labels,
+    pod::{affinity::failing_expressions, tolerate},
+};
+
+/// What the scheduler reads of a node.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.labels`.
+    pub labels: Labels,
+    /// `spec.taints`.
+    pub taints: Vec<Taint>,
+    /// `spec.unschedulable`.
+    pub unschedulable: bool,
+    /// `status.allocatable`.
+    pub allocatable: BTreeMap<String, Quantity>,
+}
+
+/// Why a pod does not land on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// `spec.nodeName` names another node.
+    NamesAnotherNode(String),
+    /// The node is cordoned.
+    Unschedulable,
+    /// An entry of `nodeSelector` that the node's labels do not match, with what the node has.
+    Selector {
+        /// The label.
+        key: String,
+        /// What the pod wants.
+        wanted: String,
+        /// What the node has.
+        found: Option<String>,
+    },
+    /// None of the terms of the required node affinity fits; the expressions of the first one that do not.
+    Affinity(Vec<String>),
+    /// A taint that the pod does not tolerate.
+    Taint(Taint),
+    /// An extended resource that the node has less of.
+    Resource {
+        /// Its name.
+        name: String,
+        /// What the pod wants.
+        wanted: String,
+        /// What the node has.
+        found: String,
+    },
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NamesAnotherNode(name) => write!(f, "spec.nodeName is {name}"),
+            Self::Unschedulable => f.write_str("the node is cordoned (spec.unschedulable)"),
+            Self::Selector { key, wanted, found: Some(found) } => {
+                write!(f, "nodeSelector wants {key}={wanted}, the node has {found}")
+            }
+            Self::Selector { key, wanted, found: None } => {
+                write!(f, "nodeSelector wants {key}={wanted}, the node has no such label")
+            }
+            Self::Affinity(expressions) => write!(f, "required node affinity wants {}", expressions.join(" and ")),
+            Self::Taint(taint) => write!(f, "the taint {taint} is not tolerated"),
+            Self::Resource { name, wanted, found } => {
+                write!(f, "the pod wants {wanted} of {name}, the node has {found}")
+            }
+        }
+    }
+}
+
+/// Why the scheduler does not put this pod on the node; nothing when it may.
+///
+/// A pod with `spec.nodeName` is not scheduled at all: it is on that node whatever its taints and labels say, and nowhere
+/// else.
+#[must_use]
+pub fn obstacles(pod: &Pod, host: &Host) -> Vec<Obstacle> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    if let Some(name) = spec.node_name.as_ref().filter(|name| !name.is_empty()) {
+        return (*name != host.name).then(|| Obstacle::NamesAnotherNode(name.clone())).into_iter().collect();
+    }
+    let mut found = Vec::new();
+    let selector = spec.node_selector.iter().flatten();
+    found.extend(selector.filter(|(key, value)| host.labels.get(key) != Some(value)).map(|(key, value)| {
+        Obstacle::Selector { key: key.clone(), wanted: value.clone(), found: host.labels.get(key).map(str::to_owned) }
+    }));
+    found.extend(affinity(spec, host));
+    let tolerated = |taint: &Taint| tolerate(spec.tolerations.as_deref().unwrap_or_default(), taint);
+    let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", "NoSchedule");
+    if host.unschedulable && !tolerated(&unschedulable) {
+        found.push(Obstacle::Unschedulable);
+    }
+    let keeps_off = |taint: &&Taint| !(tolerated(taint) || host.unschedulable && **taint == unschedulable);
+    found.extend(host.taints.iter().filter(keeps_off).cloned().map(Obstacle::Taint));
+    found.extend(resources(spec, host));
+    found
+}
+
+fn affinity(spec: &PodSpec, host: &Host) -> Option<Obstacle> {
+    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let failing = |term| failing_expressions(term, &host.labels, &host.name);
+    let failures: Option<Vec<Vec<String>>> = required.node_selector_terms.iter().map(failing).collect();
+    failures.map(|failures| Obstacle::Affinity(failures.into_iter().next().unwrap_or_default()))
+}
+
+/// Extended resources: names with a domain that is not Kubernetes' own. What other pods use of them is not known here.
+fn resources(spec: &PodSpec, host: &Host) -> Vec<Obstacle> {
+    let extended = |name: &str| {
+        name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
+    };
+    let ask = |container: &Container| -> BTreeMap<String, i128> {
+        let resources = container.resources.as_ref();
+        // A limit is a request where there is none.
+        let limits = resources.and_then(|resources| resources.limits.as_ref());
+        let requests = resources.and_then(|resources| resources.requests.as_ref());
+        let wanted = limits.into_iter().chain(requests).flatten().filter(|(name, _)| extended(name));
+        wanted.filter_map(|(name, quantity)| Some((name.clone(), amount(quantity)?))).collect()
+    };
+    let mut wanted: BTreeMap<String, i128> = BTreeMap::new();
+    for (name, amount) in spec.containers.iter().flat_map(ask) {
+        *wanted.entry(name).or_default() += amount;
+    }
+    // Init containers run one after the other, before.
+    for (name, amount) in spec.init_containers.iter().flatten().flat_map(ask) {
+        let known = wanted.entry(name).or_default();
+        *known = amount.max(*known);
+    }
+    let found = |name: &str| host.allocatable.get(name).and_then(amount).unwrap_or_default();
+    let whole = |nanos: i128| (nanos / 1_000_000_000).to_string();
+    let lacking = wanted.into_iter().filter(|(name, amount)| found(name) < *amount);
+    lacking
+        .map(|(name, amount)| Obstacle::Resource { wanted: whole(amount), found: whole(found(&name)), name })
+        .collect()
+}
+
+impl From<&Node> for Host {
+    fn from(node: &Node) -> Self {
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        Self {
+            name: node.metadata.name.clone().unwrap_or_default(),
+            labels: node.metadata.labels.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
+            taints: taints.map(|t| Taint::new(&t.key, t.value.as_deref().unwrap_or_default(), &t.effect)).collect(),
+            unschedulable: node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)),
+            allocatable: node.status.as_ref().and_then(|status| status.allocatable.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn host(changes: &Value) -> Host {
+        let mut node = json!({
+            "metadata": {"name": "win-a", "labels": {"kubernetes.io/os": "windows", "tier": "7"}},
+            "status": {"allocatable": {"cpu": "8", "example.com/gpu": "2"}},
+        });
+        json_patch::merge(&mut node, changes);
+        Host::from(&serde_json::from_value::<Node>(node).unwrap())
+    }
+
+    fn why_not(spec: &Value, changes: &Value) -> Vec<String> {
+        let mut spec = spec.clone();
+        if spec.get("containers").is_none() {
+            spec["containers"] = json!([{"name": "c"}]);
+        }
+        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+        obstacles(&pod, &host(changes)).iter().map(ToString::to_string).collect()
+    }
+
+    fn fits(spec: &Value, changes: &Value) -> bool {
+        why_not(spec, changes).is_empty()
+    }
+
+    fn affinity(terms: &Value) -> Value {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+    }
+
+    #[test]
+    fn affinity_is_read_as_the_scheduler_reads_it() {
+        let label = |operator: &str, key: &str, values: &Value| {
+            fits(
+                &affinity(&json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}])),
+                &json!({}),
+            )
+        };
+        for (operator, key, values, expected) in [
+            ("In", "tier", json!(["7", "8"]), true),
+            ("In", "tier", json!(["8"]), false),
+            ("In", "none", json!(["7"]), false),
+            ("NotIn", "tier", json!(["7"]), false),
+            ("NotIn", "tier", json!(["8"]), true),
+            ("NotIn", "none", json!(["8"]), true),
+            ("Exists", "tier", json!(null), true),
+            ("Exists", "none", json!(null), false),
+            ("DoesNotExist", "tier", json!(null), false),
+            ("DoesNotExist", "none", json!(null), true),
+            ("Gt", "tier", json!(["6"]), true),
+            ("Gt", "tier", json!(["7"]), false),
+            ("Lt", "tier", json!(["8"]), true),
+            ("Lt", "none", json!(["8"]), false),
+            ("Gt", "kubernetes.io/os", json!(["1"]), false),
+            ("Nonsense", "tier", json!(["7"]), false),
+        ] {
+            assert_eq!(label(operator, key, &values), expected, "{operator} {key} {values}");
+        }
+        let field = |name: &str| {
+            affinity(&json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]))
+        };
+        assert!(fits(&field("win-a"), &json!({})) && !fits(&field("win-b"), &json!({})));
+    }
+
+    #[test]
+    fn terms_are_alternatives_and_an_empty_one_selects_nothing() {
+        let exists = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
+        assert!(fits(&affinity(&json!([exists("none"), exists("tier")])), &json!({})));
+        assert!(!fits(&affinity(&json!([exists("none")])), &json!({})));
+        assert!(!fits(&affinity(&json!([{}])), &json!({})));
+        let both =
+            json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}, {"key": "none", "operator": "Exists"}]});
+        assert_eq!(why_not(&affinity(&json!([both])), &json!({})), ["required node affinity wants none Exists"]);
+    }
+
+    #[test]
+    fn every_obstacle_is_named() {
+        let spec = json!({
+            "nodeSelector": {"kubernetes.io/os": "linux", "a": "b"},
+            "containers": [
+                {"name": "c", "resources": {"limits": {"example.com/gpu": 2, "memory": "1Ti"}}},
+                {"name": "d", "resources": {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}},
+            ],
+            "initContainers": [{"name": "i", "resources": {"limits": {"example.com/gpu": "1"}}}],
+        });
+        let node = json!({"spec": {"unschedulable": true, "taints": [
+            {"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "soft", "effect": "PreferNoSchedule"},
+            {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, {"key": "gone", "effect": "NoExecute"},
+        ]}});
+        insta::assert_snapshot!(why_not(&spec, &node).join("\n"), @r"
+        nodeSelector wants a=b, the node has no such label
+        nodeSelector wants kubernetes.io/os=linux, the node has windows
+        the node is cordoned (spec.unschedulable)
+        the taint os=windows:NoSchedule is not tolerated
+        the taint gone:NoExecute is not tolerated
+        the pod wants 3 of example.com/gpu, the node has 2
+        ");
+        let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
+        assert!(fits(&tolerant, &node));
+        assert!(fits(&json!({"nodeName": "win-a"}), &node), "nobody schedules a pod that names its node");
+        assert_eq!(why_not(&json!({"nodeName": "win-b"}), &json!({})), ["spec.nodeName is win-b"]);
+    }
+}

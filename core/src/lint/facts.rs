@@ -1,0 +1,236 @@
+//! What is known of the cluster that workloads are checked against: its nodes, pools and RuntimeClasses.
+//!
+//! All of it may be unknown. Rules say nothing where they would have to guess.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
+
+use crate::{
+    api::{Taint, TaintPolicy, names},
+    plan::{Entry, Node, Policy, Pool, Seen, plan_classes},
+    pod::tolerate,
+    windows::{Build, KubernetesVersion, product::PRODUCTS, taint::is_known_spelling},
+};
+
+/// Windows nodes that are alike, as far as workloads are concerned.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct NodeKind {
+    /// Their build, if it can be told.
+    build: Option<Build>,
+    /// The taints that keep pods off them, but for those that come and go: Kubernetes' and the autoscalers'.
+    taints: BTreeSet<Taint>,
+}
+
+/// A RuntimeClass, there or yet to be made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Class {
+    /// `handler`.
+    pub handler: String,
+    /// `scheduling.nodeSelector`.
+    pub selector: BTreeMap<String, String>,
+    /// `scheduling.tolerations`.
+    pub tolerations: Vec<Toleration>,
+}
+
+impl Class {
+    /// The build that it selects.
+    #[must_use]
+    pub fn build(&self) -> Option<Build> {
+        self.selector.get(names::WINDOWS_BUILD)?.parse().ok()
+    }
+
+    /// The operating system that it selects.
+    #[must_use]
+    pub fn os(&self) -> Option<&str> {
+        self.selector.get(names::OS).map(String::as_str)
+    }
+}
+
+/// What is known of a class by its name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lookup<'a> {
+    /// It is there, or a pool makes it.
+    Found(&'a Class),
+    /// There is none of this name.
+    Absent,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// What is known of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    kubernetes: Option<KubernetesVersion>,
+    classes_are_complete: bool,
+    classes: BTreeMap<String, Class>,
+    objects: Vec<Arc<RuntimeClass>>,
+    pools: Vec<Arc<Pool>>,
+    nodes: BTreeMap<NodeKind, usize>,
+    labels: HashSet<(String, String)>,
+}
+
+impl Facts {
+    /// Nothing is known.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Of a cluster of this version.
+    #[must_use]
+    pub fn of_version(kubernetes: Option<KubernetesVersion>) -> Self {
+        Self { kubernetes, ..Self::default() }
+    }
+
+    /// All RuntimeClasses of the cluster have been added: there is no other, and none is yet to be made.
+    pub fn classes_are_complete(&mut self) {
+        self.classes_are_complete = true;
+    }
+
+    /// Adds a node; only Windows nodes count.
+    pub fn add_node(&mut self, node: &Node) {
+        if node.labels.get(names::OS) != Some(names::WINDOWS) {
+            return;
+        }
+        let taints = node.taints.taints().iter();
+        let kind = NodeKind {
+            build: node.windows_version().map(|version| version.build),
+            taints: taints
+                .filter(|taint| taint.effect != "PreferNoSchedule" && !taint.has_foreign_key())
+                .cloned()
+                .collect(),
+        };
+        *self.nodes.entry(kind).or_default() += 1;
+        self.labels.extend(node.labels.with_prefix("").map(|(key, value)| (key.to_owned(), value.to_owned())));
+    }
+
+    /// Adds a RuntimeClass.
+    pub fn add_class(&mut self, class: RuntimeClass) {
+        let scheduling = class.scheduling.clone().unwrap_or_default();
+        let read = Class {
+            handler: class.handler.clone(),
+            selector: scheduling.node_selector.unwrap_or_default(),
+            tolerations: scheduling.tolerations.unwrap_or_default(),
+        };
+        self.classes.insert(class.metadata.name.clone().unwrap_or_default(), read);
+        self.objects.push(Arc::new(class));
+    }
+
+    /// Adds a pool.
+    pub fn add_pool(&mut self, pool: Pool) {
+        self.pools.push(Arc::new(pool));
+    }
+
+    /// When all has been added: adds the RuntimeClasses that the pools will make.
+    ///
+    /// Nodes are not told apart by pool, and without nodes every Windows version that has a name is expected.
+    #[must_use]
+    pub fn complete(mut self) -> Self {
+        if self.classes_are_complete {
+            return self;
+        }
+        let entries = self.pools.iter().map(|pool| Entry { pool: Arc::clone(pool), ready: true });
+        let policy = Policy::new(entries, BTreeSet::new());
+        for pool in &self.pools {
+            let builds: BTreeMap<Build, usize> = match self.builds() {
+                builds if builds.is_empty() => {
+                    let named = pool.named_builds.keys().copied();
+                    PRODUCTS.iter().map(|product| product.build).chain(named).map(|build| (build, 0)).collect()
+                }
+                builds => builds,
+            };
+            let tolerate = self.nodes.keys().flat_map(|kind| kind.taints.iter().cloned()).collect();
+            let seen = Seen { builds, tolerate };
+            let plan = plan_classes(pool, &policy, &|_| seen.clone(), &self.objects, &|_| true);
+            for class in plan.classes.into_iter().map(|class| class.desired) {
+                let planned =
+                    Class { handler: class.handler, selector: class.node_selector, tolerations: class.tolerations };
+                self.classes.entry(class.name).or_insert(planned);
+            }
+        }
+        self
+    }
+
+    /// The version of Kubernetes, if it is known.
+    #[must_use]
+    pub fn kubernetes(&self) -> Option<KubernetesVersion> {
+        self.kubernetes
+    }
+
+    /// The class of this name.
+    #[must_use]
+    pub fn class(&self, name: &str) -> Lookup<'_> {
+        match self.classes.get(name) {
+            Some(class) => Lookup::Found(class),
+            None if self.classes_are_complete || !self.objects.is_empty() || !self.pools.is_empty() => Lookup::Absent,
+            None => Lookup::Unknown,
+        }
+    }
+
+    /// Whether no class exists but those that are known here.
+    #[must_use]
+    pub fn knows_all_classes(&self) -> bool {
+        self.classes_are_complete
+    }
+
+    /// Whether the taint keeps pods off because the node is a Windows node: a pool wants it, or it is spelled so.
+    #[must_use]
+    pub fn is_windows_taint(&self, taint: &Taint) -> bool {
+        is_known_spelling(&taint.key, &taint.value)
+            || self.pools.iter().any(|pool| pool.wanted_taints().contains(taint) || pool.retired_taints.contains(taint))
+    }
+
+    /// The names of the classes that select this build.
+    pub fn classes_of(&self, build: Build) -> impl Iterator<Item = &str> {
+        self.classes.iter().filter(move |(_, class)| class.build() == Some(build)).map(|(name, _)| name.as_str())
+    }
+
+    /// How many Windows nodes have each build.
+    #[must_use]
+    pub fn builds(&self) -> BTreeMap<Build, usize> {
+        let mut builds = BTreeMap::new();
+        for (kind, count) in &self.nodes {
+            if let Some(build) = kind.build {
+                *builds.entry(build).or_default() += count;
+            }
+        }
+        builds
+    }
+
+    /// Whether any Windows node is known.
+    #[must_use]
+    pub fn has_nodes(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// Whether some Windows node has this label.
+    #[must_use]
+    pub fn has_label(&self, key: &str, value: &str) -> bool {
+        self.labels.contains(&(key.to_owned(), value.to_owned()))
+    }
+
+    /// The sets of taints on the Windows nodes of these builds, or of all; where no node is known, those that the pools
+    /// put on. `None` when there are no pools either.
+    #[must_use]
+    pub fn guards(&self, builds: Option<&BTreeSet<Build>>) -> Option<BTreeSet<BTreeSet<Taint>>> {
+        if self.has_nodes() {
+            let wanted =
+                |kind: &&NodeKind| builds.is_none_or(|builds| kind.build.is_some_and(|build| builds.contains(&build)));
+            return Some(self.nodes.keys().filter(wanted).map(|kind| kind.taints.clone()).collect());
+        }
+        let of_pool = |pool: &Arc<Pool>| {
+            let taints = pool.wanted_taints().into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
+            if pool.taint_policy == TaintPolicy::Never { BTreeSet::new() } else { taints.collect() }
+        };
+        (!self.pools.is_empty()).then(|| self.pools.iter().map(of_pool).collect())
+    }
+}
+
+/// The taints that none of these tolerates.
+pub(super) fn untolerated(tolerations: &[Toleration], taints: &BTreeSet<Taint>) -> Vec<Taint> {
+    taints.iter().filter(|taint| !tolerate(tolerations, taint)).cloned().collect()
+}

@@ -1,0 +1,118 @@
+//! Rules that test one field: the test is data, so that the check and its CEL expression cannot differ in what they say.
+
+use serde_json::Value;
+
+use crate::lint::pod::{Pod, get};
+
+/// Where the field is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// In the pod spec.
+    Pod,
+    /// In each container, init containers and ephemeral ones included.
+    Container,
+    /// In each of the `volumeMounts` of each container.
+    Mount,
+    /// In each volume.
+    Volume,
+}
+
+/// What of the field breaks the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// That it is there at all: even `false` and `{}`.
+    Present,
+    /// The value true.
+    True,
+    /// A list with something in it.
+    NotEmpty,
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+    /// Any text but this one, which the API server puts in where there is none.
+    OtherThan(&'static str),
+    /// Any number but this one, likewise.
+    OtherNumberThan(i64),
+}
+
+/// The test of one field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldTest {
+    /// Where.
+    pub at: At,
+    /// Path from there.
+    pub path: &'static [&'static str],
+    /// What breaks the rule.
+    pub trigger: Trigger,
+}
+
+impl FieldTest {
+    /// The paths, in the pod spec, of the fields that break the rule.
+    pub fn hits(self, pod: Pod<'_>) -> impl Iterator<Item = String> {
+        self.places(pod).into_iter().filter(move |(_, place)| self.is_met(place)).map(move |(prefix, _)| {
+            let path = self.path.join(".");
+            if prefix.is_empty() { path } else { format!("{prefix}.{path}") }
+        })
+    }
+
+    fn places(self, pod: Pod<'_>) -> Vec<(String, &Value)> {
+        match self.at {
+            At::Pod => vec![(String::new(), pod.0)],
+            At::Container => pod.containers().collect(),
+            At::Mount => pod
+                .containers()
+                .flat_map(|(path, container)| {
+                    let mounts = container["volumeMounts"].as_array().into_iter().flatten().enumerate();
+                    mounts.map(move |(index, mount)| (format!("{path}.volumeMounts[{index}]"), mount))
+                })
+                .collect(),
+            At::Volume => pod.volumes().map(|(index, volume)| (format!("volumes[{index}]"), volume)).collect(),
+        }
+    }
+
+    fn is_met(self, place: &Value) -> bool {
+        let Some(value) = get(place, self.path) else { return false };
+        let text = || value.as_str().filter(|text| !text.is_empty());
+        match self.trigger {
+            Trigger::Present => true,
+            Trigger::True => value == &Value::Bool(true),
+            Trigger::NotEmpty => value.as_array().is_some_and(|list| !list.is_empty()),
+            Trigger::OneOf(texts) => text().is_some_and(|text| texts.contains(&text)),
+            Trigger::OtherThan(default) => text().is_some_and(|text| text != default),
+            Trigger::OtherNumberThan(default) => value.as_i64().is_some_and(|number| number != default),
+        }
+    }
+
+    /// A CEL expression that is true when the rule is broken.
+    ///
+    /// It uses `variables.pod`, and `variables.containers` for all containers that a pod can be created with.
+    #[must_use]
+    pub fn cel(self) -> String {
+        match self.at {
+            At::Pod => self.cel_of("variables.pod"),
+            At::Container => format!("variables.containers.exists(c, {})", self.cel_of("c")),
+            At::Mount => {
+                format!("variables.containers.exists(c, c.?volumeMounts.orValue([]).exists(m, {}))", self.cel_of("m"))
+            }
+            At::Volume => format!("variables.pod.?volumes.orValue([]).exists(v, {})", self.cel_of("v")),
+        }
+    }
+
+    fn cel_of(self, root: &str) -> String {
+        let field: String =
+            std::iter::once(root.to_owned()).chain(self.path.iter().map(|name| format!(".?{name}"))).collect();
+        match self.trigger {
+            Trigger::Present => format!("{field}.hasValue()"),
+            Trigger::True => format!("{field}.orValue(false)"),
+            Trigger::NotEmpty => format!("size({field}.orValue([])) > 0"),
+            Trigger::OneOf(texts) => format!("{field}.orValue('') in {}", cel_list(texts.iter().copied())),
+            Trigger::OtherThan(default) => format!("!({field}.orValue('') in ['', '{default}'])"),
+            Trigger::OtherNumberThan(default) => format!("{field}.orValue({default}) != {default}"),
+        }
+    }
+}
+
+/// `['a', 'b']`. The texts are winpool's own: nothing in them needs an escape.
+pub(super) fn cel_list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let quoted: Vec<String> = texts.into_iter().map(|text| format!("'{text}'")).collect();
+    format!("[{}]", quoted.join(", "))
+}

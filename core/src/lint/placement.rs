@@ -1,0 +1,282 @@
+//! Whether the pods find a node, and one on which their images start.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Toleration;
+
+use crate::{
+    api::{Taint, names},
+    lint::{
+        facts::{Class, Lookup, untolerated},
+        field::cel_list,
+        pod::{BETA_OS, OS_KEYS},
+        rule::{
+            Consequence::{Fails, Note, Pending},
+            Hit, Rule, Scope,
+            Severity::{Error, Info, Warning},
+            Subject, Test, Verdict, Versions,
+        },
+    },
+    pod::tolerate,
+    windows::{Build, taint::SPELLINGS},
+};
+
+mod builds;
+mod classes;
+
+const fn rule(
+    id: &'static str,
+    verdict: Verdict,
+    scope: Scope,
+    field: &'static str,
+    reason: &'static str,
+    remedy: &'static str,
+    test: Test,
+) -> Rule {
+    Rule { id, verdict, without_os: None, kubernetes: Versions::ALL, scope, field, reason, remedy, test }
+}
+
+const fn own(find: fn(&Subject<'_>, &mut Vec<Hit>)) -> Test {
+    Test::Own { find, cel: None }
+}
+
+const SELECT_WINDOWS: &str = "add nodeSelector kubernetes.io/os: windows, or a runtimeClassName";
+const TOLERATE: &str =
+    "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}, or a runtimeClassName";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        kubernetes: Versions::from(24),
+        ..rule(
+            "os-name-missing",
+            Verdict(Info, Note),
+            Scope::Windows,
+            "os.name",
+            "the pod is meant for Windows and does not say so; with os.name the API server refuses what Windows cannot do",
+            "add os.name: windows",
+            own(|subject, hits| {
+                if subject.pod.os().is_none() {
+                    hits.push(Hit::at("os.name"));
+                }
+            }),
+        )
+    },
+    rule(
+        "os-contradicts-selector",
+        Verdict(Error, Fails),
+        Scope::Any,
+        "nodeSelector",
+        "os.name and nodeSelector name different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
+        "make both the same",
+        Test::Own {
+            find: os_contradiction,
+            cel: Some(|| {
+                format!(
+                    "variables.os != '' && {}.exists(k, k in variables.selector && variables.selector[k] != variables.os)",
+                    cel_list(OS_KEYS)
+                )
+            }),
+        },
+    ),
+    rule(
+        "os-selector-missing",
+        Verdict(Error, Fails),
+        Scope::Windows,
+        "nodeSelector",
+        "the scheduler does not look at os.name: the pod may land on Linux, where it never starts",
+        SELECT_WINDOWS,
+        Test::Own {
+            find: os_selector,
+            cel: Some(|| {
+                "!variables.placed && !has(variables.pod.nodeName) \
+                 && (variables.isDaemonSet || !has(variables.pod.runtimeClassName))"
+                    .to_owned()
+            }),
+        },
+    ),
+    rule(
+        "os-selector-beta",
+        Verdict(Info, Note),
+        Scope::Windows,
+        "nodeSelector",
+        "beta.kubernetes.io/os is deprecated since Kubernetes 1.14",
+        "use kubernetes.io/os",
+        own(|subject, hits| {
+            if subject.pod.selected(BETA_OS).is_some() {
+                hits.push(Hit::at("nodeSelector"));
+            }
+        }),
+    ),
+    rule(
+        "windows-image-without-os",
+        Verdict(Warning, Fails),
+        Scope::WindowsImage,
+        "nodeSelector",
+        "the image is one for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
+        "add os.name: windows and nodeSelector kubernetes.io/os: windows, or a runtimeClassName",
+        own(|_, hits| hits.push(Hit::at("nodeSelector"))),
+    ),
+    rule(
+        "linux-may-land-on-windows",
+        Verdict(Warning, Fails),
+        Scope::Unsaid,
+        "nodeSelector",
+        "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes",
+        "add nodeSelector kubernetes.io/os: linux",
+        own(lands_on_windows),
+    ),
+    rule(
+        "toleration-missing",
+        Verdict(Error, Pending),
+        Scope::Windows,
+        "tolerations",
+        "the pod does not tolerate the taints of the Windows nodes",
+        TOLERATE,
+        own(toleration),
+    ),
+    rule(
+        "daemon-set-toleration-missing",
+        Verdict(Error, Pending),
+        Scope::Windows,
+        "tolerations",
+        "the DaemonSet controller makes no pods for nodes whose taints the template does not tolerate, and reports nothing; \
+         what a RuntimeClass tolerates does not count (kubernetes/kubernetes#111590)",
+        "add the tolerations to the template",
+        own(daemon_set_toleration),
+    ),
+    rule(
+        "toleration-unknown",
+        Verdict(Info, Note),
+        Scope::Windows,
+        "tolerations",
+        "the pod tolerates no Windows taint, and what taints the nodes have is not known; a WindowsPool puts on \
+         os=windows:NoSchedule by default",
+        TOLERATE,
+        own(unknown_toleration),
+    ),
+    classes::DAEMON_SET,
+    classes::NOT_FOUND,
+    classes::SELECTOR,
+    classes::AFFINITY,
+    classes::OTHER_OS,
+    builds::MALFORMED,
+    builds::NOT_SELECTED,
+    builds::WITHOUT_NODE,
+    builds::IMAGES_DIFFER,
+    builds::IMAGE,
+    builds::OLDER_IMAGE,
+];
+
+/// The class of the pod, if it is known.
+fn class<'a>(subject: &Subject<'a>) -> Option<&'a Class> {
+    match subject.facts.class(subject.pod.class()?) {
+        Lookup::Found(class) => Some(class),
+        Lookup::Absent | Lookup::Unknown => None,
+    }
+}
+
+/// The builds of the nodes that the pod may land on, as selector, affinity and class say; `None` if none of them does.
+fn wanted_builds(subject: &Subject<'_>) -> Option<BTreeSet<Build>> {
+    subject.pod.builds().or_else(|| Some(BTreeSet::from([class(subject)?.build()?])))
+}
+
+fn os_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let Some(os) = subject.pod.os() else { return };
+    if OS_KEYS.iter().any(|key| subject.pod.selected(key).is_some_and(|selected| selected != os)) {
+        hits.push(Hit::at("nodeSelector"));
+    }
+}
+
+fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let pod = subject.pod;
+    // Of a DaemonSet whose class is known, another rule says what the template lacks.
+    let has_class = pod.class().is_some() && !subject.workload.is_daemon_set() || class(subject).is_some();
+    if !pod.is_placed_on(names::WINDOWS) && pod.node().is_none() && !has_class {
+        hits.push(Hit::at("nodeSelector"));
+    }
+}
+
+fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let (pod, facts) = (subject.pod, subject.facts);
+    let guards = facts.guards(None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]));
+    let tolerations = tolerations(subject);
+    let is_open = guards.iter().any(|taints| untolerated(&tolerations, taints).is_empty());
+    let is_elsewhere = facts.has_nodes() && pod.selector().any(|(key, value)| !facts.has_label(key, value));
+    // Affinity by other labels may keep it off; only pods that certainly can land there are worth a warning.
+    if is_open && !is_elsewhere && pod.terms().is_empty() && pod.node().is_none() && pod.class().is_none() {
+        hits.push(Hit::at("nodeSelector"));
+    }
+}
+
+/// The tolerations of the pod and of its class, which the API server adds when the pod is created.
+fn tolerations(subject: &Subject<'_>) -> Vec<Toleration> {
+    let of_class = class(subject).into_iter().flat_map(|class| class.tolerations.iter().cloned());
+    subject.pod.tolerations().into_iter().chain(of_class).collect()
+}
+
+fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let unknown_class = subject.pod.class().is_some() && class(subject).is_none();
+    if subject.workload.is_daemon_set() || subject.pod.node().is_some() || unknown_class {
+        return;
+    }
+    let Some(guards) = subject.facts.guards(wanted_builds(subject).as_ref()) else { return };
+    let tolerations = tolerations(subject);
+    let mut missing = guards.iter().map(|taints| untolerated(&tolerations, taints));
+    let Some(first) = missing.next() else { return };
+    if !first.is_empty() && missing.all(|missing| !missing.is_empty()) {
+        let message =
+            format!("no Windows node that it may land on has taints that it tolerates; it lacks {}", list(&first));
+        hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&first)));
+    }
+}
+
+fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    if !subject.workload.is_daemon_set() {
+        return;
+    }
+    let Some(guards) = subject.facts.guards(wanted_builds(subject).as_ref()) else { return };
+    let tolerations = subject.pod.tolerations();
+    let missing: BTreeSet<Taint> = guards.iter().flat_map(|taints| untolerated(&tolerations, taints)).collect();
+    // Nodes with other taints may be meant for others.
+    let missing: Vec<Taint> = missing.into_iter().filter(|taint| subject.facts.is_windows_taint(taint)).collect();
+    if !missing.is_empty() {
+        let message = format!(
+            "the DaemonSet controller makes no pods for nodes with {}, which the template does not tolerate, and reports \
+             nothing; what a RuntimeClass tolerates does not count (kubernetes/kubernetes#111590)",
+            list(&missing)
+        );
+        hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&missing)));
+    }
+}
+
+/// Taints that a message names.
+const NAMED: usize = 4;
+
+fn list(taints: &[Taint]) -> String {
+    let named: Vec<String> = taints.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = taints.len().saturating_sub(NAMED);
+    if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
+}
+
+fn remedy(taints: &[Taint]) -> String {
+    let tolerations: Vec<String> = taints
+        .iter()
+        .take(NAMED)
+        .map(|Taint { key, value, effect }| {
+            format!("{{key: {key}, operator: Equal, value: {value:?}, effect: {effect}}}")
+        })
+        .collect();
+    format!("tolerate {}", tolerations.join(" and "))
+}
+
+fn unknown_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let by_class = subject.pod.class().is_some() && !subject.workload.is_daemon_set();
+    if subject.facts.guards(None).is_some() || by_class || subject.pod.node().is_some() {
+        return;
+    }
+    let tolerations = subject.pod.tolerations();
+    let tolerates = |key: &str, value: &str| tolerate(&tolerations, &Taint::new(key, value, "NoSchedule"));
+    if !SPELLINGS.iter().any(|spelling| tolerates(spelling.key, spelling.value)) {
+        hits.push(Hit::at("tolerations"));
+    }
+}

@@ -1,0 +1,191 @@
+//! Builds: whether the pod names one, whether there are nodes of it, and whether they run its images.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    api::names,
+    lint::{
+        placement::{class, own, rule, wanted_builds},
+        rule::{
+            Consequence::{Fails, Note, Pending},
+            Hit, Rule, Scope,
+            Severity::{Error, Info, Warning},
+            Subject, Verdict,
+        },
+    },
+    windows::{
+        Build,
+        compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation, runs_by_process_isolation},
+        image,
+    },
+};
+
+pub(super) const MALFORMED: Rule = rule(
+    "build-malformed",
+    Verdict(Error, Pending),
+    Scope::Any,
+    "nodeSelector",
+    "the value of node.kubernetes.io/windows-build is no build, so no node has it",
+    "write 10.0.<number>, such as 10.0.20348",
+    own(malformed),
+);
+
+pub(super) const NOT_SELECTED: Rule = rule(
+    "build-not-selected",
+    Verdict(Warning, Fails),
+    Scope::Windows,
+    "nodeSelector",
+    "the cluster has Windows nodes of several builds, and an image starts on hosts of its own build alone, unless its tag has one for each",
+    "add a runtimeClassName, or nodeSelector node.kubernetes.io/windows-build",
+    own(not_selected),
+);
+
+pub(super) const WITHOUT_NODE: Rule = rule(
+    "build-without-node",
+    Verdict(Warning, Pending),
+    Scope::Windows,
+    "nodeSelector",
+    "no node has the build that the pod asks for",
+    "add such nodes, or move the pod to another build",
+    own(without_node),
+);
+
+pub(super) const IMAGES_DIFFER: Rule = rule(
+    "image-builds-differ",
+    Verdict(Error, Fails),
+    Scope::Any,
+    "containers[*].image",
+    "the containers of a pod run on one node, and their images are for different builds",
+    "use images of one build",
+    own(images_differ),
+);
+
+pub(super) const IMAGE: Rule = rule(
+    "image-build-mismatch",
+    Verdict(Error, Fails),
+    Scope::Windows,
+    "containers[*].image",
+    "the image does not start on hosts of the build that the pod asks for",
+    "use an image of the same build, or another class or selector",
+    own(image_mismatch),
+);
+
+pub(super) const OLDER_IMAGE: Rule = rule(
+    "image-older-than-host",
+    Verdict(Info, Note),
+    Scope::Windows,
+    "containers[*].image",
+    "the image is for an older build than the hosts that the pod asks for; they run it if their containerd is 1.7.19 or later",
+    "use an image of the same build, or make sure of the hosts' containerd",
+    own(older_image),
+);
+
+fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    if let Some(value) = subject.pod.selected(names::WINDOWS_BUILD)
+        && value.parse::<Build>().is_err()
+    {
+        let value: String = value.chars().take(63).collect();
+        let message = format!("{}={value:?} is no build, so no node has it", names::WINDOWS_BUILD);
+        hits.push(Hit::at("nodeSelector").saying(message));
+    }
+}
+
+fn is_host_process(subject: &Subject<'_>) -> bool {
+    let mut containers = subject.pod.host_process().peekable();
+    containers.peek().is_some() && containers.all(|is_one| is_one)
+}
+
+fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let builds = subject.facts.builds();
+    let (pod, class_name) = (subject.pod, subject.pod.class());
+    let stamped = |key: &str| key.starts_with(names::CAPABILITY_LABEL_PREFIX);
+    let by_stamp = pod.selector().any(|(key, _)| stamped(key))
+        || class(subject).is_some_and(|class| class.selector.keys().any(|key| stamped(key)));
+    // What an unknown class selects is not known.
+    let unknown = class_name.is_some() && class(subject).is_none() || pod.node().is_some();
+    if builds.len() < 2 || wanted_builds(subject).is_some() || by_stamp || unknown || is_host_process(subject) {
+        return;
+    }
+    let images = images(subject);
+    let runs_everywhere = !images.is_empty()
+        && builds.keys().all(|host| images.iter().all(|(_, image)| runs(subject, *host, *image) == Runs::Surely));
+    if !runs_everywhere {
+        hits.push(Hit::at("nodeSelector"));
+    }
+}
+
+fn without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let Some(wanted) = wanted_builds(subject) else { return };
+    let there = subject.facts.builds();
+    if subject.facts.has_nodes() && !wanted.is_empty() && !wanted.iter().any(|build| there.contains_key(build)) {
+        let field = if subject.pod.builds().is_some() { "nodeSelector" } else { "runtimeClassName" };
+        let wanted: Vec<String> = wanted.iter().take(4).map(ToString::to_string).collect();
+        hits.push(
+            Hit::at(field).saying(format!("no node has the build that the pod asks for, {}", wanted.join(" or "))),
+        );
+    }
+}
+
+fn images_differ(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let images = images(subject);
+    let builds: BTreeSet<Build> = images.iter().map(|(_, build)| *build).collect();
+    if let (Some((field, _)), true) = (images.last(), builds.len() > 1 && !is_host_process(subject)) {
+        let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
+        let message =
+            format!("the containers of a pod run on one node, and their images are for {}", builds.join(" and "));
+        hits.push(Hit::at(field.clone()).saying(message));
+    }
+}
+
+/// Whether a host runs an image; the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Runs {
+    Surely,
+    /// If its containerd is new enough.
+    Perhaps,
+    Never,
+}
+
+fn runs(subject: &Subject<'_>, host: Build, image: Build) -> Runs {
+    let hyperv = class(subject).is_some_and(|class| class.handler.contains("hyperv"));
+    if runs_by_process_isolation(host, None, image) || hyperv && runs_by_hyperv_isolation(host, image) {
+        Runs::Surely
+    } else if can_run_by_process_isolation(host, image) {
+        Runs::Perhaps
+    } else {
+        Runs::Never
+    }
+}
+
+/// The images that name a build.
+fn images(subject: &Subject<'_>) -> Vec<(String, Build)> {
+    subject.pod.images().filter_map(|(field, name)| Some((field, image::build_of(name)?))).collect()
+}
+
+fn mismatches(subject: &Subject<'_>, wanted: Runs, message: impl Fn(Build, &str) -> String, hits: &mut Vec<Hit>) {
+    let Some(hosts) = wanted_builds(subject).filter(|hosts| !hosts.is_empty()) else { return };
+    if is_host_process(subject) {
+        return;
+    }
+    for (field, image) in images(subject) {
+        let best = hosts.iter().map(|host| runs(subject, *host, image)).min();
+        if best == Some(wanted) {
+            let hosts: Vec<String> = hosts.iter().take(4).map(ToString::to_string).collect();
+            hits.push(Hit::at(field).saying(message(image, &hosts.join(" or "))));
+        }
+    }
+}
+
+fn image_mismatch(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let message = |image: Build, hosts: &str| {
+        format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod asks for")
+    };
+    mismatches(subject, Runs::Never, message, hits);
+}
+
+fn older_image(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let message = |image: Build, hosts: &str| {
+        format!("the image is for build {image}; hosts of {hosts} run it if their containerd is 1.7.19 or later")
+    };
+    mismatches(subject, Runs::Perhaps, message, hits);
+}

@@ -1,0 +1,140 @@
+//! RuntimeClasses: whether they are there and go with what the pod itself says.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    api::names,
+    lint::{
+        facts::Lookup,
+        placement::{class, own, rule},
+        pod::Target,
+        rule::{
+            Consequence::{Fails, Pending, Rejected},
+            Hit, Rule, Scope,
+            Severity::Error,
+            Subject, Verdict,
+        },
+    },
+};
+
+pub(super) const DAEMON_SET: Rule = rule(
+    "daemon-set-relies-on-class",
+    Verdict(Error, Pending),
+    Scope::Any,
+    "runtimeClassName",
+    "the DaemonSet controller looks at the template's own selector and never at the class: it wants pods on nodes where the \
+     class forbids them, and these stay Pending (kubernetes/kubernetes#111590)",
+    "add the class's selector to the template's nodeSelector",
+    own(daemon_set),
+);
+
+pub(super) const NOT_FOUND: Rule = rule(
+    "class-not-found",
+    Verdict(Error, Rejected),
+    Scope::Any,
+    "runtimeClassName",
+    "there is no RuntimeClass of this name",
+    "name one that exists, or declare it in a WindowsPool's runtimeClasses",
+    own(not_found),
+);
+
+pub(super) const SELECTOR: Rule = rule(
+    "class-contradicts-selector",
+    Verdict(Error, Rejected),
+    Scope::Any,
+    "nodeSelector",
+    "nodeSelector and the RuntimeClass's scheduling.nodeSelector want different values of one label",
+    "remove the label from nodeSelector, or choose another class",
+    own(selector),
+);
+
+pub(super) const AFFINITY: Rule = rule(
+    "class-contradicts-affinity",
+    Verdict(Error, Pending),
+    Scope::Any,
+    "affinity.nodeAffinity",
+    "no node satisfies both the required node affinity and the RuntimeClass's selector",
+    "remove the label from the affinity, or choose another class",
+    own(affinity),
+);
+
+pub(super) const OTHER_OS: Rule = rule(
+    "class-of-another-os",
+    Verdict(Error, Fails),
+    Scope::Any,
+    "runtimeClassName",
+    "os.name and the RuntimeClass are for different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
+    "choose another class, or another os.name",
+    own(other_os),
+);
+
+fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let (pod, Some(class)) = (subject.pod, class(subject)) else { return };
+    if !subject.workload.is_daemon_set() || class.os() != Some(names::WINDOWS) {
+        return;
+    }
+    let is_required = |key: &str, value: &str| {
+        pod.selected(key) == Some(value)
+            || pod.affinity_values(key).is_some_and(|values| values == BTreeSet::from([value]))
+    };
+    let missing: Vec<String> = class
+        .selector
+        .iter()
+        .filter(|(key, value)| !is_required(key, value))
+        .map(|(key, value)| format!("{key}: {value}"))
+        .collect();
+    if !missing.is_empty() {
+        let remedy = format!("add to the template's nodeSelector: {}", missing.join(", "));
+        hits.push(Hit::at("runtimeClassName").remedied_by(remedy));
+    }
+}
+
+fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    // Manifests of a WindowsPool do not tell which classes there are for others.
+    let is_told = subject.facts.knows_all_classes() || subject.target == Target::Windows;
+    if let Some(name) = subject.pod.class()
+        && is_told
+        && subject.facts.class(name) == Lookup::Absent
+    {
+        let mut similar = subject.facts.builds().into_keys().flat_map(|build| subject.facts.classes_of(build));
+        let message = format!("there is no RuntimeClass {name}");
+        let hit = Hit::at("runtimeClassName").saying(message);
+        hits.push(match similar.next() {
+            Some(other) => hit.remedied_by(format!("name one that exists, such as {other}")),
+            None => hit,
+        });
+    }
+}
+
+fn selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let Some(class) = class(subject) else { return };
+    for (key, value) in &class.selector {
+        if let Some(own) = subject.pod.selected(key).filter(|own| own != value) {
+            let name = subject.pod.class().unwrap_or_default();
+            let message = format!("nodeSelector wants {key}={own} and the RuntimeClass {name} wants {key}={value}");
+            hits.push(Hit::at("nodeSelector").saying(message));
+        }
+    }
+}
+
+fn affinity(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let Some(class) = class(subject) else { return };
+    for (key, value) in &class.selector {
+        if let Some(allowed) = subject.pod.affinity_values(key).filter(|allowed| !allowed.contains(value.as_str())) {
+            let allowed: Vec<&str> = allowed.into_iter().take(4).collect();
+            let name = subject.pod.class().unwrap_or_default();
+            let message = format!(
+                "the required node affinity wants {key} in {} and the RuntimeClass {name} wants {value}",
+                allowed.join(", ")
+            );
+            hits.push(Hit::at("affinity.nodeAffinity").saying(message));
+        }
+    }
+}
+
+fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let (Some(os), Some(of_class)) = (subject.pod.os(), class(subject).and_then(|class| class.os())) else { return };
+    if os != of_class {
+        hits.push(Hit::at("runtimeClassName"));
+    }
+}

@@ -1,0 +1,78 @@
+//! The table of rules as a document.
+
+use std::fmt::Write;
+
+use crate::{
+    api::reference::prose,
+    lint::{
+        advise,
+        rule::{Rule, Verdict},
+        rules,
+    },
+};
+
+const INTRODUCTION: &str = "<!-- Written by `make generate` from core/src/lint/. -->
+# Rules of `winpool check`
+
+Each rule has a name, which `--ignore` takes. *Rejected*: the API server refuses the object. *Fails*: containers do not
+start or do not work. *Pending*: no node is found, or a DaemonSet makes no pods. *Ignored*: the field has no effect.
+*Note*: nothing happens; it is to be known.
+
+Where two verdicts stand, the second is for a pod that is meant for Windows but does not have `os.name: windows`: then
+the API server refuses nothing. Rules marked with † are also in the admission policy `advise`. Fields are paths in the
+pod spec.
+";
+
+const GROUPS: [(&str, &str); 3] = [
+    (
+        "Placement",
+        "Whether pods find a node on which their images start. Some rules need to know nodes, pools or RuntimeClasses, \
+         and say nothing where these are not known.",
+    ),
+    ("What the API server refuses", "Tested against a Kubernetes 1.36 API server."),
+    (
+        "What Windows does not do",
+        "From the Kubernetes documentation, and where it is silent or differs, from the code.",
+    ),
+];
+
+/// All rules, as Markdown.
+#[must_use]
+pub fn reference() -> String {
+    let advised: Vec<&str> = advise::expressions().map(|(rule, _)| rule.id).collect();
+    let mut text = INTRODUCTION.to_owned();
+    for ((title, about), rules) in GROUPS.iter().zip(rules::groups()) {
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "\n## {title}\n\n{about}\n\n| Rule | Verdict | Kubernetes | Field | Why, and what to do |\n|---|---|---|---|---|\n"
+        );
+        for rule in rules {
+            let mark = if advised.contains(&rule.id) { " †" } else { "" };
+            let Rule { id, field, remedy, kubernetes, .. } = rule;
+            let (reason, remedy) = (prose(&capital(&rule.sentence(true))), prose(&capital(remedy)));
+            let verdicts = verdicts(rule);
+            let _ = writeln!(text, "| `{id}`{mark} | {verdicts} | {kubernetes} | `{field}` | {reason}. {remedy}. |");
+        }
+    }
+    text
+}
+
+fn verdicts(rule: &Rule) -> String {
+    let text = |Verdict(severity, consequence)| format!("{severity}, {consequence}");
+    match rule.without_os {
+        Some((without, _)) => format!("{} / {}", text(rule.verdict), text(without)),
+        None => text(rule.verdict),
+    }
+}
+
+/// With a capital letter first, unless it begins with the name of a field.
+fn capital(text: &str) -> String {
+    let word = text.split([' ', ',', ':']).next().unwrap_or_default();
+    let is_name = word.chars().any(|letter| letter.is_ascii_uppercase() || letter == '.' || letter == '/');
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) if !is_name => first.to_uppercase().chain(letters).collect(),
+        _ => text.to_owned(),
+    }
+}

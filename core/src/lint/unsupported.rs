@@ -1,0 +1,258 @@
+//! What the API server takes and Windows does not do, or does differently.
+//!
+//! Source, unless a rule names another: "Windows containers in Kubernetes" in kubernetes/website, in its versions for
+//! 1.16 to 1.36. Where versions or sources differ, or none says what happens, the rule is an info.
+
+use serde_json::Value;
+
+use crate::lint::{
+    field::{At, FieldTest, Trigger},
+    pod::get,
+    rule::{
+        Consequence::{Fails, Ignored, Note},
+        Hit, Rule, Scope,
+        Severity::{Error, Info, Warning},
+        Subject, Test, Verdict, Versions,
+    },
+};
+
+const fn lint(
+    id: &'static str,
+    verdict: Verdict,
+    test: Test,
+    field: &'static str,
+    reason: &'static str,
+    remedy: &'static str,
+) -> Rule {
+    Rule {
+        id,
+        verdict,
+        without_os: None,
+        kubernetes: Versions::ALL,
+        scope: Scope::Windows,
+        field,
+        reason,
+        remedy,
+        test,
+    }
+}
+
+const fn test(at: At, path: &'static [&'static str], trigger: Trigger) -> Test {
+    Test::Field(FieldTest { at, path, trigger })
+}
+
+const NON_ROOT: &str =
+    "on Windows it keeps the container from running as ContainerAdministrator, which is what many images run as";
+const NON_ROOT_REMEDY: &str =
+    "set windowsOptions.runAsUserName: ContainerUser if the image runs as ContainerAdministrator";
+/// Sources differ: impossible with Docker, possible with containerd.
+const SUB_PATH: &str = "the documentation calls subPath unsupported on Windows; with containerd it is said to work";
+const SUB_PATH_REMEDY: &str = "try it, or mount the whole volume";
+const MODE: &str = "Windows has no file modes: every container of the pod can read the files";
+const MODE_REMEDY: &str = "remove it: keep apart what is secret by pods";
+/// 0644, which the API server puts in.
+const DEFAULT_MODE: Trigger = Trigger::OtherNumberThan(0o644);
+
+pub(super) const RULES: &[Rule] = &[
+    lint(
+        "dns-policy-with-host-net",
+        Verdict(Error, Fails),
+        test(At::Pod, &["dnsPolicy"], Trigger::OneOf(&["ClusterFirstWithHostNet"])),
+        "dnsPolicy",
+        "Windows does not support ClusterFirstWithHostNet",
+        "use ClusterFirst",
+    ),
+    lint(
+        "host-network",
+        Verdict(Info, Note),
+        Test::Own {
+            find: |subject, hits| {
+                if subject.pod.has_host_network() && !subject.pod.host_process().any(|is_one| is_one) {
+                    hits.push(Hit::at("hostNetwork"));
+                }
+            },
+            cel: None,
+        },
+        "hostNetwork",
+        // An alpha feature of 1.26 to 1.32 (KEP 3503), withdrawn. Whether the pod fails or the field does nothing, no
+        // source says.
+        "only host-process containers can use the host's network on Windows; what happens to others is not documented",
+        "remove it, or use host-process containers",
+    ),
+    lint(
+        "run-as-non-root",
+        Verdict(Info, Note),
+        test(At::Pod, &["securityContext", "runAsNonRoot"], Trigger::True),
+        "securityContext.runAsNonRoot",
+        NON_ROOT,
+        NON_ROOT_REMEDY,
+    ),
+    lint(
+        "container-run-as-non-root",
+        Verdict(Info, Note),
+        test(At::Container, &["securityContext", "runAsNonRoot"], Trigger::True),
+        "containers[*].securityContext.runAsNonRoot",
+        NON_ROOT,
+        NON_ROOT_REMEDY,
+    ),
+    lint(
+        "huge-pages",
+        Verdict(Error, Fails),
+        Test::Own {
+            find: huge_pages,
+            cel: Some(|| {
+                "variables.containers.exists(c, \
+                 c.?resources.?limits.orValue({}).exists(k, k.startsWith('hugepages-')) \
+                 || c.?resources.?requests.orValue({}).exists(k, k.startsWith('hugepages-')))"
+                    .to_owned()
+            }),
+        },
+        "containers[*].resources",
+        "Windows containers have no huge pages",
+        "remove the hugepages resources",
+    ),
+    lint(
+        "memory-limit-missing",
+        Verdict(Info, Note),
+        Test::Own { find: memory_limit, cel: None },
+        "containers[*].resources.limits.memory",
+        "Windows has no out-of-memory killer: a container that takes more memory than the node has makes it page",
+        "set resources.limits.memory, equal to the request",
+    ),
+    lint(
+        "empty-dir-memory",
+        Verdict(Warning, Ignored),
+        // kubernetes/mount-utils mount_windows.go: a mount of "tmpfs" makes a folder.
+        test(At::Volume, &["emptyDir", "medium"], Trigger::OneOf(&["Memory"])),
+        "volumes[*].emptyDir.medium",
+        "Windows has no volumes in memory: what is written there is on the node's disk",
+        "remove medium, and keep secrets off the volume",
+    ),
+    lint(
+        "secret-volume",
+        Verdict(Info, Note),
+        test(At::Volume, &["secret"], Trigger::Present),
+        "volumes[*].secret",
+        "on Windows a Secret in a volume is in clear text on the node's disk",
+        "encrypt the node's disk, and restrict access to the kubelet's folder",
+    ),
+    lint(
+        "secret-volume-mode",
+        Verdict(Warning, Ignored),
+        test(At::Volume, &["secret", "defaultMode"], DEFAULT_MODE),
+        "volumes[*].secret.defaultMode",
+        MODE,
+        MODE_REMEDY,
+    ),
+    lint(
+        "config-map-volume-mode",
+        Verdict(Warning, Ignored),
+        test(At::Volume, &["configMap", "defaultMode"], DEFAULT_MODE),
+        "volumes[*].configMap.defaultMode",
+        MODE,
+        MODE_REMEDY,
+    ),
+    lint(
+        "projected-volume-mode",
+        Verdict(Warning, Ignored),
+        test(At::Volume, &["projected", "defaultMode"], DEFAULT_MODE),
+        "volumes[*].projected.defaultMode",
+        MODE,
+        MODE_REMEDY,
+    ),
+    lint(
+        "volume-item-mode",
+        Verdict(Warning, Ignored),
+        Test::Own {
+            find: item_modes,
+            cel: Some(|| {
+                "variables.pod.?volumes.orValue([]).exists(v, \
+                 v.?secret.?items.orValue([]).exists(i, i.?mode.hasValue()) \
+                 || v.?configMap.?items.orValue([]).exists(i, i.?mode.hasValue()))"
+                    .to_owned()
+            }),
+        },
+        "volumes[*].*.items[*].mode",
+        MODE,
+        MODE_REMEDY,
+    ),
+    lint(
+        "sub-path",
+        Verdict(Info, Note),
+        test(At::Mount, &["subPath"], Trigger::OtherThan("")),
+        "containers[*].volumeMounts[*].subPath",
+        SUB_PATH,
+        SUB_PATH_REMEDY,
+    ),
+    lint(
+        "sub-path-expr",
+        Verdict(Info, Note),
+        test(At::Mount, &["subPathExpr"], Trigger::OtherThan("")),
+        "containers[*].volumeMounts[*].subPathExpr",
+        SUB_PATH,
+        SUB_PATH_REMEDY,
+    ),
+    lint(
+        "mount-propagation",
+        Verdict(Error, Fails),
+        test(At::Mount, &["mountPropagation"], Trigger::OneOf(&["HostToContainer", "Bidirectional"])),
+        "containers[*].volumeMounts[*].mountPropagation",
+        "Windows does not support mount propagation",
+        "remove it",
+    ),
+    lint(
+        "volume-devices",
+        Verdict(Error, Fails),
+        test(At::Container, &["volumeDevices"], Trigger::NotEmpty),
+        "containers[*].volumeDevices",
+        "Windows does not support raw block volumes",
+        "mount a volume with a file system",
+    ),
+    lint(
+        "nfs-volume",
+        Verdict(Error, Fails),
+        test(At::Volume, &["nfs"], Trigger::Present),
+        "volumes[*].nfs",
+        "Windows does not support NFS volumes",
+        "use SMB with a CSI driver",
+    ),
+    lint(
+        "termination-message-path",
+        Verdict(Info, Note),
+        test(At::Container, &["terminationMessagePath"], Trigger::OtherThan("/dev/termination-log")),
+        "containers[*].terminationMessagePath",
+        "Windows maps single files with limits; the default path works because it does not exist there",
+        "remove it, and read the logs instead: terminationMessagePolicy: FallbackToLogsOnError",
+    ),
+];
+
+fn huge_pages(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (path, container) in subject.pod.containers() {
+        for kind in ["limits", "requests"] {
+            let resources = get(container, &["resources", kind]).and_then(Value::as_object);
+            if resources.is_some_and(|resources| resources.keys().any(|name| name.starts_with("hugepages-"))) {
+                hits.push(Hit::at(format!("{path}.resources.{kind}")));
+            }
+        }
+    }
+}
+
+fn memory_limit(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (path, container) in subject.pod.containers() {
+        let memory = |kind| get(container, &["resources", kind, "memory"]).is_some();
+        if memory("requests") && !memory("limits") {
+            hits.push(Hit::at(format!("{path}.resources.limits.memory")));
+        }
+    }
+}
+
+fn item_modes(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (index, volume) in subject.pod.volumes() {
+        for source in ["secret", "configMap"] {
+            let items = get(volume, &[source, "items"]).and_then(Value::as_array).into_iter().flatten();
+            for (item, _) in items.enumerate().filter(|(_, item)| get(item, &["mode"]).is_some()) {
+                hits.push(Hit::at(format!("volumes[{index}].{source}.items[{item}].mode")));
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Labels that say which RuntimeClasses a node can serve, where a build alone does not tell.
+
+use crate::{
+    api::{Isolation, names},
+    plan::{Hosts, LabelChange, Node, Pool, classes::handler},
+    windows::{
+        Build, ContainerRuntime,
+        compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
+    },
+};
+
+const ABLE: &str = "true";
+
+/// The label of the nodes that can serve this class.
+pub(super) fn stamp(class: &str) -> String {
+    format!("{}{class}", names::CAPABILITY_LABEL_PREFIX)
+}
+
+/// The stamps to put on a node of `pool` and to take off; of no pool: all go.
+pub(super) fn plan(node: &Node, pool: Option<&Pool>) -> Vec<LabelChange> {
+    let mut changes = Vec::new();
+    let stamped = pool.iter().flat_map(|pool| &pool.declared).filter_map(|(hosts, spec)| match hosts {
+        Hosts::Running(image, isolation) => Some((*image, *isolation, spec)),
+        Hosts::Any | Hosts::Of(_) => None,
+    });
+    let mut known = Vec::new();
+    for (image, isolation, spec) in stamped {
+        let key = stamp(&spec.name);
+        let has = node.labels.get(&key) == Some(ABLE);
+        // What cannot be told now is left as it is: a kubelet whose runtime does not answer says so for a moment.
+        let able = is_able(node, image, isolation, handler(spec)).unwrap_or(has);
+        if able && !has {
+            changes.push(change(node, &key, Some(ABLE)));
+        }
+        if able {
+            known.push(key);
+        }
+    }
+    for (key, _) in
+        node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).filter(|(key, _)| !known.iter().any(|k| k == key))
+    {
+        changes.push(change(node, key, None));
+    }
+    changes
+}
+
+fn change(node: &Node, key: &str, to: Option<&str>) -> LabelChange {
+    LabelChange { key: key.to_owned(), from: node.labels.get(key).map(str::to_owned), to: to.map(str::to_owned) }
+}
+
+/// Whether the node runs images of this build; `None` when it cannot be told.
+fn is_able(node: &Node, image: Build, isolation: Isolation, handler: &str) -> Option<bool> {
+    let host = node.windows_version()?.build;
+    if node.runtime_handlers.as_ref().is_some_and(|handlers| !handlers.iter().any(|name| **name == *handler)) {
+        return Some(false);
+    }
+    match isolation {
+        Isolation::HyperV => Some(runs_by_hyperv_isolation(host, image)),
+        Isolation::Process if host == image => Some(true),
+        Isolation::Process => {
+            let runtime: ContainerRuntime = node.container_runtime.as_deref()?.parse().ok()?;
+            runtime.version?;
+            Some(runs_by_process_isolation(host, Some(runtime), image))
+        }
+    }
+}

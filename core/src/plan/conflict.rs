@@ -1,0 +1,108 @@
+//! Who writes last: telling a repair from a fight.
+
+use std::{
+    borrow::Borrow,
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// So many writes of the same thing within [`WINDOW`] are a fight.
+const WRITES: usize = 3;
+const WINDOW: Duration = Duration::from_mins(10);
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+
+/// The accepted writes of one thing on one object: what was written, and when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WriteConflict<T> {
+    what: Option<T>,
+    writes: VecDeque<Instant>,
+    pause: Duration,
+}
+
+impl<T> Default for WriteConflict<T> {
+    /// Nothing was written yet.
+    fn default() -> Self {
+        Self { what: None, writes: VecDeque::new(), pause: Duration::ZERO }
+    }
+}
+
+impl<T: PartialEq> WriteConflict<T> {
+    /// `what` was written: once more, or something else for the first time.
+    pub fn written(&mut self, what: T, now: Instant) {
+        if self.what.as_ref() != Some(&what) {
+            *self = Self { what: Some(what), ..Self::default() };
+        }
+        let was_a_fight = self.is_a_fight();
+        self.writes.push_back(now);
+        while self.writes.front().is_some_and(|write| now.duration_since(*write) > WINDOW + self.pause) {
+            self.writes.pop_front();
+        }
+        self.pause = match (self.is_a_fight(), was_a_fight) {
+            (false, _) => Duration::ZERO,
+            (true, false) => FIRST_PAUSE,
+            (true, true) => LONGEST_PAUSE.min(self.pause * 2),
+        };
+    }
+
+    fn is_a_fight(&self) -> bool {
+        self.writes.len() >= WRITES
+    }
+
+    /// How long to wait before `what` is written again, if somebody keeps undoing it.
+    #[must_use]
+    pub fn pause<W>(&self, what: &W, now: Instant) -> Option<Duration>
+    where
+        T: Borrow<W>,
+        W: PartialEq + ?Sized,
+    {
+        let last = self.writes.back()?;
+        let wait = (*last + self.pause).saturating_duration_since(now);
+        (self.what.as_ref().map(Borrow::borrow) == Some(what) && self.is_a_fight() && !wait.is_zero()).then_some(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn three_writes_within_ten_minutes_are_a_fight_and_pauses_grow() {
+        let start = Instant::now();
+        let mut contest = WriteConflict::default();
+        contest.written("taint", start);
+        assert_eq!(contest.pause(&"taint", start), None);
+        contest.written("taint", start + SECOND);
+        assert_eq!(contest.pause(&"taint", start + SECOND), None);
+        let mut now = start + 2 * SECOND;
+        contest.written("taint", now);
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            let pause = contest.pause(&"taint", now).unwrap();
+            pauses.push(pause.as_secs());
+            assert_eq!(contest.pause(&"label", now), None, "something else is no part of it");
+            now += pause;
+            assert_eq!(contest.pause(&"taint", now), None);
+            contest.written("taint", now);
+        }
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
+    }
+
+    #[test]
+    fn repairs_that_are_far_apart_or_of_different_things_are_no_fight() {
+        let start = Instant::now();
+        let mut contest = WriteConflict::default();
+        for number in 0..20 {
+            let now = start + number * Duration::from_mins(6);
+            contest.written(0, now);
+            assert_eq!(contest.pause(&0, now), None, "{number}");
+        }
+        let mut contest = WriteConflict::default();
+        for number in 1..20 {
+            contest.written(number, start);
+            assert_eq!(contest.pause(&number, start), None, "{number}");
+        }
+    }
+}

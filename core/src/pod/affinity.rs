@@ -1,0 +1,50 @@
+//! Required node affinity, as the Kubernetes scheduler reads it.
+
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+
+use crate::labels::Labels;
+
+/// The expressions of a term that a node with these labels and this name does not match; `None` if it matches all. They
+/// hold together, while the terms of an affinity are alternatives.
+pub(crate) fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> Option<Vec<String>> {
+    let expressions = term.match_expressions.iter().flatten().map(|e| (e, labels.get(&e.key)));
+    let fields = term.match_fields.iter().flatten();
+    let fields = fields.map(|e| (e, (e.key == "metadata.name").then_some(name)));
+    let all: Vec<_> = expressions.chain(fields).collect();
+    // A term without expressions selects nothing.
+    if all.is_empty() {
+        return Some(vec!["something of an empty term, which selects no node".to_owned()]);
+    }
+    let failing: Vec<String> = all.iter().filter(|(e, found)| !holds(e, *found)).map(|(e, _)| describe(e)).collect();
+    (!failing.is_empty()).then_some(failing)
+}
+
+/// Whether the required node affinity with these terms lets a pod on a node with these labels and this name.
+pub(crate) fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
+    terms.is_empty() || terms.iter().any(|term| failing_expressions(term, labels, name).is_none())
+}
+
+/// As `labels.Requirement` of k8s.io/apimachinery reads it: a node without the label satisfies `NotIn` and
+/// `DoesNotExist`; `Gt` and `Lt` compare whole numbers.
+fn holds(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let number = |text: &str| text.parse::<i64>().ok();
+    let compare = || Some((number(found?)?, number(values.first()?)?));
+    match requirement.operator.as_str() {
+        "In" => found.is_some_and(|found| values.iter().any(|value| value == found)),
+        "NotIn" => !found.is_some_and(|found| values.iter().any(|value| value == found)),
+        "Exists" => found.is_some(),
+        "DoesNotExist" => found.is_none(),
+        "Gt" => compare().is_some_and(|(found, bound)| found > bound),
+        "Lt" => compare().is_some_and(|(found, bound)| found < bound),
+        _ => false,
+    }
+}
+
+fn describe(requirement: &NodeSelectorRequirement) -> String {
+    let NodeSelectorRequirement { key, operator, values } = requirement;
+    match values.as_deref() {
+        Some(values) if !values.is_empty() => format!("{key} {operator} ({})", values.join(", ")),
+        _ => format!("{key} {operator}"),
+    }
+}

@@ -1,0 +1,151 @@
+//! Objects that make pods from a template.
+
+use k8s_openapi::jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::pod::spec::{PodSpec, WireMetadata};
+
+/// The kinds whose templates a workload check lists, with group, version and plural. All pods that other kinds make are
+/// judged by themselves.
+pub const LISTED_KINDS: [(WorkloadKind, &str, &str, &str); 7] = [
+    (WorkloadKind::Deployment, "apps", "v1", "deployments"),
+    (WorkloadKind::StatefulSet, "apps", "v1", "statefulsets"),
+    (WorkloadKind::DaemonSet, "apps", "v1", "daemonsets"),
+    (WorkloadKind::ReplicaSet, "apps", "v1", "replicasets"),
+    (WorkloadKind::ReplicationController, "", "v1", "replicationcontrollers"),
+    (WorkloadKind::Job, "batch", "v1", "jobs"),
+    (WorkloadKind::CronJob, "batch", "v1", "cronjobs"),
+];
+
+/// A kind of object that makes pods from a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names are those of Kubernetes")]
+pub enum WorkloadKind {
+    Deployment,
+    StatefulSet,
+    DaemonSet,
+    ReplicaSet,
+    ReplicationController,
+    Job,
+    CronJob,
+}
+
+impl WorkloadKind {
+    /// `kind`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::ReplicationController => "ReplicationController",
+            Self::Job => "Job",
+            Self::CronJob => "CronJob",
+        }
+    }
+
+    /// The kind of this name, if its templates are listed.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)
+    }
+}
+
+/// What winpool reads of an object that makes pods from a template.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "WireWorkload")]
+pub struct Workload {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// Kind and name of the object that controls it.
+    pub controller: Option<(String, String)>,
+    /// Whether it makes no pods any more: it is being deleted, or has finished.
+    pub is_over: bool,
+    /// Whether it asks that its placement does not count: its annotation `winpool.dev/ignore`, or that of its template,
+    /// is `"true"`.
+    pub is_ignored: bool,
+    /// `spec.replicas`.
+    pub replicas: i64,
+    /// Whether its pods may be made of two templates: a `StatefulSet` whose update is not done.
+    pub has_two_revisions: bool,
+    /// The pod spec of the template.
+    pub template: PodSpec,
+}
+
+#[derive(Deserialize)]
+struct WireWorkload {
+    metadata: WireMetadata,
+    #[serde(default)]
+    spec: WireWorkloadSpec,
+    #[serde(default)]
+    status: WireWorkloadStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireWorkloadSpec {
+    replicas: Option<i64>,
+    template: Option<WireTemplate>,
+    job_template: Option<WireJobTemplate>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireTemplate {
+    metadata: WireMetadata,
+    spec: PodSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireJobTemplate {
+    spec: WireJobSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireJobSpec {
+    template: WireTemplate,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireWorkloadStatus {
+    current_revision: Option<String>,
+    update_revision: Option<String>,
+    conditions: Option<Vec<WireCondition>>,
+}
+
+#[derive(Deserialize)]
+struct WireCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+impl From<WireWorkload> for Workload {
+    fn from(WireWorkload { metadata, spec, status }: WireWorkload) -> Self {
+        let template = spec.template.or(spec.job_template.map(|job| job.spec.template)).unwrap_or_default();
+        let ended = |condition: &WireCondition| {
+            matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
+        };
+        Self {
+            is_over: metadata.deletion_timestamp.is_some() || status.conditions.iter().flatten().any(ended),
+            is_ignored: metadata.is_ignored() || template.metadata.is_ignored(),
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            controller: metadata.controller().map(|owner| (owner.kind.clone(), owner.name.clone())),
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            replicas: spec.replicas.unwrap_or(1),
+            has_two_revisions: status.current_revision.is_some()
+                && status.update_revision.is_some()
+                && status.current_revision != status.update_revision,
+            template: template.spec,
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! A pool's labels and taints in the language of what makes its nodes, so that they are born right.
+//!
+//! Sources: the Kubernetes documentation of `KubeletConfiguration` and of the labels that a kubelet may set on itself
+//! (enhancement proposal 279), the Karpenter documentation of `NodePool` (aws/karpenter-provider-aws#3698: it adds
+//! `kubernetes.io/os` and the build itself), the eksctl guide ("Auto Scaling", "Scaling up from 0") for the tags that
+//! cluster-autoscaler reads from Auto Scaling groups, and the documentation of AKS and GKE node pools. What is not known
+//! is not rendered.
+
+use std::fmt::{self, Write};
+
+use serde_json::json;
+
+use crate::{
+    api::{DEFAULT_ARCHITECTURE, Taint, TaintPolicy, names},
+    plan::Pool,
+    windows::product::Product,
+};
+
+/// What makes nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provisioner {
+    /// The kubelet's own configuration, wherever the machine comes from.
+    Kubelet,
+    /// Karpenter on AWS.
+    Karpenter,
+    /// The tags of an AWS Auto Scaling group that cluster-autoscaler scales from zero.
+    ClusterAutoscaler,
+    /// A node group of eksctl.
+    Eksctl,
+    /// A node pool of AKS.
+    Aks,
+    /// A node pool of GKE.
+    Gke,
+}
+
+impl Provisioner {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Kubelet, Self::Karpenter, Self::ClusterAutoscaler, Self::Eksctl, Self::Aks, Self::Gke];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubelet => "kubelet",
+            Self::Karpenter => "karpenter",
+            Self::ClusterAutoscaler => "cluster-autoscaler",
+            Self::Eksctl => "eksctl",
+            Self::Aks => "aks",
+            Self::Gke => "gke",
+        }
+    }
+
+    /// What is rendered for it.
+    #[must_use]
+    pub fn language(self) -> &'static str {
+        match self {
+            Self::Kubelet => "`KubeletConfiguration`",
+            Self::Karpenter => "A Karpenter `NodePool`",
+            Self::ClusterAutoscaler => "Tags of an Auto Scaling group",
+            Self::Eksctl => "A node group of eksctl",
+            Self::Aks => "`az aks nodepool add`",
+            Self::Gke => "`gcloud container node-pools create`",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|provisioner| provisioner.name() == name)
+    }
+}
+
+/// The labels and taints of this pool, for nodes of this Windows if one is given.
+#[must_use]
+pub fn render(provisioner: Provisioner, pool: &Pool, windows: Option<&Product>) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let _ = write(&mut text, provisioner, &Nodes::of(provisioner, pool, windows));
+    text
+}
+
+/// What nodes of the pool are to be born with.
+struct Nodes<'a> {
+    pool: &'a str,
+    labels: Vec<(&'a str, &'a str)>,
+    /// Labels that the provisioner may not set.
+    refused: Vec<&'a str>,
+    taints: Vec<Taint>,
+    never: bool,
+    windows: Option<&'a Product>,
+}
+
+impl<'a> Nodes<'a> {
+    fn of(provisioner: Provisioner, pool: &'a Pool, windows: Option<&'a Product>) -> Self {
+        let labels = pool.node_selector.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let (labels, refused): (Vec<_>, Vec<_>) = labels.partition(|(key, _)| may_set(provisioner, key));
+        let never = pool.taint_policy == TaintPolicy::Never;
+        Self {
+            pool: &pool.name,
+            labels,
+            refused: refused.into_iter().map(|(key, _)| key).collect(),
+            taints: if never { Vec::new() } else { pool.wanted_taints() },
+            never,
+            windows,
+        }
+    }
+
+    fn labels_as(&self, separator: &str) -> String {
+        let pairs: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        pairs.join(separator)
+    }
+
+    fn taints_as_text(&self) -> String {
+        self.taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// A kubelet may set on itself only some of the labels that belong to Kubernetes, and managed pools pass their labels on
+/// to it; AKS keeps a prefix of its own as well.
+fn may_set(provisioner: Provisioner, key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else { return true };
+    let within = |zone: &str| domain == zone || domain.ends_with(&format!(".{zone}"));
+    let kubernetes = within("kubernetes.io") || within("k8s.io");
+    let allowed = within("kubelet.kubernetes.io") || within("node.kubernetes.io");
+    match provisioner {
+        Provisioner::Aks => !kubernetes && !within("kubernetes.azure.com"),
+        // It only tells what the nodes will have.
+        Provisioner::ClusterAutoscaler => true,
+        _ => !kubernetes || allowed,
+    }
+}
+
+fn write(out: &mut String, provisioner: Provisioner, nodes: &Nodes<'_>) -> fmt::Result {
+    writeln!(out, "# Nodes of WindowsPool {}", nodes.pool)?;
+    for key in &nodes.refused {
+        writeln!(
+            out,
+            "# Not rendered: the label {key} cannot be set this way; winpool selects nodes by it, so set it otherwise."
+        )?;
+    }
+    if nodes.never {
+        writeln!(out, "# No taints: taintPolicy is Never.")?;
+    }
+    match provisioner {
+        Provisioner::Kubelet => kubelet(out, nodes),
+        Provisioner::Karpenter => karpenter(out, nodes),
+        Provisioner::ClusterAutoscaler => cluster_autoscaler(out, nodes),
+        Provisioner::Eksctl => eksctl(out, nodes),
+        Provisioner::Aks => aks(out, nodes),
+        Provisioner::Gke => gke(out, nodes),
+    }
+}
+
+fn taint_list(out: &mut String, indent: &str, taints: &[Taint]) -> fmt::Result {
+    for Taint { key, value, effect } in taints {
+        writeln!(out, "{indent}- key: {}", json!(key))?;
+        if !value.is_empty() {
+            writeln!(out, "{indent}  value: {}", json!(value))?;
+        }
+        writeln!(out, "{indent}  effect: {effect}")?;
+    }
+    Ok(())
+}
+
+fn label_map(out: &mut String, indent: &str, labels: &[(&str, &str)]) -> fmt::Result {
+    labels.iter().try_for_each(|(key, value)| writeln!(out, "{indent}{}: {}", json!(key), json!(value)))
+}
+
+fn kubelet(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    writeln!(
+        out,
+        "# The kubelet sets kubernetes.io/os and the build by itself. It puts its taints on when it creates its Node, never later."
+    )?;
+    if !nodes.labels.is_empty() {
+        writeln!(out, "# Its labels are a flag: --node-labels={}", nodes.labels_as(","))?;
+    }
+    writeln!(out, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration")?;
+    if !nodes.taints.is_empty() {
+        writeln!(out, "registerWithTaints:")?;
+        taint_list(out, "", &nodes.taints)?;
+    }
+    Ok(())
+}
+
+fn karpenter(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    match nodes.windows.map(|windows| windows.version) {
+        Some(version @ ("2019" | "2022")) => {
+            writeln!(
+                out,
+                "# The EC2NodeClass has amiFamily: Windows{version}; with it Karpenter knows the build, which must not stand here."
+            )?;
+        }
+        Some(version) => writeln!(out, "# Not rendered: which amiFamily has Windows {version} is not known here.")?,
+        None => writeln!(
+            out,
+            "# Karpenter knows the build from the amiFamily of the EC2NodeClass; it must not stand here."
+        )?,
+    }
+    writeln!(out, "apiVersion: karpenter.sh/v1\nkind: NodePool\nspec:\n  template:")?;
+    if !nodes.labels.is_empty() {
+        writeln!(out, "    metadata:\n      labels:")?;
+        label_map(out, "        ", &nodes.labels)?;
+    }
+    writeln!(
+        out,
+        "    spec:\n      requirements:\n      - key: {}\n        operator: In\n        values: [windows]",
+        names::OS
+    )?;
+    if !nodes.taints.is_empty() {
+        writeln!(out, "      taints:")?;
+        taint_list(out, "      ", &nodes.taints)?;
+    }
+    Ok(())
+}
+
+/// The tags from which cluster-autoscaler knows a node that is not there yet.
+fn autoscaler_tags(nodes: &Nodes<'_>) -> Vec<(String, String)> {
+    let label =
+        |key: &str, value: &str| (format!("k8s.io/cluster-autoscaler/node-template/label/{key}"), value.to_owned());
+    let mut tags = vec![label(names::OS, names::WINDOWS), label(names::ARCH, DEFAULT_ARCHITECTURE)];
+    tags.extend(nodes.windows.map(|windows| label(names::WINDOWS_BUILD, &windows.build.to_string())));
+    tags.extend(nodes.labels.iter().map(|(key, value)| label(key, value)));
+    tags.extend(nodes.taints.iter().map(|taint| {
+        let key = format!("k8s.io/cluster-autoscaler/node-template/taint/{}", taint.key);
+        (key, format!("{}:{}", taint.value, taint.effect))
+    }));
+    tags
+}
+
+fn no_build(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    if nodes.windows.is_none() {
+        writeln!(
+            out,
+            "# Without --windows the build is not rendered, and pods of a RuntimeClass cannot scale it up from zero."
+        )?;
+    }
+    Ok(())
+}
+
+fn cluster_autoscaler(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    writeln!(out, "# Tags of the Auto Scaling group. Other clouds have other ways, which are not rendered.")?;
+    no_build(out, nodes)?;
+    autoscaler_tags(nodes).iter().try_for_each(|(key, value)| writeln!(out, "{}: {}", json!(key), json!(value)))
+}
+
+fn eksctl(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    no_build(out, nodes)?;
+    writeln!(out, "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nnodeGroups:\n- name: {}", json!(nodes.pool))?;
+    match nodes.windows.map(|windows| windows.version) {
+        Some(version @ ("2019" | "2022")) => writeln!(out, "  amiFamily: WindowsServer{version}FullContainer")?,
+        Some(version) => writeln!(out, "  # amiFamily: not known here for Windows {version}")?,
+        None => {}
+    }
+    if !nodes.labels.is_empty() {
+        writeln!(out, "  labels:")?;
+        label_map(out, "    ", &nodes.labels)?;
+    }
+    if !nodes.taints.is_empty() {
+        writeln!(out, "  taints:")?;
+        taint_list(out, "  ", &nodes.taints)?;
+    }
+    writeln!(out, "  tags:")?;
+    autoscaler_tags(nodes).iter().try_for_each(|(key, value)| writeln!(out, "    {}: {}", json!(key), json!(value)))
+}
+
+fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    writeln!(
+        out,
+        "# Labels and taints of the node pool API cannot be changed through Kubernetes afterwards, and vice versa."
+    )?;
+    let mut parts = vec!["az aks nodepool add --os-type Windows".to_owned()];
+    match nodes.windows.map(|windows| windows.version) {
+        Some(version @ ("2019" | "2022" | "2025")) => parts.push(format!("--os-sku Windows{version}")),
+        Some(version) => {
+            writeln!(out, "# Not rendered: AKS has no --os-sku for Windows {version} that is known here.")?;
+        }
+        None => {}
+    }
+    if !nodes.labels.is_empty() {
+        parts.push(format!("--labels {}", nodes.labels_as(" ")));
+    }
+    if !nodes.taints.is_empty() {
+        parts.push(format!("--node-taints {}", nodes.taints_as_text()));
+    }
+    writeln!(out, "{}", parts.join(" \\\n  "))
+}
+
+fn gke(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    let mut parts = vec!["gcloud container node-pools create --image-type=WINDOWS_LTSC_CONTAINERD".to_owned()];
+    match nodes.windows.map(|windows| windows.version) {
+        Some(version @ ("2019" | "2022")) => parts.push(format!("--windows-os-version=ltsc{version}")),
+        Some(version) => writeln!(out, "# Not rendered: GKE has no image of Windows {version} that is known here.")?,
+        None => {}
+    }
+    if !nodes.labels.is_empty() {
+        parts.push(format!("--node-labels={}", nodes.labels_as(",")));
+    }
+    if !nodes.taints.is_empty() {
+        parts.push(format!("--node-taints={}", nodes.taints_as_text()));
+    }
+    writeln!(out, "{}", parts.join(" \\\n  "))
+}

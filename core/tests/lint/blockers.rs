@@ -1,0 +1,136 @@
+//! What pins workloads to a Windows version.
+
+use serde_json::{Value, json};
+use winpool_core::{
+    api::WindowsPool,
+    explain::blockers::{Blocker, Retirement, blockers, pool_blockers},
+    lint::{Facts, Workload},
+    windows::{Build, product::by_version},
+};
+
+use super::{cluster, workload};
+
+fn pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
+    let object = workload("Deployment", spec);
+    let found = blockers(&Workload::read(&object).unwrap(), facts, Build::new(17763), target.map(Build::new));
+    lines(found)
+}
+
+fn lines(found: Option<Blocker>) -> Vec<String> {
+    let pins = found.into_iter().flat_map(|blocker| blocker.pins);
+    pins.map(|pin| format!("{:?} {}: {} -> {}", pin.by, pin.field, pin.value, pin.change)).collect()
+}
+
+fn pool_pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
+    let object =
+        json!({"apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "p"}, "spec": spec});
+    let pool: WindowsPool = serde_json::from_value(object).unwrap();
+    lines(pool_blockers(&pool, facts, Build::new(17763), target.map(Build::new)))
+}
+
+fn affinity(values: &[&str]) -> Value {
+    let expression = json!({"key": "node.kubernetes.io/windows-build", "operator": "In", "values": values});
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}})
+}
+
+#[test]
+fn selector_affinity_class_and_image_pin_and_each_says_what_to_write() {
+    let facts = cluster(&[], &[json!({})], &[]);
+    let all = json!({
+        "nodeSelector": {"node.kubernetes.io/windows-build": "10.0.17763"}, "runtimeClassName": "windows-2019",
+        "affinity": affinity(&["10.0.17763"])["affinity"],
+        "containers": [{"image": "mcr.microsoft.com/windows/servercore:ltsc2019"}, {"image": "app:1.0"}],
+    });
+    insta::assert_snapshot!(pins(&all, &facts, Some(26100)).join("\n"), @"
+    Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> node.kubernetes.io/windows-build: 10.0.26100
+    Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow 10.0.26100
+    Class spec.template.spec.runtimeClassName: windows-2019 -> runtimeClassName: windows-2025
+    Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> mcr.microsoft.com/windows/servercore:ltsc2025, once there is one
+    ");
+    insta::assert_snapshot!(pins(&all, &Facts::none(), None).join("\n"), @"
+    Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> remove node.kubernetes.io/windows-build, or name another build
+    Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow another build
+    Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> build the image for another version
+    ");
+}
+
+#[test]
+fn what_may_run_elsewhere_is_not_pinned() {
+    let facts = cluster(&[], &[json!({})], &[]);
+    for spec in [
+        json!({}),
+        json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}}),
+        affinity(&["10.0.17763", "10.0.20348"]),
+        json!({"runtimeClassName": "windows-2022"}),
+        json!({"containers": [{"image": "app:ltsc2022"}]}),
+    ] {
+        assert_eq!(pins(&spec, &facts, None), [""; 0], "{spec}");
+    }
+}
+
+#[test]
+fn a_pool_is_pinned_by_the_classes_that_it_declares_gives_out_and_names() {
+    let spec = json!({
+        "runtimeClasses": [
+            {"name": "new", "version": "2022"}, {"name": "old", "version": "2019"},
+            {"name": "isolated", "build": "10.0.17763", "isolation": "HyperV"},
+        ],
+        "podDefaults": {"runtimeClassName": "old"},
+        "builds": [{"build": "10.0.29000", "version": "preview"}, {"build": "10.0.17763", "version": "legacy"}],
+    });
+    insta::assert_snapshot!(pool_pins(&spec, &Facts::none(), Some(20348)).join("\n"), @"
+    Declared spec.runtimeClasses[1].version: 2019 -> declare a class of 10.0.20348, and remove the class old once no pod uses it
+    Declared spec.runtimeClasses[2].build: 10.0.17763 -> declare a class of 10.0.20348, and remove the class isolated once no pod uses it
+    PodDefault spec.podDefaults.runtimeClassName: old -> runtimeClassName: new
+    NamedBuild spec.builds[1]: 10.0.17763: legacy -> remove it with the last node of this build
+    ");
+    insta::assert_snapshot!(pool_pins(&spec, &Facts::none(), None).join("\n"), @"
+    Declared spec.runtimeClasses[1].version: 2019 -> remove the class old once no pod uses it
+    Declared spec.runtimeClasses[2].build: 10.0.17763 -> remove the class isolated once no pod uses it
+    PodDefault spec.podDefaults.runtimeClassName: old -> name a RuntimeClass of another build
+    NamedBuild spec.builds[1]: 10.0.17763: legacy -> remove it with the last node of this build
+    ");
+}
+
+#[test]
+fn a_pool_that_gives_out_a_discovered_class_is_pinned_by_it_whether_it_is_there_or_not() {
+    let spec = json!({"podDefaults": {"runtimeClassName": "windows-2019"}});
+    let there = cluster(&[("10.0.17763", &[])], &[json!({})], &[]);
+    for facts in [Facts::none(), there] {
+        assert_eq!(
+            pool_pins(&spec, &facts, Some(26100)),
+            ["PodDefault spec.podDefaults.runtimeClassName: windows-2019 -> runtimeClassName: windows-2025"]
+        );
+    }
+    let alone = json!({"podDefaults": {"runtimeClassName": "windows-2019"}, "discoverRuntimeClasses": false});
+    assert_eq!(pool_pins(&alone, &Facts::none(), Some(26100)), [""; 0]);
+    for spec in [
+        json!({}),
+        json!({"podDefaults": {"runtimeClassName": "windows-2022"}}),
+        json!({"runtimeClasses": [{"name": "any", "version": "Any"}], "podDefaults": {"runtimeClassName": "any"}}),
+        json!({"runtimeClasses": [{"name": "windows-2019", "version": "2022"}], "podDefaults": {"runtimeClassName": "windows-2019"}}),
+    ] {
+        assert_eq!(pool_pins(&spec, &Facts::none(), None), [""; 0], "{spec}");
+    }
+}
+
+#[test]
+fn images_of_2022_may_stay_on_2025() {
+    let object = workload("Deployment", &json!({"containers": [{"image": "app:ltsc2022"}]}));
+    let found = blockers(&Workload::read(&object).unwrap(), &Facts::none(), Build::new(20348), Some(Build::new(26100)));
+    insta::assert_snapshot!(found.unwrap().pins[0].change, @"app:ltsc2025, once there is one; may stay where containerd is 1.7.19 or later");
+}
+
+#[test]
+fn a_version_comes_with_its_dates_and_its_nodes() {
+    let facts = cluster(&[("10.0.17763", &[]), ("10.0.17763", &["a=b:NoSchedule"]), ("10.0.20348", &[])], &[], &[]);
+    insta::assert_yaml_snapshot!(Retirement::of(by_version("2019").unwrap(), &facts), @r#"
+    build: 10.0.17763
+    product: Windows Server 2019
+    mainstreamEnd: 2024-01-09
+    endOfSupport: 2029-01-09
+    kubernetes: "1.36"
+    kubernetesSupport: Unlisted
+    nodes: 2
+    "#);
+}

@@ -1,0 +1,60 @@
+//! The rules for workloads, one by one, and all of them on anything.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod blockers;
+mod placement;
+mod robustness;
+mod rules;
+mod target;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use winpool_core::{
+    api::{Taint, WindowsPool},
+    lint::{Facts, Finding, Workload, check},
+    plan::{Node, Pool, TaintList},
+    windows::KubernetesVersion,
+};
+
+/// A workload of this kind with this merged into its pod spec.
+fn workload(kind: &str, spec: &Value) -> Value {
+    let mut pod = json!({"containers": [{"name": "c", "image": "example.com/app:1.0"}]});
+    pod.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let metadata = json!({"name": "web", "namespace": "shop"});
+    match kind {
+        "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": pod}),
+        "Job" => {
+            json!({"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": {"template": {"spec": pod}}})
+        }
+        _ => json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"template": {"spec": pod}}}),
+    }
+}
+
+fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
+    check(&Workload::read(object).unwrap(), facts)
+}
+
+/// The names of the rules that a workload breaks.
+fn broken(kind: &str, spec: &Value, facts: &Facts) -> Vec<String> {
+    findings(&workload(kind, spec), facts).into_iter().map(|finding| finding.rule).collect()
+}
+
+/// A cluster of these nodes (build, taints), pools and classes.
+fn cluster(nodes: &[(&str, &[&str])], pools: &[Value], classes: &[Value]) -> Facts {
+    let mut facts = Facts::of_version(Some(KubernetesVersion { major: 1, minor: 36 }));
+    for (build, taints) in nodes {
+        let taints = taints.iter().map(|taint| json!(taint.parse::<Taint>().unwrap())).collect();
+        let labels: [(&str, &str); 2] = [("kubernetes.io/os", "windows"), ("node.kubernetes.io/windows-build", build)];
+        let taints = Arc::new(TaintList::new(Some(taints)));
+        facts.add_node(&Node { labels: labels.into_iter().collect(), taints, ..Node::default() });
+    }
+    for class in classes {
+        facts.add_class(serde_json::from_value(class.clone()).unwrap());
+    }
+    for spec in pools {
+        let pool: WindowsPool = serde_json::from_value(json!({"metadata": {"name": "default"}, "spec": spec})).unwrap();
+        facts.add_pool(Pool::read(&pool).unwrap());
+    }
+    facts.complete()
+}

@@ -1,0 +1,185 @@
+//! Rules that need to know nodes, pools or RuntimeClasses.
+
+use serde_json::{Value, json};
+use winpool_core::lint::Facts;
+
+use super::{broken, cluster, findings, workload};
+
+/// The rules that are tested here.
+pub const TESTED: [&str; 11] = [
+    "linux-may-land-on-windows",
+    "toleration-missing",
+    "daemon-set-toleration-missing",
+    "daemon-set-relies-on-class",
+    "class-not-found",
+    "class-contradicts-selector",
+    "class-contradicts-affinity",
+    "class-of-another-os",
+    "build-not-selected",
+    "build-without-node",
+    "image-build-mismatch",
+];
+
+const TAINT: &[&str] = &["os=windows:NoSchedule"];
+
+fn class(name: &str, build: &str) -> Value {
+    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "node.kubernetes.io/windows-build": build});
+    let tolerations = json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]);
+    json!({"metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector, "tolerations": tolerations}})
+}
+
+/// Two builds, a pool, and its classes.
+fn two_builds() -> Facts {
+    let nodes = [("10.0.17763", TAINT), ("10.0.20348", TAINT)];
+    cluster(&nodes, &[json!({})], &[class("windows-2019", "10.0.17763"), class("windows-2022", "10.0.20348")])
+}
+
+fn selecting(build: &str) -> Value {
+    json!({
+        "os": {"name": "windows"}, "tolerations": [{"key": "os", "operator": "Exists"}],
+        "nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": build},
+    })
+}
+
+fn with(mut spec: Value, key: &str, value: Value) -> Value {
+    spec[key] = value;
+    spec
+}
+
+#[test]
+fn right_workloads_have_no_findings() {
+    let by_class =
+        json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022", "containers": [{"image": "a:ltsc2022"}]});
+    for facts in [two_builds(), cluster(&[], &[json!({})], &[]), Facts::none()] {
+        assert_eq!(broken("Deployment", &by_class, &facts), [""; 0]);
+        for kind in ["Deployment", "DaemonSet", "Pod", "Job"] {
+            assert_eq!(broken(kind, &selecting("10.0.20348"), &facts), [""; 0], "{kind}");
+        }
+        assert_eq!(broken("Deployment", &json!({}), &facts), [""; 0], "tainted nodes keep Linux pods off");
+    }
+}
+
+#[test]
+fn tolerations_are_missing_where_no_node_is_left() {
+    let intolerant = with(selecting("10.0.20348"), "tolerations", json!([]));
+    assert_eq!(broken("Deployment", &intolerant, &two_builds()), ["toleration-missing"]);
+    let foreign =
+        cluster(&[("10.0.20348", &["os=Windows:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule"])], &[], &[]);
+    let found = findings(&workload("Deployment", &intolerant), &foreign);
+    assert_eq!(found.len(), 1);
+    insta::assert_snapshot!(found[0].message, @"no Windows node that it may land on has taints that it tolerates; it lacks os=Windows:NoSchedule");
+    insta::assert_snapshot!(found[0].remedy, @r#"tolerate {key: os, operator: Equal, value: "Windows", effect: NoSchedule}"#);
+    // One node without taints is enough, unless it is of another build.
+    let open = cluster(&[("10.0.20348", &[]), ("10.0.20348", TAINT)], &[], &[]);
+    assert_eq!(broken("Deployment", &intolerant, &open), [""; 0]);
+    let elsewhere = cluster(&[("10.0.17763", &[]), ("10.0.20348", TAINT)], &[], &[]);
+    assert_eq!(broken("Deployment", &intolerant, &elsewhere), ["toleration-missing"]);
+    // Without nodes it is the pools that tell.
+    assert_eq!(broken("Deployment", &intolerant, &cluster(&[], &[json!({})], &[])), ["toleration-missing"]);
+    assert_eq!(broken("Deployment", &intolerant, &cluster(&[], &[json!({"taintPolicy": "Never"})], &[])), [""; 0]);
+    assert_eq!(broken("Deployment", &intolerant, &Facts::none()), ["toleration-unknown"]);
+    assert_eq!(broken("Pod", &with(intolerant, "nodeName", json!("win-1")), &two_builds()), [""; 0]);
+}
+
+#[test]
+fn a_daemon_set_has_to_tolerate_every_taint_and_to_select_by_itself() {
+    let foreign = cluster(&[("10.0.20348", TAINT), ("10.0.20348", &["windows=true:NoSchedule"])], &[], &[]);
+    let found = findings(&workload("DaemonSet", &selecting("10.0.20348")), &foreign);
+    assert_eq!(
+        found.iter().map(|finding| finding.rule.as_str()).collect::<Vec<_>>(),
+        ["daemon-set-toleration-missing"]
+    );
+    insta::assert_snapshot!(found[0].message, @"the DaemonSet controller makes no pods for nodes with windows=true:NoSchedule, which the template does not tolerate, and reports nothing; what a RuntimeClass tolerates does not count (kubernetes/kubernetes#111590)");
+    assert_eq!(broken("Deployment", &selecting("10.0.20348"), &foreign), [""; 0]);
+
+    let gpu = cluster(&[("10.0.20348", TAINT), ("10.0.20348", &["example.com/gpu=true:NoSchedule"])], &[], &[]);
+    assert_eq!(broken("DaemonSet", &selecting("10.0.20348"), &gpu), [""; 0], "other taints may be for others");
+
+    let by_class = json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022"});
+    let expected = ["daemon-set-toleration-missing", "daemon-set-relies-on-class"];
+    assert_eq!(broken("DaemonSet", &by_class, &two_builds()), expected);
+    let found = findings(&workload("DaemonSet", &by_class), &two_builds());
+    insta::assert_snapshot!(found[1].remedy, @"add to the template's nodeSelector: kubernetes.io/arch: amd64, kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348");
+    let complete = with(
+        with(selecting("10.0.20348"), "runtimeClassName", json!("windows-2022")),
+        "nodeSelector",
+        json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "node.kubernetes.io/windows-build": "10.0.20348"}),
+    );
+    assert_eq!(broken("DaemonSet", &complete, &two_builds()), [""; 0]);
+    // Of a class that is not known, only that the template does not select Windows.
+    assert_eq!(broken("DaemonSet", &by_class, &Facts::none()), ["os-selector-missing", "toleration-unknown"]);
+}
+
+#[test]
+fn a_class_has_to_be_there_and_to_go_with_the_pod() {
+    let spec = |more: Value| {
+        let mut spec = json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    let facts = two_builds();
+    let found = findings(&workload("Deployment", &spec(json!({"runtimeClassName": "windows-2025"}))), &facts);
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        (found[0].rule.as_str(), found[0].remedy.as_str()),
+        ("class-not-found", "name one that exists, such as windows-2019")
+    );
+    // Without nodes a pool may make a class of every Windows version.
+    let planned = cluster(&[], &[json!({})], &[]);
+    assert_eq!(broken("Deployment", &spec(json!({"runtimeClassName": "windows-2025"})), &planned), [""; 0]);
+    assert_eq!(broken("Deployment", &spec(json!({"runtimeClassName": "windows-3000"})), &planned), ["class-not-found"]);
+    let gvisor = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "runtimeClassName": "gvisor"});
+    assert_eq!(broken("Deployment", &gvisor, &planned), [""; 0], "who knows which other classes there are");
+    let mut all = cluster(&[], &[], &[]);
+    all.classes_are_complete();
+    assert_eq!(broken("Deployment", &gvisor, &all), ["class-not-found"]);
+
+    let selector = json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.17763"}});
+    assert_eq!(broken("Deployment", &spec(selector), &facts), ["class-contradicts-selector"]);
+    let expression = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]});
+    let affinity = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}});
+    assert_eq!(broken("Deployment", &spec(affinity), &facts), ["class-contradicts-affinity"]);
+    assert_eq!(broken("Deployment", &spec(json!({"os": {"name": "linux"}})), &facts), ["class-of-another-os"]);
+}
+
+#[test]
+fn builds_have_to_be_named_and_to_be_there() {
+    let facts = two_builds();
+    let any = with(selecting(""), "nodeSelector", json!({"kubernetes.io/os": "windows"}));
+    assert_eq!(broken("Deployment", &any, &facts), ["build-not-selected"]);
+    let stamped =
+        with(any.clone(), "nodeSelector", json!({"kubernetes.io/os": "windows", "runtimeclass.winpool.dev/w": "true"}));
+    assert_eq!(broken("Deployment", &stamped, &facts), [""; 0]);
+    let host_process = with(any.clone(), "securityContext", json!({"windowsOptions": {"hostProcess": true}}));
+    assert_eq!(broken("DaemonSet", &with(host_process, "hostNetwork", json!(true)), &facts), [""; 0]);
+    assert_eq!(broken("Deployment", &any, &cluster(&[("10.0.20348", TAINT)], &[], &[])), [""; 0], "there is but one");
+
+    assert_eq!(broken("Deployment", &selecting("10.0.26100"), &facts), ["build-without-node"]);
+    let image = json!([{"image": "a:ltsc2019"}]);
+    let by_class = json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022", "containers": image});
+    assert_eq!(broken("Deployment", &by_class, &facts), ["image-build-mismatch"]);
+}
+
+#[test]
+fn the_example_of_the_documentation_that_selects_another_build_than_its_name_says_is_seen_by_its_images() {
+    let facts = cluster(&[("10.0.20348", TAINT)], &[], &[class("windows-2019", "10.0.20348")]);
+    let spec =
+        json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2019", "containers": [{"image": "a:ltsc2019"}]});
+    assert_eq!(broken("Deployment", &spec, &facts), ["image-build-mismatch"]);
+}
+
+#[test]
+fn linux_pods_land_on_windows_where_nothing_keeps_them_off() {
+    let open = cluster(&[("10.0.20348", &[])], &[], &[]);
+    assert_eq!(broken("Deployment", &json!({}), &open), ["linux-may-land-on-windows"]);
+    assert_eq!(
+        broken("Deployment", &json!({"nodeSelector": {"disk": "ssd"}}), &open),
+        [""; 0],
+        "no Windows node has it"
+    );
+    assert_eq!(broken("Deployment", &json!({"nodeSelector": {"kubernetes.io/os": "linux"}}), &open), [""; 0]);
+    let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
+    for facts in [two_builds(), cluster(&[], &[json!({})], &[]), Facts::none()] {
+        assert_eq!(broken("DaemonSet", &tolerant, &facts), ["linux-may-land-on-windows"]);
+    }
+}

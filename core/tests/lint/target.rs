@@ -1,0 +1,89 @@
+//! What a workload is meant for.
+
+use serde_json::{Value, json};
+use winpool_core::lint::{Facts, Workload, pod::Target, rules::target};
+
+use super::{cluster, workload};
+
+fn of(spec: &Value, facts: &Facts) -> Target {
+    target(Workload::read(&workload("Pod", spec)).unwrap().pod, facts)
+}
+
+fn affinity(terms: &Value) -> Value {
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+}
+
+fn os_in(values: &[&str]) -> Value {
+    json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": values}]})
+}
+
+#[test]
+fn os_selector_affinity_options_and_image_tell() {
+    use Target::{Linux, Unsaid, Windows, WindowsImage};
+    let build = json!({"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "Exists"}]});
+    let image = "mcr.microsoft.com/windows/nanoserver:ltsc2022";
+    for (spec, expected) in [
+        (json!({}), Unsaid),
+        (json!({"os": {"name": "windows"}}), Windows),
+        (json!({"os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "linux"}}), Windows),
+        (json!({"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "windows"}}), Linux),
+        (json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), Windows),
+        (json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}), Windows),
+        (json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}}), Windows),
+        (json!({"nodeSelector": {"runtimeclass.winpool.dev/w": "true"}}), Windows),
+        (json!({"nodeSelector": {"kubernetes.io/os": "linux"}}), Linux),
+        (json!({"nodeSelector": {"disk": "windows"}}), Unsaid),
+        (affinity(&json!([os_in(&["windows"])])), Windows),
+        (affinity(&json!([os_in(&["windows"]), build])), Windows),
+        (affinity(&json!([os_in(&["linux"])])), Linux),
+        (affinity(&json!([os_in(&["windows"]), os_in(&["linux"])])), Unsaid),
+        (affinity(&json!([os_in(&["windows", "linux"])])), Unsaid),
+        (affinity(&json!([os_in(&[])])), Unsaid),
+        (affinity(&json!([])), Unsaid),
+        (json!({"securityContext": {"windowsOptions": {}}}), Windows),
+        (json!({"containers": [{"securityContext": {"windowsOptions": {"runAsUserName": "a"}}}]}), Windows),
+        (json!({"containers": [{"image": image}]}), WindowsImage),
+        (json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"image": image}]}), Linux),
+    ] {
+        assert_eq!(of(&spec, &Facts::none()), expected, "{spec}");
+    }
+}
+
+#[test]
+fn a_class_tells_as_far_as_it_is_known() {
+    let spec = json!({"runtimeClassName": "windows-2022"});
+    assert_eq!(of(&spec, &Facts::none()), Target::Unsaid);
+    assert_eq!(of(&spec, &cluster(&[], &[json!({})], &[])), Target::Windows, "a pool makes it");
+    let class = json!({"metadata": {"name": "windows-2022"}, "handler": "h", "scheduling": {"nodeSelector": {"kubernetes.io/os": "linux"}}});
+    assert_eq!(of(&spec, &cluster(&[], &[], &[class])), Target::Linux);
+}
+
+#[test]
+fn workloads_are_read_of_every_kind_that_makes_pods() {
+    let template = json!({"spec": {"containers": []}});
+    for (version, kind, spec, path) in [
+        ("v1", "Pod", json!({"spec": template["spec"]}), "spec"),
+        ("v1", "ReplicationController", json!({"spec": {"template": template}}), "spec.template.spec"),
+        ("apps/v1", "Deployment", json!({"spec": {"template": template}}), "spec.template.spec"),
+        (
+            "batch/v1",
+            "CronJob",
+            json!({"spec": {"jobTemplate": {"spec": {"template": template}}}}),
+            "spec.jobTemplate.spec.template.spec",
+        ),
+        ("v1", "PodTemplate", json!({"template": template}), "template.spec"),
+    ] {
+        let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}});
+        object.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let read = Workload::read(&object).unwrap();
+        assert_eq!((read.object(), read.path), (format!("{kind} n"), path));
+    }
+    for other in [
+        json!({}),
+        json!({"apiVersion": "v1", "kind": "Node"}),
+        json!({"apiVersion": "example.com/v1", "kind": "Deployment", "spec": {"template": template}}),
+        json!({"apiVersion": "v1", "kind": "Pod"}),
+    ] {
+        assert!(Workload::read(&other).is_none(), "{other}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Pods and what makes them, read only when it matters who uses a class or who would become unschedulable: never watched,
+//! never cached.
+
+use std::borrow::Cow;
+
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, ListParams},
+    core::DynamicResourceScope,
+};
+use serde::Deserialize;
+use winpool_core::pod::{self, LISTED_KINDS, Workload, WorkloadKind};
+
+use crate::write::WriteError;
+
+use super::pages;
+
+/// A Pod as winpool reads it; serde skips all other fields.
+#[derive(Clone, Debug, Deserialize, kube::Resource)]
+#[resource(inherit = Pod)]
+#[serde(from = "pod::Pod")]
+pub struct ListedPod {
+    metadata: ObjectMeta,
+    /// What is read.
+    pub pod: pod::Pod,
+}
+
+impl From<pod::Pod> for ListedPod {
+    fn from(pod: pod::Pod) -> Self {
+        Self { metadata: ObjectMeta::default(), pod }
+    }
+}
+
+/// Selects pods that have not finished.
+pub(crate) fn unfinished() -> ListParams {
+    ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed")
+}
+
+/// All pods of the cluster that have not finished, in pages.
+///
+/// # Errors
+/// When they cannot be listed.
+pub(crate) async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<pod::Pod>, WriteError> {
+    let mut found = Vec::new();
+    pages::each(pods, unfinished(), |listed: ListedPod| found.push(listed.pod)).await?;
+    Ok(found)
+}
+
+/// An object that makes pods from a template, as winpool reads it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Workload")]
+pub struct ListedWorkload {
+    metadata: ObjectMeta,
+    /// What is read.
+    pub workload: Workload,
+}
+
+impl From<Workload> for ListedWorkload {
+    fn from(workload: Workload) -> Self {
+        Self { metadata: ObjectMeta::default(), workload }
+    }
+}
+
+impl Resource for ListedWorkload {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// The objects of this kind: in one namespace, or in all.
+pub(crate) fn workloads(client: &Client, kind: WorkloadKind, namespace: Option<&str>) -> Api<ListedWorkload> {
+    let known = LISTED_KINDS.iter().find(|(known, ..)| *known == kind);
+    let (group, version, plural) =
+        known.map_or(("", "", ""), |(_, group, version, plural)| (*group, *version, *plural));
+    let resource = ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
+        kind: kind.as_str().to_owned(),
+        plural: plural.to_owned(),
+    };
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// Selects those of a kind that count. A Deployment tells all about its `ReplicaSets`.
+pub(crate) fn of_kind(kind: WorkloadKind) -> ListParams {
+    match kind {
+        WorkloadKind::ReplicaSet => ListParams::default().labels("!pod-template-hash"),
+        _ => ListParams::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use winpool_core::pod::PodProgress;
+
+    use super::*;
+
+    fn read(spec: &Value, status: &Value) -> pod::Pod {
+        let owner =
+            json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f7", "uid": "u", "controller": true});
+        let metadata = json!({
+            "name": "web-5d8f7-x", "namespace": "shop", "labels": {"pod-template-hash": "5d8f7"}, "ownerReferences": [owner],
+        });
+        let pod: ListedPod =
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap();
+        pod.pod
+    }
+
+    #[test]
+    fn what_plans_need_is_read() {
+        let pod = read(
+            &json!({
+                "nodeName": "win", "runtimeClassName": "windows-2019", "os": {"name": "windows"},
+                "nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}], "containers": [],
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]},
+                ]}}},
+            }),
+            &json!({"phase": "Running"}),
+        );
+        assert_eq!(pod.workload(), "Deployment shop/web");
+        let spec = &pod.spec;
+        assert_eq!((spec.node.as_deref(), spec.runtime_class.as_deref()), (Some("win"), Some("windows-2019")));
+        assert_eq!((spec.os.as_deref(), spec.node_selector["a"].as_str()), (Some("windows"), "b"));
+        assert_eq!((spec.tolerations.len(), spec.terms.len(), spec.says_windows()), (1, 1, true));
+        assert_eq!((pod.progress, pod.is_terminating()), (PodProgress::Started, false));
+    }
+
+    #[test]
+    fn a_pod_whose_image_is_not_for_windows_never_started() {
+        let waiting = |message: &str| {
+            let state = json!({"waiting": {"reason": "ErrImagePull", "message": message}});
+            let container =
+                json!({"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+            read(&json!({"nodeName": "win"}), &json!({"phase": "Pending", "containerStatuses": [container]}))
+        };
+        let stray = waiting("failed to pull image: no match for platform in manifest: not found");
+        assert_eq!(stray.progress, PodProgress::ImageOfAnotherSystem);
+        assert_eq!(waiting("back-off pulling image").progress, PodProgress::Waiting);
+    }
+}

@@ -1,0 +1,283 @@
+//! The lean cached node.
+//!
+//! A cluster has thousands of nodes, each some 10 KB of JSON, of which winpool reads a few fields. What it keeps is
+//! shared where nodes are alike: label pairs, taint lists and version strings.
+//!
+//! Whoever has a kubelet's credentials decides how large its node is, so only so much of one is kept. A patch tests what
+//! it was computed from: what was left out makes it fail, and the node is reported as blocked.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, LazyLock},
+};
+
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
+use serde_json::Value;
+use winpool_core::{
+    api::names,
+    labels::Labels,
+    plan::{self, TaintList},
+};
+
+use crate::cache::shared::Shared;
+
+/// Labels that are kept of a node, the first by key. Nodes have some dozens.
+pub const LABELS: usize = 512;
+/// Taints that are kept of a node. Nodes have a few.
+pub const TAINTS: usize = 128;
+/// The longest text, in bytes, that is kept; longer ones are as if they were not there.
+pub const TEXT: usize = 4096;
+/// Runtime handlers that are kept of a node. Nodes have a few.
+const HANDLERS: usize = 64;
+/// The longest name that a RuntimeClass can have for its handler.
+const HANDLER: usize = 63;
+
+/// A Node as winpool caches it. `metadata` has name, uid and resourceVersion only.
+#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
+#[resource(inherit = Node)]
+#[serde(from = "Wire")]
+pub struct CachedNode {
+    /// Name, uid and resourceVersion.
+    pub metadata: ObjectMeta,
+    /// What plans are made from.
+    pub seen: plan::Node,
+    /// Whether it is as it was when it registered: no kubelet has reported its status since.
+    pub is_as_registered: bool,
+}
+
+impl CachedNode {
+    /// `metadata.name`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// `metadata.uid`.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+}
+
+/// The label selector of Windows nodes.
+pub(crate) fn windows() -> String {
+    format!("{}={}", names::OS, names::WINDOWS)
+}
+
+/// The label selector of nodes that came back as another system and still carry the mark of a pool.
+pub(crate) fn reimaged() -> String {
+    format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS)
+}
+
+/// The fields to decode; serde skips all others, managedFields and images included, without keeping them.
+#[derive(Deserialize)]
+struct Wire {
+    metadata: WireMetadata,
+    #[serde(default)]
+    spec: WireSpec,
+    #[serde(default)]
+    status: WireStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireMetadata {
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    labels: Option<BTreeMap<Box<str>, Box<str>>>,
+    annotations: Option<BTreeMap<Box<str>, Box<str>>>,
+    managed_fields: Option<Vec<WireManagedFields>>,
+}
+
+#[derive(Deserialize)]
+struct WireManagedFields {
+    subresource: Option<Box<str>>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireSpec {
+    taints: Option<First<Value, TAINTS>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireStatus {
+    #[serde(default)]
+    node_info: WireNodeInfo,
+    runtime_handlers: Option<First<WireHandler, HANDLERS>>,
+}
+
+#[derive(Deserialize)]
+struct WireHandler {
+    #[serde(default)]
+    name: Box<str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireNodeInfo {
+    kernel_version: Option<Box<str>>,
+    operating_system: Option<Box<str>>,
+    container_runtime_version: Option<Box<str>>,
+}
+
+static PAIRS: LazyLock<Shared<(Box<str>, Box<str>)>> = LazyLock::new(Shared::default);
+static TAINT_LISTS: LazyLock<Shared<TaintList>> = LazyLock::new(Shared::default);
+static TEXTS: LazyLock<Shared<str>> = LazyLock::new(Shared::default);
+
+impl From<Wire> for CachedNode {
+    fn from(wire: Wire) -> Self {
+        let Wire { metadata, spec, status } = wire;
+        let labels = metadata.labels.into_iter().flatten().take(LABELS);
+        let labels: Labels = labels.map(|pair| PAIRS.share(pair)).collect();
+        let has_annotations = metadata.annotations.is_some();
+        let reported = |fields: &WireManagedFields| fields.subresource.as_deref() == Some("status");
+        let is_as_registered = metadata.managed_fields.is_some_and(|fields| !fields.iter().any(reported));
+        let mut annotations = metadata.annotations.unwrap_or_default();
+        let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
+        let text = |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.share(text));
+        Self {
+            metadata: ObjectMeta {
+                name: metadata.name,
+                uid: metadata.uid,
+                resource_version: metadata.resource_version,
+                ..ObjectMeta::default()
+            },
+            seen: plan::Node {
+                labels,
+                has_annotations,
+                applied: annotation(names::APPLIED),
+                ignore: annotation(names::IGNORE),
+                taints: TAINT_LISTS.share(TaintList::new(spec.taints.map(|First(taints)| taints))),
+                kernel_version: text(status.node_info.kernel_version),
+                operating_system: text(status.node_info.operating_system),
+                container_runtime: text(status.node_info.container_runtime_version),
+                runtime_handlers: status.runtime_handlers.map(handler_names),
+            },
+            is_as_registered,
+        }
+    }
+}
+
+fn handler_names(First(handlers): First<WireHandler, HANDLERS>) -> Arc<[Box<str>]> {
+    handlers.into_iter().map(|handler| handler.name).filter(|name| name.len() <= HANDLER).collect()
+}
+
+/// The first items of a list; the others are read and dropped.
+struct First<T, const MOST: usize>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for First<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Items(PhantomData))
+    }
+}
+
+struct Items<T, const MOST: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Items<T, MOST> {
+    type Value = First<T, MOST>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < MOST {
+            match list.next_element()? {
+                Some(item) => items.push(item),
+                None => return Ok(First(items)),
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(First(items))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt;
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(name: &str) -> CachedNode {
+        serde_json::from_value(json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name, "uid": "u", "resourceVersion": "7",
+                "labels": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348"},
+                "annotations": {"winpool.dev/applied": "{}", "other": "x"},
+                "managedFields": [{"manager": "kubelet"}],
+            },
+            "spec": {"podCIDR": "10.0.0.0/24", "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]},
+            "status": {"nodeInfo": {"kernelVersion": "10.0.20348.2655", "operatingSystem": "windows"}, "images": [{"names": ["a"]}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn reads_what_plans_need_and_drops_the_rest() {
+        let node = node("a");
+        assert_eq!(node.name_any(), "a");
+        assert_eq!(node.metadata.annotations, None);
+        assert_eq!(node.metadata.managed_fields, None);
+        assert_eq!(node.seen.labels.get("kubernetes.io/os"), Some("windows"));
+        assert_eq!(node.seen.applied.as_deref(), Some("{}"));
+        assert_eq!(node.seen.taints.to_json()[0]["timeAdded"], "2026-01-01T00:00:00Z");
+        assert_eq!(node.seen.kernel_version.as_deref(), Some("10.0.20348.2655"));
+    }
+
+    #[test]
+    fn a_node_with_nothing_but_a_name_is_read() {
+        let node: CachedNode = serde_json::from_value(json!({"metadata": {"name": "bare"}})).unwrap();
+        assert_eq!(node.seen.taints.to_json(), Value::Null);
+        assert!(!node.seen.has_annotations);
+    }
+
+    #[test]
+    fn of_a_node_that_is_far_too_large_little_is_kept() {
+        let long = "x".repeat(1_000_000);
+        let taints: Vec<Value> =
+            (0..10_000).map(|n| json!({"key": format!("key-{n}"), "effect": "NoSchedule"})).collect();
+        let labels: BTreeMap<String, &str> = (0..10_000).map(|n| (format!("key-{n:05}"), "")).collect();
+        let handlers: Vec<Value> = (0..10_000).map(|n| json!({"name": format!("handler-{n}")})).collect();
+        let node = |handlers: Value| -> CachedNode {
+            serde_json::from_value(json!({
+                "metadata": {
+                    "name": "large", "labels": labels,
+                    "annotations": {"winpool.dev/applied": long, "winpool.dev/ignore": long},
+                },
+                "spec": {"taints": taints},
+                "status": {
+                    "nodeInfo": {"kernelVersion": long, "operatingSystem": long, "containerRuntimeVersion": long},
+                    "runtimeHandlers": handlers,
+                },
+            }))
+            .unwrap()
+        };
+        let CachedNode { seen, .. } = node(json!(handlers));
+        assert_eq!((seen.taints.taints().len(), seen.taints.to_json()[127]["key"].as_str()), (128, Some("key-127")));
+        assert_eq!((seen.labels.get("key-00511"), seen.labels.get("key-00512")), (Some(""), None));
+        assert_eq!((seen.has_annotations, seen.applied, seen.ignore), (true, None, None));
+        assert_eq!((seen.kernel_version, seen.operating_system, seen.container_runtime), (None, None, None));
+        assert_eq!(seen.runtime_handlers.unwrap().len(), 64);
+        let handlers = node(json!([{"name": long}, {"name": "runhcs-wcow-process"}])).seen.runtime_handlers;
+        assert_eq!(handlers.unwrap().as_ref(), [Box::<str>::from("runhcs-wcow-process")]);
+    }
+
+    #[test]
+    fn like_nodes_share_their_taints_and_versions() {
+        let (a, b) = (node("a"), node("b"));
+        assert!(Arc::ptr_eq(&a.seen.taints, &b.seen.taints));
+        assert!(Arc::ptr_eq(a.seen.kernel_version.as_ref().unwrap(), b.seen.kernel_version.as_ref().unwrap()));
+    }
+}

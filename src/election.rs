@@ -1,0 +1,131 @@
+//! Leader election: which of several processes writes to the cluster.
+//!
+//! [`Elector`] holds and renews a Lease, as [`winpool_core::election`] decides. What the others see of it is
+//! [`Leadership`]: the term in which this process leads, with its end. It ends by itself when no renewal is accepted, and
+//! at once when the Lease is seen to be somebody else's.
+
+mod elector;
+mod seized;
+
+use std::{
+    convert::Infallible,
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::watch, time::sleep_until};
+use winpool_core::election::Term;
+
+pub use elector::Elector;
+pub use seized::Seized;
+
+/// Whether this process leads, and until when. Nothing is written to the cluster without it.
+#[derive(Clone, Debug)]
+pub struct Leadership(watch::Receiver<Option<Term>>);
+
+impl Leadership {
+    /// Of a process that is alone.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self::until(Instant::now() + Duration::from_hours(24 * 365 * 10))
+    }
+
+    fn until(until: Instant) -> Self {
+        Self(watch::Sender::new(Some(Term { number: 1, until })).subscribe())
+    }
+
+    /// The number of the term in which this process leads now.
+    #[must_use]
+    pub fn term(&self) -> Option<u64> {
+        let term = *self.0.borrow();
+        term.filter(|term| Instant::now() < term.until).map(|term| term.number)
+    }
+
+    /// Returns the number of the next term, or of the one that runs, once there is one.
+    pub async fn begun(&self) -> u64 {
+        let mut terms = self.0.clone();
+        loop {
+            terms.mark_unchanged();
+            match self.term() {
+                Some(number) => return number,
+                None => changed(&mut terms).await,
+            }
+        }
+    }
+
+    /// Returns when this term is over.
+    pub async fn ended(&self, number: u64) {
+        let mut terms = self.0.clone();
+        loop {
+            let term = *terms.borrow_and_update();
+            let Some(term) = term.filter(|term| term.number == number && Instant::now() < term.until) else { return };
+            tokio::select! {
+                () = sleep_until(term.until.into()) => {}
+                () = changed(&mut terms) => {}
+            }
+        }
+    }
+
+    /// Does `work` as long as this term lasts; `None` if it ended before.
+    pub async fn during<T>(&self, number: u64, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.ended(number) => None,
+            result = work => (self.term() == Some(number)).then_some(result),
+        }
+    }
+}
+
+/// The next change, which never comes once nobody elects any more.
+async fn changed(terms: &mut watch::Receiver<Option<Term>>) {
+    if terms.changed().await.is_err() {
+        std::future::pending::<Infallible>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    #[tokio::test]
+    async fn work_ends_with_the_term_in_which_it_began() {
+        let started = Instant::now();
+        let leadership = Leadership::until(started + SHORT);
+        assert_eq!(leadership.during(1, async { "done" }).await, Some("done"));
+        assert_eq!(leadership.during(1, pending::<()>()).await, None);
+        assert!(started.elapsed() >= SHORT);
+        assert_eq!(leadership.term(), None);
+        assert_eq!(leadership.during(1, async {}).await, None);
+        assert_eq!(Leadership::alone().during(2, pending::<()>()).await, None, "another term than the one that runs");
+    }
+
+    #[tokio::test]
+    async fn a_renewed_term_goes_on_and_another_one_does_not_continue_it() {
+        let now = Instant::now();
+        let terms = watch::Sender::new(Some(Term { number: 1, until: now + SHORT }));
+        let leadership = Leadership(terms.subscribe());
+        let renewed = async {
+            terms.send_replace(Some(Term { number: 1, until: now + Duration::from_mins(1) }));
+            tokio::time::sleep(2 * SHORT).await;
+            "still leads"
+        };
+        assert_eq!(leadership.during(1, renewed).await, Some("still leads"));
+        let lost_and_gained = async {
+            terms.send_replace(None);
+            terms.send_replace(Some(Term { number: 2, until: now + Duration::from_mins(1) }));
+        };
+        assert_eq!(tokio::join!(leadership.during(1, pending::<()>()), lost_and_gained).0, None);
+        assert_eq!(leadership.begun().await, 2);
+    }
+
+    #[tokio::test]
+    async fn leadership_is_noticed_when_it_begins() {
+        let terms = watch::Sender::new(None);
+        let leadership = Leadership(terms.subscribe());
+        let begins = async { terms.send_replace(Some(Term { number: 3, until: Instant::now() + SHORT * 100 })) };
+        assert_eq!(tokio::join!(leadership.begun(), begins).0, 3);
+    }
+}

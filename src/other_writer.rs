@@ -1,0 +1,100 @@
+//! Who undoes what winpool writes: read from a node's managedFields when it matters.
+
+use k8s_openapi::{
+    api::core::v1::Node,
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
+};
+use kube::{Api, core::PartialObjectMeta};
+use serde_json::Value;
+use winpool_core::api::names;
+
+use crate::write::in_time;
+
+/// In words for people: the field manager that wrote taints or labels last, if a fresh read shows one, and what to change
+/// where the node's provisioner is known.
+pub async fn find(nodes: &Api<PartialObjectMeta<Node>>, name: &str) -> String {
+    let Ok(node) = in_time(nodes.get_metadata(name)).await else { return describe(None, &ObjectMeta::default()) };
+    describe(last_manager(&node.metadata), &node.metadata)
+}
+
+fn describe(manager: Option<&str>, node: &ObjectMeta) -> String {
+    let manager = manager.unwrap_or("unknown");
+    let knob =
+        knob(node).unwrap_or("find out who writes this node's taints and labels, or set winpool.dev/ignore on it");
+    format!("somebody keeps undoing winpool's changes (field manager: {manager}); {knob}")
+}
+
+/// The manager other than winpool whose write of taints or labels is the newest. After the last item of a field was
+/// removed, managedFields names nobody.
+fn last_manager(node: &ObjectMeta) -> Option<&str> {
+    let entries = node.managed_fields.iter().flatten();
+    let others = entries.filter(|entry| entry.manager.as_deref() != Some(names::FIELD_MANAGER));
+    let writers = others.filter(|entry| writes_marks(entry));
+    writers.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?.manager.as_deref()
+}
+
+fn writes_marks(entry: &ManagedFieldsEntry) -> bool {
+    let Some(fields) = &entry.fields_v1 else { return false };
+    let has =
+        |path: &[&str]| path.iter().try_fold(&fields.0, |value, key| value.get(key)).is_some_and(Value::is_object);
+    let label = format!("f:{}", names::WINDOWS_BUILD);
+    has(&["f:spec", "f:taints"]) || has(&["f:metadata", "f:labels", &label])
+}
+
+/// Where the taints and labels of such nodes are set.
+fn knob(node: &ObjectMeta) -> Option<&'static str> {
+    let has = |key: &str| node.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
+    if has("kubernetes.azure.com/agentpool") {
+        Some("set the same taint and label on the AKS node pool, whose API keeps its own")
+    } else if has("node.openshift.io/os_id") {
+        Some("set the same taint in the kubelet configuration of the Windows Machine Config Operator")
+    } else if has("karpenter.sh/nodepool") {
+        Some("set the same taint in the Karpenter NodePool")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(labels: &Value, managers: &Value) -> ObjectMeta {
+        serde_json::from_value(json!({"labels": labels, "managedFields": managers})).unwrap()
+    }
+
+    #[test]
+    fn the_newest_writer_of_taints_or_labels_is_named_and_winpool_never() {
+        let entry = |manager: &str, time: &str, fields: &Value| json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": fields});
+        let taints = json!({"f:spec": {"f:taints": {}}});
+        let status = json!({"f:status": {"f:conditions": {}}});
+        let label = json!({"f:metadata": {"f:labels": {"f:node.kubernetes.io/windows-build": {}}}});
+        let found = node(
+            &json!({}),
+            &json!([
+                entry("old", "2026-01-01T00:00:00Z", &taints),
+                entry("new", "2026-01-02T00:00:00Z", &label),
+                entry("kubelet", "2026-01-04T00:00:00Z", &status),
+                entry("winpool", "2026-01-03T00:00:00Z", &taints),
+            ]),
+        );
+        assert_eq!(last_manager(&found), Some("new"));
+        assert_eq!(last_manager(&ObjectMeta::default()), None);
+    }
+
+    #[test]
+    fn provisioners_that_are_known_come_with_their_knob() {
+        for (label, words) in [
+            ("kubernetes.azure.com/agentpool", "AKS node pool"),
+            ("node.openshift.io/os_id", "Windows Machine Config Operator"),
+            ("karpenter.sh/nodepool", "Karpenter NodePool"),
+            ("other", "winpool.dev/ignore"),
+        ] {
+            let node = node(&json!({label: "x"}), &json!([]));
+            let text = describe(last_manager(&node), &node);
+            assert!(text.contains(words) && text.contains("unknown"), "{text}");
+        }
+    }
+}

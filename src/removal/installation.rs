@@ -1,0 +1,269 @@
+//! What winpool was installed as, and how it notices that it is being removed.
+//!
+//! The manifests put the finalizer `winpool.dev/cleanup` on the operator's own account and rights. Deleting them then
+//! waits for the operator, which still has these rights and takes its marks off the cluster first.
+
+use std::time::{Duration, Instant};
+
+use futures::{
+    FutureExt, StreamExt, TryFutureExt, future, pin_mut,
+    stream::{FuturesUnordered, select_all},
+};
+use k8s_openapi::{
+    api::{
+        core::v1::{Namespace, ServiceAccount},
+        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject},
+    runtime::{WatchStreamExt, watcher::watch_object},
+};
+use tokio_util::sync::CancellationToken;
+use winpool_core::{api::names, plan::Extent};
+
+use crate::{
+    removal::cleanup::{Cleaner, Leftover, Unreadable, Why},
+    telemetry::{failure, words},
+    write::{Applier, WriteError, in_time},
+};
+
+/// How long a process that was told to end looks whether winpool is being removed.
+const LAST_LOOK: Duration = Duration::from_secs(3);
+/// How long one that does not lead lets the leader finish its requests and clean up.
+const AFTER_THE_LEADER: Duration = Duration::from_secs(5);
+/// How often an object may change between reading and writing, and how many of them may be refused.
+const ATTEMPTS: usize = 10;
+/// Between one attempt to clean up and the next.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// How long a removal may take. A pod has 60 seconds to end, and the token of a ServiceAccount works for 60 seconds after
+/// the account got its deletionTimestamp, which has no fractions of seconds (`Validate` in `pkg/serviceaccount/claims.go`
+/// of Kubernetes; 60.6 seconds were measured).
+pub const BUDGET: Duration = Duration::from_secs(55);
+
+/// The objects that winpool was installed as: ClusterRoleBinding, ClusterRole, and in a namespace RoleBinding, Role and
+/// ServiceAccount, all of one name.
+pub struct Installation {
+    client: Client,
+    name: String,
+    namespace: String,
+    parts: [Part; 5],
+}
+
+/// One of these objects, which may not be there.
+struct Part {
+    kind: String,
+    api: Api<DynamicObject>,
+}
+
+/// One of them with winpool's finalizer.
+pub struct Held {
+    kind: String,
+    api: Api<DynamicObject>,
+    metadata: ObjectMeta,
+}
+
+impl Held {
+    /// Kind and name.
+    #[must_use]
+    pub fn object(&self) -> String {
+        format!("{} {}", self.kind, self.metadata.name.as_deref().unwrap_or_default())
+    }
+
+    /// Whether it is being deleted.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+}
+
+impl Installation {
+    /// What the manifests call it.
+    pub const DEFAULT_NAME: &str = "winpool";
+
+    /// The one of this name, whose pods run in `namespace`.
+    #[must_use]
+    pub fn new(client: Client, name: &str, namespace: &str) -> Self {
+        let part = |resource: ApiResource| {
+            let api = if resource.kind.starts_with("Cluster") {
+                Api::all_with(client.clone(), &resource)
+            } else {
+                Api::namespaced_with(client.clone(), namespace, &resource)
+            };
+            Part { kind: resource.kind, api }
+        };
+        let parts = [
+            part(ApiResource::erase::<ClusterRoleBinding>(&())),
+            part(ApiResource::erase::<ClusterRole>(&())),
+            part(ApiResource::erase::<ServiceAccount>(&())),
+            part(ApiResource::erase::<RoleBinding>(&())),
+            part(ApiResource::erase::<Role>(&())),
+        ];
+        Self { client, name: name.to_owned(), namespace: namespace.to_owned(), parts }
+    }
+
+    /// Tells whether the operator has to clean up before it ends: comes back when the installation is being deleted,
+    /// and when `stop` is cancelled.
+    pub async fn is_removed(&self, stop: &CancellationToken) -> bool {
+        tokio::select! {
+            () = self.removal() => return true,
+            () = stop.cancelled() => {}
+        }
+        // A pod may be told to end before the watch says why, and a namespace is not watched: when it is deleted, its
+        // pods go first.
+        self.look().await.unwrap_or_else(|error| {
+            tracing::debug!(error = words(&error), "cannot tell whether winpool is being removed");
+            false
+        })
+    }
+
+    /// Whether any of the objects, or their namespace, is being deleted.
+    async fn look(&self) -> Result<bool, WriteError> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let namespace = in_time(namespaces.get_metadata_opt(&self.namespace));
+        let namespace =
+            namespace.map_ok(|found| found.is_some_and(|found| found.metadata.deletion_timestamp.is_some()));
+        let reads =
+            self.parts.iter().map(|part| self.read(part).map_ok(|held| held.is_some_and(|held| held.is_deleted())));
+        let mut reads: FuturesUnordered<_> = reads.map(FutureExt::boxed).chain([namespace.boxed()]).collect();
+        let all = async {
+            let mut failed = None;
+            while let Some(read) = reads.next().await {
+                match read {
+                    Ok(true) => return Ok(true),
+                    Ok(false) => {}
+                    Err(error) => failed = Some(error),
+                }
+            }
+            failed.map_or(Ok(false), Err)
+        };
+        tokio::time::timeout(LAST_LOOK, all).await.unwrap_or(Err(WriteError::TimedOut(LAST_LOOK)))
+    }
+
+    async fn removal(&self) {
+        let mut said = false;
+        let watches =
+            self.parts.iter().map(|part| watch_object(part.api.clone(), &self.name).default_backoff().boxed());
+        let removed = select_all(watches).filter(|seen| {
+            future::ready(match seen {
+                Ok(object) => object.as_ref().is_some_and(|object| {
+                    object.metadata.deletion_timestamp.is_some() && has_finalizer(&object.metadata)
+                }),
+                Err(error) => {
+                    if !std::mem::replace(&mut said, true) {
+                        tracing::debug!(error = failure(error), "cannot watch whether winpool is being removed");
+                    }
+                    false
+                }
+            })
+        });
+        pin_mut!(removed);
+        if removed.next().await.is_none() {
+            future::pending::<()>().await;
+        }
+    }
+
+    /// Those of its objects that wait for winpool when they are deleted.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub async fn held(&self) -> Result<Vec<Held>, WriteError> {
+        let reads = future::try_join_all(self.parts.iter().map(|part| self.read(part)));
+        Ok(reads.await?.into_iter().flatten().collect())
+    }
+
+    async fn read(&self, part: &Part) -> Result<Option<Held>, WriteError> {
+        let found = in_time(part.api.get_metadata_opt(&self.name)).await?;
+        let found = found.map(|found| found.metadata).filter(has_finalizer);
+        Ok(found.map(|metadata| Held { kind: part.kind.clone(), api: part.api.clone(), metadata }))
+    }
+
+    /// Takes the finalizer off those that `goes` says, all at the same moment, and returns what keeps it.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn let_go(
+        &self,
+        applier: &Applier,
+        goes: impl Fn(&Held) -> bool + Sync,
+    ) -> Result<Vec<Leftover>, Unreadable> {
+        let mut left: Vec<Leftover> = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let mut held = self.held().await.map_err(Unreadable::installation)?;
+            held.retain(|held| goes(held) && left.iter().all(|left| left.object != held.object()));
+            let objects: Vec<_> = held.iter().map(|held| (&held.api, &held.metadata)).collect();
+            match applier.let_go(&objects).await {
+                Ok(()) => break,
+                Err((_, WriteError::Gone | WriteError::Stale | WriteError::Conflict)) => {}
+                Err((number, error)) => {
+                    let goes_on = error.is_denied();
+                    left.push(Leftover { object: held[number].object(), why: Why::Refused(error) });
+                    // Without one that is refused for good the others can go all the same.
+                    if !goes_on {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// Cleans up and lets the installation go: the end of the operator when winpool is being removed. One that does not
+    /// lead first lets the leader do it.
+    pub async fn remove(&self, applier: Applier, leads: bool, until: Instant) {
+        tracing::info!(installation = self.name, leads, "winpool is being removed: taking its marks off the cluster");
+        if !leads {
+            tokio::time::sleep(AFTER_THE_LEADER).await;
+            // Who is refused has lost its permissions to a leader that was done.
+            if self.look().await.map_or_else(|error| error.is_forbidden(), |removed| !removed) {
+                tracing::info!("the leader has cleaned up");
+                return;
+            }
+        }
+        match tokio::time::timeout_at(until.into(), self.clean_up(applier)).await {
+            Ok(Ok(left)) if left.is_empty() => tracing::info!("nothing of winpool's is left"),
+            Ok(Ok(left)) => left.iter().for_each(|left| tracing::warn!(detail = words(left), "left as it is")),
+            // Another replica may have ended it, and taken the permissions of this one with it.
+            Ok(Err(error)) => {
+                tracing::warn!(error = words(&error), "not cleaned up here; if nobody else did: winpool cleanup");
+            }
+            Err(_) => tracing::error!("not cleaned up in time; end it with: winpool cleanup"),
+        }
+    }
+
+    /// Tries again until nothing is left but what the API server refuses.
+    async fn clean_up(&self, applier: Applier) -> Result<Vec<Leftover>, Unreadable> {
+        let cleaner = Cleaner::new(self.client.clone(), applier.clone(), Extent::AsPoolsSay);
+        loop {
+            let error = match self.try_to_clean_up(&cleaner, &applier).await {
+                Ok(left) => match left.iter().find(|left| !left.is_denied()) {
+                    Some(first) => words(first),
+                    None => return Ok(left),
+                },
+                Err(error) if error.is_forbidden() => return Err(error),
+                Err(error) => words(&error),
+            };
+            tracing::warn!(error, "not cleaned up yet; trying again");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn try_to_clean_up(&self, cleaner: &Cleaner, applier: &Applier) -> Result<Vec<Leftover>, Unreadable> {
+        let findings = cleaner.look().await?;
+        for node in &findings.ignored {
+            tracing::warn!(node, "ignored by its annotation: keeps its marks");
+        }
+        let mut left = cleaner.run(findings, &|line| tracing::info!(detail = words(&line), "cleanup")).await?;
+        if left.iter().all(Leftover::is_denied) {
+            left.extend(self.let_go(applier, |_| true).await?);
+        }
+        Ok(left)
+    }
+}
+
+fn has_finalizer(object: &ObjectMeta) -> bool {
+    object.finalizers.iter().flatten().any(|finalizer| finalizer == names::CLEANUP)
+}
