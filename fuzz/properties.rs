@@ -358,7 +358,12 @@ fn policies() -> &'static [Policy] {
         let policies = [
             vec![plain("default")],
             vec![pool("default", json!({"taints": exact, "retiredTaints": retired}), json!({}), false)],
-            vec![pool("default", json!({"runtimeClasses": classes, "adoptionPolicy": "Always"}), json!({}), false)],
+            vec![pool(
+                "default",
+                json!({"runtimeClasses": classes, "runtimeClassAdoptionPolicy": "Always"}),
+                json!({}),
+                false,
+            )],
             vec![pool("going", json!({"taints": exact}), json!({}), true), plain("default")],
             vec![pool("default", json!({"nodeSelector": {"team": "nobody"}}), json!({"taints": foreign}), false)],
             vec![pool("default", json!({"nodeSelector": {"team": "a"}, "mode": "DryRun"}), json!({}), false)],

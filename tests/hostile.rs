@@ -165,7 +165,7 @@ async fn what_a_kubelet_makes_up_leaks_nowhere_and_touches_nobody_else() {
     let other = pools.get("other").await.unwrap().status.unwrap();
     assert_eq!(json!(other.nodes), json!(winpool_core::api::NodeCounts::default()), "the pool that they claim");
     assert_eq!((other.problems, other.builds), (vec![], vec![]));
-    assert!(other.taints.is_empty(), "it put on nothing: {:?}", other.taints);
+    assert!(other.managed_taints.is_empty(), "it put on nothing: {:?}", other.managed_taints);
     let status = pools.get("default").await.unwrap().status.unwrap();
     assert!(json!(status).to_string().len() < 8_000, "{status:#?}");
     let mut texts = Vec::new();

@@ -13,12 +13,12 @@ apiVersion: winpool.dev/v1alpha1
 kind: WindowsPool
 metadata: {name: enforced, creationTimestamp: 2026-01-01T00:00:00Z}
 spec: {nodeSelector: {team: a}}
-status: {taints: ["os=windows:NoSchedule"], enforcedTaints: ["os=windows:NoSchedule"]}
+status: {managedTaints: ["os=windows:NoSchedule"], approvedTaints: [{taint: "os=windows:NoSchedule", since: "2026-01-01T00:00:00Z"}]}
 ---
 apiVersion: winpool.dev/v1alpha1
 kind: WindowsPool
 metadata: {name: held, creationTimestamp: 2026-01-02T00:00:00Z}
-spec: {nodeSelector: {team: b}, classNameFormat: "b-{version}"}
+spec: {nodeSelector: {team: b}, runtimeClassNameFormat: "b-{version}"}
 ---
 apiVersion: v1
 kind: Node

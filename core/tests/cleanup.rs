@@ -73,7 +73,7 @@ fn marks_of_a_pool_that_is_no_more_go_and_its_taint_stays_unless_another_pool_kn
     let cases = [
         (vec![], &[GUARD][..], guard.clone()),
         (vec![format!("{other}}}")], &[GUARD], guard),
-        (vec![format!("{other}, status: {{taints: ['{GUARD}']}}}}")], &[], vec![]),
+        (vec![format!("{other}, status: {{managedTaints: ['{GUARD}']}}}}")], &[], vec![]),
         (vec!["{metadata: {name: other}}".to_owned()], &[], vec![]),
     ];
     for (pools, taints, doubtful) in cases {
@@ -104,7 +104,7 @@ fn forged_annotations_cost_others_nothing() {
         "ToBeDeletedByClusterAutoscaler=1730000000:NoSchedule",
         "karpenter.sh/disrupted:NoSchedule",
     ];
-    let claimed = format!("{{status: {{taints: {foreign:?}}}}}");
+    let claimed = format!("{{status: {{managedTaints: {foreign:?}}}}}");
     let all = [&foreign[..], &["precious=x:NoSchedule"]].concat();
     let (after, parting) = clean(&marked(tainted(&all), "default", &all), &everything(&[&claimed]));
     assert_eq!(taints_of(&after), all);
@@ -176,7 +176,7 @@ fn a_pool_that_says_nothing_of_taints_is_no_evidence_for_any() {
     let (after, parting) = clean(&full_of_marks(), &Cleanup::new([unreadable.clone()], Extent::Everything));
     assert_eq!(taints_of(&after), ["dedicated=batch:NoExecute", GUARD]);
     assert_eq!(parting.doubtful, [GUARD.parse().unwrap()]);
-    unreadable.status = pool_object(&format!("{{status: {{taints: ['{GUARD}']}}}}")).status;
+    unreadable.status = pool_object(&format!("{{status: {{managedTaints: ['{GUARD}']}}}}")).status;
     let (after, _) = clean(&full_of_marks(), &Cleanup::new([unreadable], Extent::Everything));
     assert_eq!(taints_of(&after), ["dedicated=batch:NoExecute"]);
 }

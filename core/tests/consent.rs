@@ -19,7 +19,7 @@ use winpool_core::{
 const MINE: &str = "os=windows:NoSchedule";
 const UID: &str = "uid-1";
 /// Evidence and approval, as a status records them.
-const APPROVED: &str = "status: {taints: ['os=windows:NoSchedule'], approvedTaints: [{taint: 'os=windows:NoSchedule', since: '2026-02-01T00:00:00Z'}]}";
+const APPROVED: &str = "status: {managedTaints: ['os=windows:NoSchedule'], approvedTaints: [{taint: 'os=windows:NoSchedule', since: '2026-02-01T00:00:00Z'}]}";
 
 /// A pool whose classes are planned for the build of the bare node.
 fn pool(yaml: &str) -> Pool {
@@ -125,12 +125,12 @@ fn at_once_ends_a_minute_after_the_node_lacks_the_taint() {
 #[test]
 fn what_pools_permit_without_a_check_needs_evidence_that_the_taint_is_recorded() {
     let (start, recorded) =
-        (Instant::now(), "status: {taints: ['os=windows:NoSchedule', 'os=windows:PreferNoSchedule']}");
+        (Instant::now(), "status: {managedTaints: ['os=windows:NoSchedule', 'os=windows:PreferNoSchedule']}");
     let prefer = "taints: [{key: os, value: windows, effect: PreferNoSchedule}]";
     for (fact, changes, at_once, listed) in [
         ("approved and recorded", APPROVED.to_owned(), true, false),
         ("not approved", recorded.to_owned(), false, false),
-        ("approved and not recorded", APPROVED.replace("taints: ['os=windows:NoSchedule'], ", ""), false, false),
+        ("approved and not recorded", APPROVED.replace("managedTaints: ['os=windows:NoSchedule'], ", ""), false, false),
         ("taintPolicy Always", format!("{{spec: {{taintPolicy: Always}}, {recorded}}}"), true, true),
         ("taintPolicy Always, not recorded", "{spec: {taintPolicy: Always}}".to_owned(), false, false),
         ("PreferNoSchedule", format!("{{spec: {{{prefer}}}, {recorded}}}"), true, true),
@@ -153,7 +153,7 @@ fn a_clean_check_lets_a_taint_on_the_nodes_that_it_covers_until_it_ends() {
         let nodes = [(taint.parse().unwrap(), [Arc::from(uid)].into())].into();
         Pool {
             clean_check: Arc::new(CleanCheck { nodes, valid: until.map(|until| (start, until)) }),
-            ..pool("status: {taints: ['os=windows:NoSchedule']}")
+            ..pool("status: {managedTaints: ['os=windows:NoSchedule']}")
         }
     };
     let end = start + Duration::from_mins(1);
@@ -214,7 +214,7 @@ fn a_class_that_does_not_tolerate_a_taint_yet_holds_only_the_nodes_that_it_selec
 fn a_node_of_a_build_that_is_new_to_the_pool_waits_until_its_class_is_planned() {
     let start = Instant::now();
     for (spec, expected) in
-        [("", false), ("spec: {taintPolicy: Always}, ", false), ("spec: {discoverRuntimeClasses: false}, ", true)]
+        [("", false), ("spec: {taintPolicy: Always}, ", false), ("spec: {runtimeClassDiscovery: Disabled}, ", true)]
     {
         let known = pool(&format!("{{{spec}{APPROVED}}}"));
         let new = Pool { planned_builds: std::collections::BTreeSet::new(), ..known.clone() };
@@ -234,8 +234,8 @@ fn a_node_of_a_build_that_is_new_to_the_pool_waits_until_its_class_is_planned() 
 fn a_taint_of_a_younger_pool_at_registration_comes_off_while_the_owner_holds_it() {
     let start = Instant::now();
     let registered = |pool: &str| marked(tainted(&[MINE]), pool, &[MINE]);
-    let held = pool("status: {taints: ['os=windows:NoSchedule']}");
-    let always = pool("{spec: {taintPolicy: Always}, status: {taints: ['os=windows:NoSchedule']}}");
+    let held = pool("status: {managedTaints: ['os=windows:NoSchedule']}");
+    let always = pool("{spec: {taintPolicy: Always}, status: {managedTaints: ['os=windows:NoSchedule']}}");
     for (fact, owner, sighting, claimed_by, comes_off) in [
         ("the owner holds it", &held, Registered, "younger", true),
         ("the owner approves it", &pool(APPROVED), Registered, "younger", false),

@@ -23,7 +23,7 @@ fn every_taint_ever_put_on_is_remembered_and_none_that_a_dry_run_only_thought_of
     let changed = |mode: &str| {
         pool(&format!(
             "{{spec: {{mode: {mode}, taints: [{{key: new, effect: NoSchedule}}]}}, \
-              status: {{taints: ['os=windows:NoSchedule', 'new:NoSchedule', 'not a taint']}}}}"
+              status: {{managedTaints: ['os=windows:NoSchedule', 'new:NoSchedule', 'not a taint']}}}}"
         ))
     };
     let lingering = [Taint::new("old", "x", "NoSchedule")];
@@ -41,9 +41,9 @@ fn every_taint_ever_put_on_is_remembered_and_none_that_a_dry_run_only_thought_of
 fn a_taint_that_a_node_brought_is_remembered_and_not_approved_by_that() {
     let observation = Observation { carried: vec![Taint::os_windows()], ..Observation::default() };
     let status = report(&pool("{}"), &observation);
-    assert_eq!((status.taints, status.approved_taints), (vec!["os=windows:NoSchedule".to_owned()], vec![]));
+    assert_eq!((status.managed_taints, status.approved_taints), (vec!["os=windows:NoSchedule".to_owned()], vec![]));
 
-    for (status, approves) in [("status: {taints: ['os=windows:NoSchedule']}", false), (APPROVED, true)] {
+    for (status, approves) in [("status: {managedTaints: ['os=windows:NoSchedule']}", false), (APPROVED, true)] {
         assert_eq!(pool(status).approves(&Taint::os_windows()), approves, "{status}");
     }
 }
@@ -62,7 +62,7 @@ fn a_status_is_replaced_as_a_whole_and_only_on_the_pool_it_was_made_for() {
 #[test]
 fn a_status_that_records_other_taints_meanwhile_is_not_replaced() {
     let new = report(&pool("{}"), &Observation::default());
-    let recording = |taints: Value| json!({"metadata": {"uid": "pool-uid"}, "status": {"taints": taints}});
+    let recording = |taints: Value| json!({"metadata": {"uid": "pool-uid"}, "status": {"managedTaints": taints}});
     let (one, two) = (recording(json!(["a:NoSchedule"])), recording(json!(["a:NoSchedule", "b:NoSchedule"])));
     let bare = json!({"metadata": {"uid": "pool-uid"}});
     let empty = json!({"metadata": {"uid": "pool-uid"}, "status": {"nodes": {}}});

@@ -89,7 +89,7 @@ fn a_cluster_that_is_right_gets_nothing() {
 fn a_node_that_is_ignored_or_foreign_gets_nothing() {
     let ignored = node("{metadata: {annotations: {winpool.dev/ignore: 'true'}}}");
     let other = node("{metadata: {labels: {kubernetes.io/os: linux}}}");
-    let outcome = at_rest(snapshot(&["spec: {discoverRuntimeClasses: false}"], &[("a", ignored), ("b", other)]));
+    let outcome = at_rest(snapshot(&["spec: {runtimeClassDiscovery: Disabled}"], &[("a", ignored), ("b", other)]));
     assert!(outcome.forecast.is_empty(), "{:#?}", outcome.forecast);
     assert_eq!(outcome.forecast.summary.pools[0].nodes, 1);
 }
@@ -165,7 +165,7 @@ fn a_pool_that_is_being_deleted_takes_its_marks_and_unused_classes_with_it() {
     let recorded: Vec<_> = made.classes.values().map(|class| recorded_class(class)).collect();
     let deleted = json!({
         "metadata": {"deletionTimestamp": "2026-02-01T00:00:00Z", "finalizers": ["winpool.dev/cleanup"]},
-        "status": {"taints": ["os=windows:NoSchedule"], "runtimeClasses": recorded},
+        "status": {"managedTaints": ["os=windows:NoSchedule"], "runtimeClasses": recorded},
     });
     let uses = of_class("windows-2022", running_on("win-2022"));
     let outcome = forecast(Snapshot {
@@ -202,7 +202,7 @@ fn an_older_pool_takes_over_nodes_and_a_class_of_the_same_name() {
 #[test]
 fn a_class_in_use_waits_for_its_new_handler() {
     let wanted =
-        "{spec: {runtimeClasses: [{name: own, version: '2022', handler: other}], discoverRuntimeClasses: false}}";
+        "{spec: {runtimeClasses: [{name: own, version: '2022', handler: other}], runtimeClassDiscovery: Disabled}}";
     let own = class(
         "{metadata: {name: own, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, handler: old, \
          scheduling: {}}",
@@ -218,7 +218,7 @@ fn a_class_in_use_waits_for_its_new_handler() {
 fn an_invalid_pool_is_reported_and_left_alone() {
     let wrong: winpool_core::api::WindowsPool = {
         let mut object = pool_object("{}");
-        object.spec.class_name_format = yaml("'no/name'");
+        object.spec.runtime_class_name_format = yaml("'no/name'");
         object
     };
     let invalid = common::snapshot([wrong], [("win", node("{}"))]);

@@ -66,7 +66,7 @@ fn every_known_spelling_guards_a_node_and_has_to_be_tolerated() {
 struct Case {
     fact: &'static str,
     spec: &'static str,
-    /// Taints that the annotation says winpool added; all of them stand in `status.taints` too.
+    /// Taints that the annotation says winpool added; all of them stand in `status.managedTaints` too.
     owned: &'static [&'static str],
     before: &'static [&'static str],
     after: &'static [&'static str],
@@ -208,7 +208,7 @@ const CASES: &[Case] = &[
 #[test]
 fn taints_become_what_the_pool_says() {
     for Case { fact, spec, owned, before, after, differing } in CASES {
-        let pool = pool(&format!("{{spec: {{{spec}}}, status: {{taints: {owned:?}}}}}"));
+        let pool = pool(&format!("{{spec: {{{spec}}}, status: {{managedTaints: {owned:?}}}}}"));
         let mut old = tainted(before);
         if !owned.is_empty() {
             old = marked(old, "default", owned);

@@ -110,7 +110,7 @@ fn a_node_that_says_it_is_no_windows_node_keeps_its_marks() {
 
 #[test]
 fn another_pool_takes_over_marks_and_keeps_what_it_wants_itself() {
-    let old = "{metadata: {name: old, creationTimestamp: '2026-02-01T00:00:00Z'}, status: {taints: [STATUS]}}"
+    let old = "{metadata: {name: old, creationTimestamp: '2026-02-01T00:00:00Z'}, status: {managedTaints: [STATUS]}}"
         .replace("STATUS", &format!("'{DEFAULT}', '{MINE}'"));
     let wants_mine = "spec: {taints: [{key: example.com/mine, effect: NoSchedule}]}";
     let node = marked(tainted(&["first:NoSchedule", DEFAULT, MINE]), "old", &[DEFAULT, MINE]);
@@ -120,7 +120,8 @@ fn another_pool_takes_over_marks_and_keeps_what_it_wants_itself() {
     assert_eq!(label(&after, names::POOL), Some("default"));
     assert_eq!(applied(&after), Some(&*json!({"pool": "default", "taints": [MINE]}).to_string()));
     // The old pool may be gone: the new owner is evidence enough, as far as any pool's taints are concerned.
-    let after = converge(&node, &policy([pool(&format!("{{{wants_mine}, status: {{taints: ['{DEFAULT}']}}}}"))]));
+    let after =
+        converge(&node, &policy([pool(&format!("{{{wants_mine}, status: {{managedTaints: ['{DEFAULT}']}}}}"))]));
     assert_eq!(taints_of(&after), ["first:NoSchedule", MINE]);
 }
 
@@ -136,7 +137,7 @@ fn a_forged_annotation_removes_no_taint_that_no_pool_ever_put_on() {
         "os=Windows:NoSchedule",
     ];
     // A status can be edited: even taints that it names stay when their key belongs to others.
-    let claimed = format!("{{spec: SPEC, status: {{taints: {:?}}}}}", &foreign[..5]);
+    let claimed = format!("{{spec: SPEC, status: {{managedTaints: {:?}}}}}", &foreign[..5]);
     let node = marked(tainted(&foreign), "default", &foreign);
     for spec in ["{}", "{nodeSelector: {team: nobody}}"] {
         let after = converge(&node, &policy([pool(&claimed.replace("SPEC", spec))]));
@@ -190,7 +191,7 @@ fn a_taint_that_somebody_removed_is_put_back_and_still_owned() {
 #[test]
 fn a_taint_of_winpools_that_the_spec_no_longer_has_is_tolerated_while_it_is_there() {
     let changed = pool(&format!(
-        "{{spec: {{taints: [{{key: example.com/mine, effect: NoSchedule}}]}}, status: {{taints: ['{DEFAULT}', 'x=y:NoSchedule']}}}}"
+        "{{spec: {{taints: [{{key: example.com/mine, effect: NoSchedule}}]}}, status: {{managedTaints: ['{DEFAULT}', 'x=y:NoSchedule']}}}}"
     ));
     let assessment = assess(&read(&tainted(&["x=y:NoSchedule", "a=b:NoSchedule", MINE])), &policy([changed]));
     assert_eq!(assessment.tolerate, ["x=y:NoSchedule".parse().unwrap()]);

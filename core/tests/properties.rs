@@ -120,9 +120,9 @@ prop_compose! {
             "metadata": {"name": name, "creationTimestamp": format!("2026-01-0{day}T00:00:00Z")},
             "spec": {
                 "taints": taints, "retiredTaints": retired, "nodeSelector": selector, "mode": mode,
-                "classNameFormat": format, "runtimeClasses": declared.iter().map(class).collect::<Vec<_>>(),
+                "runtimeClassNameFormat": format, "runtimeClasses": declared.iter().map(class).collect::<Vec<_>>(),
             },
-            "status": {"taints": ever.iter().map(ToString::to_string).collect::<Vec<_>>()},
+            "status": {"managedTaints": ever.iter().map(ToString::to_string).collect::<Vec<_>>()},
         }).to_string());
         violations(&object).is_empty().then_some(object)
     }

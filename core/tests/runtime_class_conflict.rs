@@ -42,7 +42,7 @@ fn conflict(planned: &PlannedClass) -> &str {
     let ClassAction::Conflict(problem) = &planned.action else { panic!("{planned:?}") };
     assert_eq!(planned.state, ClassState::Conflict);
     assert_eq!(
-        (problem.reason.as_str(), problem.object.as_str()),
+        (problem.reason.as_str(), problem.object.to_string().as_str()),
         (reason::CLASS_CONFLICT, "RuntimeClass/windows-2019")
     );
     assert_eq!(describe(&planned.action), None);
@@ -81,9 +81,9 @@ const MANAGED: [(&str, &str); 7] = [
     ),
 ];
 
-/// The default pool's plan for `windows-2019` under an adoptionPolicy.
+/// The default pool's plan for `windows-2019` under an runtimeClassAdoptionPolicy.
 fn adopting(adoption: &str, existing: &Arc<RuntimeClass>) -> PlannedClass {
-    let pool = pool(&format!("spec: {{adoptionPolicy: {adoption}}}"));
+    let pool = pool(&format!("spec: {{runtimeClassAdoptionPolicy: {adoption}}}"));
     let plan = plan_classes(&pool, &policy([pool.clone()]), &seen(&[17763], &[]), std::slice::from_ref(existing));
     let [class] = plan.classes.as_slice() else { panic!("{plan:?}") };
     class.clone()
@@ -210,7 +210,8 @@ fn a_class_of_an_older_pool_is_a_conflict_while_that_pool_exists() {
 
 #[test]
 fn a_class_that_an_older_pool_wants_is_not_the_younger_ones_to_take() {
-    let younger = pool("{metadata: {creationTimestamp: '2021-01-01T00:00:00Z'}, spec: {adoptionPolicy: Always}}");
+    let younger =
+        pool("{metadata: {creationTimestamp: '2021-01-01T00:00:00Z'}, spec: {runtimeClassAdoptionPolicy: Always}}");
     let wants = [
         // By its nodes, and by its spec.
         ("metadata: {name: older, creationTimestamp: '2020-01-01T00:00:00Z'}", true),

@@ -87,10 +87,10 @@ fn a_class_is_named_after_the_version_of_its_build() {
     }
     let cases = [
         ("{}", 29000, "windows-build-29000"),
-        ("spec: {builds: [{build: 10.0.29000, version: preview}]}", 29000, "windows-preview"),
-        ("spec: {builds: [{build: 10.0.20348, version: azure-hci}]}", 20348, "windows-azure-hci"),
-        ("spec: {classNameFormat: 'win{version}.{pool}'}", 19042, "win20h2.default"),
-        ("spec: {classNameFormat: '{version}'}", 29000, "build-29000"),
+        ("spec: {buildNames: [{build: 10.0.29000, version: preview}]}", 29000, "windows-preview"),
+        ("spec: {buildNames: [{build: 10.0.20348, version: azure-hci}]}", 20348, "windows-azure-hci"),
+        ("spec: {runtimeClassNameFormat: 'win{version}.{pool}'}", 19042, "win20h2.default"),
+        ("spec: {runtimeClassNameFormat: '{version}'}", 29000, "build-29000"),
     ];
     for (spec, build, name) in cases {
         let classes = fresh(&pool(spec), &seen(&[build], &[]));
@@ -104,8 +104,15 @@ fn a_build_without_a_name_is_a_problem_that_says_where_to_name_it() {
     let plan = plan(&pool("{}"), &seen(&[17763, 29000, 29001], &[]), &[]);
     assert_eq!(names(&plan), ["windows-2019", "windows-build-29000", "windows-build-29001"]);
     let [problem] = plan.problems.as_slice() else { panic!("{:?}", plan.problems) };
-    assert_eq!((problem.reason.as_str(), problem.object.as_str()), (reason::BUILD_NOT_NAMED, "WindowsPool/default"));
-    assert!(problem.message.contains("2 build(s)") && problem.message.contains("spec.builds"), "{}", problem.message);
+    assert_eq!(
+        (problem.reason.as_str(), problem.object.to_string().as_str()),
+        (reason::BUILD_NOT_NAMED, "WindowsPool/default")
+    );
+    assert!(
+        problem.message.contains("2 build(s)") && problem.message.contains("spec.buildNames"),
+        "{}",
+        problem.message
+    );
 }
 
 #[test]
@@ -156,7 +163,7 @@ fn a_declared_class_adds_to_the_discovered_ones_and_overrides_them_by_name() {
       - {name: windows-2019, version: '2019', handler: custom}
       - {name: legacy, version: '2016'}
       - {name: next, version: preview}
-      builds: [{build: 10.0.29000, version: preview}]";
+      buildNames: [{build: 10.0.29000, version: preview}]";
     let classes = fresh(&pool(spec), &seen(&[17763, 20348], &[]));
     let summary: Vec<_> =
         classes.values().map(|c| (c.name.as_str(), c.hosts.build().unwrap().number(), c.handler.as_str())).collect();
@@ -168,7 +175,7 @@ fn a_declared_class_adds_to_the_discovered_ones_and_overrides_them_by_name() {
         ("windows-2022", 20348, process),
     ];
     assert_eq!(summary, expected);
-    let undiscovered = format!("{spec}\n      discoverRuntimeClasses: false");
+    let undiscovered = format!("{spec}\n      runtimeClassDiscovery: Disabled");
     let classes = fresh(&pool(&undiscovered), &seen(&[17763, 20348], &[]));
     assert_eq!(classes.into_keys().collect::<Vec<_>>(), ["legacy", "next", "windows-2019"]);
 }
@@ -176,12 +183,12 @@ fn a_declared_class_adds_to_the_discovered_ones_and_overrides_them_by_name() {
 #[test]
 fn a_name_that_is_too_long_is_a_problem_and_no_class() {
     let long = format!(
-        "{{metadata: {{name: {}}}, spec: {{classNameFormat: 'windows-{{version}}-{{pool}}'}}}}",
+        "{{metadata: {{name: {}}}, spec: {{runtimeClassNameFormat: 'windows-{{version}}-{{pool}}'}}}}",
         "p".repeat(52)
     );
     let plan = plan(&pool(&long), &seen(&[17763], &[]), &[]);
     assert_eq!((names(&plan), plan.problems[0].reason.as_str()), (vec![], reason::CLASS_NAME_INVALID));
-    assert!(plan.problems[0].message.contains("classNameFormat"));
+    assert!(plan.problems[0].message.contains("runtimeClassNameFormat"));
 }
 
 const DRIFTING: &str = "spec:
@@ -270,8 +277,12 @@ fn classes_of_named_builds_stay_and_others_go_when_nothing_asks_for_them_any_mor
     assert_eq!(existing.len(), 3);
     for (later, stays, goes) in [
         ("{}", vec!["windows-2019"], vec!["special", "windows-build-29000"]),
-        ("spec: {discoverRuntimeClasses: false}", vec![], vec!["special", "windows-2019", "windows-build-29000"]),
-        ("spec: {classNameFormat: 'other-{version}'}", vec![], vec!["special", "windows-2019", "windows-build-29000"]),
+        ("spec: {runtimeClassDiscovery: Disabled}", vec![], vec!["special", "windows-2019", "windows-build-29000"]),
+        (
+            "spec: {runtimeClassNameFormat: 'other-{version}'}",
+            vec![],
+            vec!["special", "windows-2019", "windows-build-29000"],
+        ),
     ] {
         let plan = plan(&pool(later), &seen(&[], &[]), &existing);
         assert_eq!(names(&plan), stays, "{later}");
@@ -301,7 +312,8 @@ fn the_selector_of_a_class_that_lost_its_last_node_is_still_repaired() {
 #[test]
 fn a_build_that_gets_a_name_gets_a_second_class_and_keeps_the_first() {
     let existing = settle(&[], &plan(&pool("{}"), &seen(&[29000], &[]), &[]));
-    let named = plan(&pool("spec: {builds: [{build: 10.0.29000, version: preview}]}"), &seen(&[29000], &[]), &existing);
+    let named =
+        plan(&pool("spec: {buildNames: [{build: 10.0.29000, version: preview}]}"), &seen(&[29000], &[]), &existing);
     let actions: Vec<_> = named.classes.iter().map(|c| (c.desired.name.as_str(), describe(&c.action))).collect();
     assert_eq!(actions, [("windows-build-29000", None), ("windows-preview", Some("would be created".to_owned()))]);
     assert_eq!(named.problems, []);

@@ -10,7 +10,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp}
 use serde_json::json;
 use winpool_core::{
     api::{
-        ClassState, Isolation, NodeCounts, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
+        ClassState, Isolation, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
         names::{condition, reason},
     },
     plan::{Held, HeldBecause, Observation, Overlap, Pool, invalid_status, number, status},
@@ -38,7 +38,9 @@ fn class(name: &str, state: ClassState) -> RuntimeClassStatus {
 }
 
 fn problem(reason: &str, object: &str, message: &str) -> Problem {
-    Problem { reason: reason.to_owned(), object: object.to_owned(), message: message.to_owned() }
+    let (kind, name) = object.split_once('/').unwrap();
+    let object = ObjectReference { kind: kind.to_owned(), namespace: None, name: name.to_owned() };
+    Problem { reason: reason.to_owned(), object, message: message.to_owned() }
 }
 
 /// Three nodes and a class, all right.
@@ -201,7 +203,7 @@ fn an_invalid_pool_keeps_what_was_reported_and_says_what_is_wrong() {
     let unknown = "Unknown InvalidSpec";
     assert_eq!(verdicts(&after), ["False InvalidSpec", unknown, unknown, unknown]);
     assert_eq!((after.observed_generation, after.nodes, &after.builds), (Some(4), before.nodes, &before.builds));
-    assert_eq!((&after.taints, &after.runtime_classes), (&before.taints, &before.runtime_classes));
+    assert_eq!((&after.managed_taints, &after.runtime_classes), (&before.managed_taints, &before.runtime_classes));
     assert_eq!((after.problems.len(), after.problems[0].reason.as_str()), (1, reason::INVALID_SPEC));
     let message = &after.conditions[0].message;
     assert!(message.contains("spec.taints[0].effect") && message.contains("NoSchedule"), "{message}");
@@ -270,7 +272,7 @@ fn held_taints_keep_the_pool_from_being_ready_and_name_the_workloads() {
     for part in ["os=windows:NoSchedule held", "Deployment shop/web-09 (2 pods) and 2 more", "taintPolicy: Always"] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    assert_eq!(status.taints, Vec::<String>::new(), "what was never put on is not recorded");
+    assert_eq!(status.managed_taints, Vec::<String>::new(), "what was never put on is not recorded");
 }
 
 #[test]
@@ -324,14 +326,14 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
         ..done()
     };
     let status = report(&pool(APPROVED), &observation);
-    let sizes = (status.builds.len(), status.runtime_classes.len(), status.taints.len(), status.problems.len());
+    let sizes = (status.builds.len(), status.runtime_classes.len(), status.managed_taints.len(), status.problems.len());
     assert_eq!(sizes, (32, 64, 32, 10));
     let messages = status.problems.iter().map(|p| &p.message).chain(status.conditions.iter().map(|c| &c.message));
     for message in messages {
         assert!(message.chars().count() <= 1025, "1024 characters and an ellipsis");
     }
     assert!(status.problems[0].message.ends_with('…'));
-    assert!(status.taints.contains(&"os=windows:NoSchedule".to_owned()), "what the pool wants now comes first");
+    assert!(status.managed_taints.contains(&"os=windows:NoSchedule".to_owned()), "what the pool wants now comes first");
 }
 
 #[test]
@@ -346,7 +348,7 @@ fn builds_are_summed_up_with_product_class_and_revisions() {
     let classes = ["windows-2016", "windows-2019"].map(|name| class(name, ClassState::Applied)).to_vec();
     let observation = Observation { builds, classes, ..done() };
     insta::assert_yaml_snapshot!(report(&pool("{}"), &observation).builds);
-    let undiscovered = report(&pool("spec: {discoverRuntimeClasses: false}"), &observation);
+    let undiscovered = report(&pool("spec: {runtimeClassDiscovery: Disabled}"), &observation);
     assert!(undiscovered.builds.iter().all(|build| build.runtime_class.is_none()));
 }
 
@@ -358,8 +360,11 @@ fn counts_fit_the_api() {
 #[test]
 fn what_others_wrote_becomes_plain_short_lines() {
     let evil = format!("no\r\nforged\u{1b}[2J\u{9b}31m\u{202e}{}", "x".repeat(100_000));
-    let problem =
-        Problem { reason: reason::ADMISSION_DENIED.to_owned(), object: "Node/a".to_owned(), message: evil.clone() };
+    let problem = Problem {
+        reason: reason::ADMISSION_DENIED.to_owned(),
+        object: ObjectReference::node("a"),
+        message: evil.clone(),
+    };
     let observation = Observation {
         problems: vec![problem; 50],
         held: Some(held(HeldBecause::PodsUnreadable(evil))),

@@ -130,8 +130,7 @@ fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
     let in_dry_run = || pools.iter().filter(|pool| pool.mode == "DryRun");
     let nodes: usize = in_dry_run().map(|pool| pool.would_change).sum();
     let problems = in_dry_run().flat_map(|pool| &pool.problems);
-    let is_class =
-        |problem: &&Problem| problem.reason == reason::WOULD_CHANGE && problem.object.starts_with("RuntimeClass/");
+    let is_class = |problem: &&Problem| problem.reason == reason::WOULD_CHANGE && problem.object.kind == "RuntimeClass";
     let classes = problems.filter(is_class).count();
     if nodes + classes > 0 {
         let what = format!("{classes} RuntimeClass(es) and {nodes} node(s)");

@@ -140,7 +140,7 @@ pub(super) static NODES: Description = Description {
         open(
             "build",
             "a build with a name, such as `10.0.20348`; `other` for all that neither this release nor \
-                       `spec.builds` names; `unknown` where the node reports none",
+                       `spec.buildNames` names; `unknown` where the node reports none",
         ),
         closed("state", || State::ALL.map(State::as_str).to_vec()),
     ],

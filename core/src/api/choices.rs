@@ -25,6 +25,16 @@ pub enum TaintPolicy {
     Never,
 }
 
+/// Whether winpool creates RuntimeClasses for the builds of the pool's nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RuntimeClassDiscovery {
+    /// One RuntimeClass for each build.
+    #[default]
+    Enabled,
+    /// Only the RuntimeClasses that the pool declares.
+    Disabled,
+}
+
 /// What happens to a RuntimeClass that exists already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AdoptionPolicy {
@@ -54,6 +64,10 @@ pub(super) fn mode_schema(_: &mut SchemaGenerator) -> Schema {
 
 pub(super) fn taint_policy_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["WhenTolerated", "Always", "Never"], "default": "WhenTolerated"})
+}
+
+pub(super) fn runtime_class_discovery_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": ["Enabled", "Disabled"], "default": "Enabled"})
 }
 
 pub(super) fn adoption_policy_schema(_: &mut SchemaGenerator) -> Schema {

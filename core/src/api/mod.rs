@@ -14,14 +14,14 @@ pub mod validation;
 #[cfg(test)]
 mod tests;
 
-pub use choices::{AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, TaintPolicy};
+pub use choices::{AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, TaintPolicy};
 pub use pool::{NamedBuild, PodDefaults, WindowsPool, WindowsPoolSpec, crd};
 pub(crate) use runtime_class::{
     ANY_VERSION, DEFAULT_ARCHITECTURE, HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER,
 };
 pub use runtime_class::{Overhead, RuntimeClassSpec};
 pub use status::{
-    AdmissionPolicyState, AdmissionPolicyStatus, ApprovedTaint, BuildStatus, ClassState, NodeCounts, Problem,
-    Revisions, RuntimeClassStatus, Summary, WindowsPoolStatus,
+    AdmissionPolicyState, AdmissionPolicyStatus, ApprovedTaint, BuildStatus, ClassState, NodeCounts, ObjectReference,
+    Problem, Revisions, RuntimeClassStatus, Summary, WindowsPoolStatus,
 };
 pub use taint::{ParseTaintError, Taint};

@@ -109,7 +109,7 @@ pub mod reason {
         pub const INVALID_SPEC: &str = "InvalidSpec";
         /// A node reports no build that can be read.
         pub const BUILD_UNKNOWN: &str = "BuildUnknown";
-        /// A build has no name in this release nor in `spec.builds`.
+        /// A build has no name in this release nor in `spec.buildNames`.
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
         /// Pods on the nodes do not tolerate a taint that the pool wants.
         pub const WORKLOADS_NOT_TOLERATING: &str = "WorkloadsNotTolerating";
@@ -147,5 +147,7 @@ pub mod reason {
         pub const WOULD_CHANGE: &str = "WouldChange";
         /// The admission policy `guard` does not let winpool change a taint that the pool wants.
         pub const TAINT_KEY_NOT_LISTED: &str = "TaintKeyNotListed";
+        /// The pool has `podDefaults`, and the admission policy `assign-class` that applies them is not installed.
+        pub const ADMISSION_POLICY_NOT_INSTALLED: &str = "AdmissionPolicyNotInstalled";
     }
 }

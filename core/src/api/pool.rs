@@ -15,8 +15,12 @@ use serde_json::json;
 use crate::windows::product::{PRODUCTS, Product};
 
 use super::{
-    ANY_VERSION, AdoptionPolicy, DeletionPolicy, Mode, RuntimeClassSpec, Taint, TaintPolicy, WindowsPoolStatus,
-    choices::{adoption_policy_schema, deletion_policy_schema, mode_schema, taint_policy_schema},
+    ANY_VERSION, AdoptionPolicy, DeletionPolicy, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint, TaintPolicy,
+    WindowsPoolStatus,
+    choices::{
+        adoption_policy_schema, deletion_policy_schema, mode_schema, runtime_class_discovery_schema,
+        taint_policy_schema,
+    },
 };
 
 /// A group of Windows nodes and what winpool does to them. It describes nodes; it creates none. Every field has a
@@ -33,21 +37,19 @@ use super::{
     status = "WindowsPoolStatus",
     derive = "PartialEq",
     doc = "WindowsPool describes a group of Windows nodes: winpool labels and taints them and keeps one RuntimeClass per Windows build. `spec: {}` selects all Windows nodes.",
-    printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.selected"),
     printcolumn(name = "Converged", type_ = "integer", json_path = ".status.nodes.converged"),
-    printcolumn(name = "Classes", type_ = "string", json_path = ".status.summary.runtimeClasses"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = 1),
+    printcolumn(name = "Classes", type_ = "string", json_path = ".status.summary.runtimeClasses", priority = 1),
     printcolumn(name = "Builds", type_ = "string", json_path = ".status.summary.builds", priority = 1),
-    printcolumn(name = "Taints", type_ = "string", json_path = ".status.taints", priority = 1),
     validation = Rule::new("size(self.metadata.name) <= 63").message("metadata.name must be at most 63 characters, because nodes carry it as a label value")
 )]
 #[x_kube(
     validation = Rule::new("!has(self.taints) || size(self.taints) > 0")
         .message("taints: [] is the same as no taints field; leave the field out for os=windows:NoSchedule, list the taints, or write taintPolicy: Never for none"),
-    validation = Rule::new("!has(self.taints) || self.taints.all(t, self.taints.exists_one(u, u.key == t.key && u.effect == t.effect))")
-        .message("taints must be unique by key and effect, as Kubernetes counts them; remove one of the two"),
     validation = Rule::new("!has(self.retiredTaints) || !has(self.taints) || !self.taints.exists(t, self.retiredTaints.exists(r, r.key == t.key && r.effect == t.effect && (has(r.value) ? r.value : '') == (has(t.value) ? t.value : '')))")
         .message("a taint is both in taints and in retiredTaints; remove it from one of them"),
     validation = Rule::new("!has(self.retiredTaints) || has(self.taints) || !self.retiredTaints.exists(r, r.key == 'os' && r.effect == 'NoSchedule' && has(r.value) && r.value == 'windows')")
@@ -58,13 +60,11 @@ use super::{
         .message("nodeSelector: labels under winpool.dev are written by winpool and cannot select its nodes; use a label of your own"),
     validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, size(k) <= 317 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self.nodeSelector[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))")
         .message("nodeSelector: keys must be label names and values label values, as in a pod's nodeSelector"),
-    validation = Rule::new("!has(self.runtimeClasses) || self.runtimeClasses.all(c, self.runtimeClasses.exists_one(d, d.name == c.name))")
-        .message("runtimeClasses: names must be unique; remove or rename one of the two"),
     validation = version_is_known(),
-    validation = Rule::new("!has(self.builds) || self.builds.all(b, self.builds.exists_one(c, c.build == b.build) && self.builds.exists_one(c, c.version == b.version))")
-        .message("builds: each build and each version may be named once; remove one of the two"),
-    validation = Rule::new("!has(self.classNameFormat) || (self.classNameFormat.contains('{version}') && self.classNameFormat.replace('{version}', 'v').replace('{pool}', 'p').matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))")
-        .message("classNameFormat must contain {version}, may contain {pool}, and otherwise has lower-case letters, digits, '-' and '.', such as windows-{version}"),
+    validation = Rule::new("!has(self.buildNames) || self.buildNames.all(b, self.buildNames.exists_one(c, c.version == b.version))")
+        .message("buildNames: each version may be used once; remove one of the two"),
+    validation = Rule::new("!has(self.runtimeClassNameFormat) || (self.runtimeClassNameFormat.contains('{version}') && self.runtimeClassNameFormat.replace('{version}', 'v').replace('{pool}', 'p').matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))")
+        .message("runtimeClassNameFormat must contain {version}, may contain {pool}, and otherwise has lower-case letters, digits, '-' and '.', such as windows-{version}"),
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WindowsPoolSpec {
@@ -84,7 +84,7 @@ pub struct WindowsPoolSpec {
     /// (`os=Windows`, `node.kubernetes.io/os=windows`, …) keep it, all others get `os=windows:NoSchedule`. A list is
     /// exact. A taint of the same key and effect but another value is left alone unless it is in `retiredTaints`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"]))]
     pub taints: Option<Vec<Taint>>,
 
     /// When taints are put on. `WhenTolerated`: a taint that the pool has not put on before waits until every pod on
@@ -98,29 +98,30 @@ pub struct WindowsPoolSpec {
     /// Taints to take off the pool's nodes, such as `os=Win1809:NoSchedule`, in the same request that adds the wanted
     /// ones. RuntimeClasses tolerate them as long as they are listed here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"]))]
     pub retired_taints: Vec<Taint>,
 
-    /// Make one RuntimeClass for each Windows build seen on the pool's nodes. Classes stay when their last node goes.
-    #[serde(default = "default_true")]
-    #[schemars(default = "default_true")]
-    pub discover_runtime_classes: bool,
+    /// `Enabled`: winpool creates one RuntimeClass for each Windows build of the pool's nodes, and keeps it when the last
+    /// node of that build is gone. `Disabled`: the pool has only the RuntimeClasses in `runtimeClasses`.
+    #[serde(default)]
+    #[schemars(schema_with = "runtime_class_discovery_schema")]
+    pub runtime_class_discovery: RuntimeClassDiscovery,
 
     /// Names of discovered RuntimeClasses. `{version}` is 2019, 2022, 2025 and so on, or `build-<number>` for a build
     /// without a name; `{pool}` is the name of this pool.
-    #[serde(default = "default_class_name_format")]
+    #[serde(default = "default_runtime_class_name_format")]
     #[schemars(length(min = 9, max = 63))]
-    pub class_name_format: String,
+    pub runtime_class_name_format: String,
 
     /// RuntimeClasses in addition to the discovered ones. One with the name of a discovered class takes its place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassSpec>,
 
     /// Names for builds that are newer than this release of winpool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
-    pub builds: Vec<NamedBuild>,
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
+    pub build_names: Vec<NamedBuild>,
 
     /// What happens to a RuntimeClass that exists already under a name that this pool wants and that winpool did not
     /// make. `IfCompatible`: it becomes winpool's to keep, if nobody else's mark is on it, it has the same handler and
@@ -128,7 +129,7 @@ pub struct WindowsPoolSpec {
     /// handler. `Never`: it is left alone. A class that is left alone and does not do what the pool needs is a conflict.
     #[serde(default)]
     #[schemars(schema_with = "adoption_policy_schema")]
-    pub adoption_policy: AdoptionPolicy,
+    pub runtime_class_adoption_policy: AdoptionPolicy,
 
     /// What happens when this pool is deleted. `Delete`: its marks are taken off the nodes, and its RuntimeClasses that
     /// no pod uses are deleted; one in use stays and is no longer winpool's. `Retain`: everything stays.
@@ -143,11 +144,7 @@ pub struct WindowsPoolSpec {
     pub pod_defaults: Option<PodDefaults>,
 }
 
-fn default_true() -> bool {
-    true
-}
-
-fn default_class_name_format() -> String {
+fn default_runtime_class_name_format() -> String {
     "windows-{version}".to_owned()
 }
 
@@ -158,12 +155,12 @@ impl Default for WindowsPoolSpec {
             node_selector: BTreeMap::new(),
             taints: None,
             retired_taints: Vec::new(),
-            discover_runtime_classes: true,
-            class_name_format: default_class_name_format(),
+            runtime_class_discovery: RuntimeClassDiscovery::default(),
+            runtime_class_name_format: default_runtime_class_name_format(),
             runtime_classes: Vec::new(),
-            builds: Vec::new(),
+            build_names: Vec::new(),
             taint_policy: TaintPolicy::default(),
-            adoption_policy: AdoptionPolicy::default(),
+            runtime_class_adoption_policy: AdoptionPolicy::default(),
             deletion_policy: DeletionPolicy::default(),
             pod_defaults: None,
         }
@@ -215,14 +212,17 @@ fn releases(separated_by: &str, written: impl Fn(&Product) -> String) -> String 
 }
 
 fn version_is_known() -> Rule {
-    let quoted = releases(", ", |product| format!("'{}'", product.version));
+    let spellings = PRODUCTS.iter().flat_map(|product| product.spellings()).map(|spelling| format!("'{spelling}'"));
+    let numbers = PRODUCTS.iter().filter(|product| product.version.bytes().all(|b| b.is_ascii_digit()));
+    let known: Vec<String> = spellings.chain(numbers.map(|product| product.version.to_owned())).collect();
+    let known = known.join(", ");
     let versions = releases(", ", |product| product.version.to_owned());
     Rule::new(format!(
-        "!has(self.runtimeClasses) || self.runtimeClasses.all(c, !has(c.version) || c.version in ['{ANY_VERSION}', {quoted}] \
-         || (has(self.builds) && self.builds.exists(b, b.version == c.version)))"
+        "!has(self.runtimeClasses) || self.runtimeClasses.all(c, !has(c.version) || c.version in ['{ANY_VERSION}', {known}] \
+         || (has(self.buildNames) && self.buildNames.exists(b, b.version == c.version)))"
     ))
     .message(Message::Message(format!(
-        "runtimeClasses: version is not known; write {ANY_VERSION}, one of {versions}, name it in spec.builds, or write \
+        "runtimeClasses: version is not known; write {ANY_VERSION}, one of {versions}, name it in spec.buildNames, or write \
          build instead"
     )))
 }
@@ -248,24 +248,35 @@ pub fn crd() -> CustomResourceDefinition {
             spec.default = Some(JSON(json!({})));
         }
         drop_nulls(root);
-        bound_tolerations(root);
+        if let Some(spec) = property(root, "spec") {
+            bound_tolerations(spec);
+            default_retired_value(spec);
+        }
     }
     crd
 }
 
+fn property<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
+    schema.properties.as_mut()?.get_mut(name)
+}
+
+fn items<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
+    match property(schema, name)?.items.as_mut()? {
+        JSONSchemaPropsOrArray::Schema(items) => Some(items),
+        JSONSchemaPropsOrArray::Schemas(_) => None,
+    }
+}
+
+/// The value is one of the keys of this list, and keys need a default.
+fn default_retired_value(spec: &mut JSONSchemaProps) {
+    if let Some(value) = items(spec, "retiredTaints").and_then(|taint| property(taint, "value")) {
+        value.default = Some(JSON(json!("")));
+    }
+}
+
 /// Kubernetes' own type has no bounds, without which the API server refuses rules about it as too costly.
-fn bound_tolerations(root: &mut JSONSchemaProps) {
-    fn property<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
-        schema.properties.as_mut()?.get_mut(name)
-    }
-    fn items<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
-        match property(schema, name)?.items.as_mut()? {
-            JSONSchemaPropsOrArray::Schema(items) => Some(items),
-            JSONSchemaPropsOrArray::Schemas(_) => None,
-        }
-    }
-    let class = property(root, "spec").and_then(|spec| items(spec, "runtimeClasses"));
-    let Some(toleration) = class.and_then(|class| items(class, "tolerations")) else { return };
+fn bound_tolerations(spec: &mut JSONSchemaProps) {
+    let Some(toleration) = items(spec, "runtimeClasses").and_then(|class| items(class, "tolerations")) else { return };
     for (name, limit) in [("key", 317), ("value", 63), ("effect", 32), ("operator", 32)] {
         if let Some(property) = property(toleration, name) {
             property.max_length = Some(limit);

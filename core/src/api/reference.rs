@@ -120,7 +120,7 @@ fn within(field: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
         Some(JSONSchemaPropsOrArray::Schema(items)) => items,
         _ => field,
     };
-    let is_condition = field.x_kubernetes_list_map_keys.is_some();
+    let is_condition = field.x_kubernetes_list_map_keys.as_ref().is_some_and(|keys| keys == &["type"]);
     (inner.properties.is_some() && !is_condition).then_some(inner)
 }
 

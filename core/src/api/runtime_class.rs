@@ -7,7 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
 };
 use kube::KubeSchema;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::choices::{HostMatch, Isolation, host_match_schema, isolation_schema};
@@ -48,11 +48,11 @@ pub struct RuntimeClassSpec {
     /// Name of the RuntimeClass.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// The Windows version of the class's images, such as 2019 or 20h2; `winpool builds` has them all. Or a name from
-    /// `spec.builds`. `Any` selects by operating system and architecture only. Exactly one of `version` and `build` is
-    /// set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 32))]
+    /// The Windows version of the class's images, such as 2019, ltsc2019 or 20h2 (`winpool builds` lists all), or a name
+    /// from `spec.buildNames`. `Any` selects by operating system and architecture only. Set exactly one of `version` and
+    /// `build`.
+    #[serde(default, deserialize_with = "text_or_number", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "version_schema")]
     pub version: Option<String>,
     /// The build of the class's images, such as `10.0.17763`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,6 +122,19 @@ pub struct Overhead {
         }
     ))]
     pub pod_fixed: BTreeMap<String, Quantity>,
+}
+
+/// A version as people write it: YAML takes 2022 for a number.
+fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let written = Option::<IntOrString>::deserialize(deserializer)?;
+    Ok(written.map(|version| match version {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(text) => text,
+    }))
+}
+
+fn version_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"x-kubernetes-int-or-string": true, "maxLength": 32})
 }
 
 /// Quantities as people write them: `1` is one, and no string.

@@ -1,5 +1,7 @@
 //! What winpool reports in `WindowsPool.status`. Its size never grows with the number of nodes.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,25 +26,25 @@ pub struct WindowsPoolStatus {
     /// Every taint of winpool's that this pool ever put on a node or took over with one, as `key=value:effect`. A taint
     /// that winpool added is taken off again only if it is listed here or in the spec of a pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
-    pub taints: Vec<String>,
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "set"))]
+    pub managed_taints: Vec<String>,
     /// The taints that nodes get at once when they register or lose them: no workload becomes unschedulable by them, or
     /// `taintPolicy` is `Always`. An approval ends when winpool holds the taint back, or no longer enforces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
     pub approved_taints: Vec<ApprovedTaint>,
     /// The Windows builds of the pool's nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
     pub builds: Vec<BuildStatus>,
     /// The pool's RuntimeClasses, discovered and declared ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassStatus>,
     /// The optional admission policies: which are installed, and which this version of Kubernetes does not know. Those
     /// that winpool may not read are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8))]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub admission_policies: Vec<AdmissionPolicyStatus>,
     /// What needs attention, at most ten entries; never one entry per node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -234,8 +236,53 @@ pub enum AdmissionPolicyState {
 pub struct Problem {
     /// A word for programs, such as `AdmissionDenied`.
     pub reason: String,
-    /// The object, such as `Node/win-1` or `RuntimeClass/windows-2019`; one example where several are affected.
-    pub object: String,
+    /// The object that the problem is about; one example if several are affected.
+    pub object: ObjectReference,
     /// What is wrong and what to do.
     pub message: String,
+}
+
+/// A Kubernetes object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectReference {
+    /// Kind, such as `Node` or `RuntimeClass`.
+    pub kind: String,
+    /// Namespace; absent for objects that have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+}
+
+impl ObjectReference {
+    fn cluster_scoped(kind: &str, name: &str) -> Self {
+        Self { kind: kind.to_owned(), namespace: None, name: name.to_owned() }
+    }
+
+    /// The Node of this name.
+    #[must_use]
+    pub fn node(name: &str) -> Self {
+        Self::cluster_scoped("Node", name)
+    }
+
+    /// The RuntimeClass of this name.
+    #[must_use]
+    pub fn runtime_class(name: &str) -> Self {
+        Self::cluster_scoped("RuntimeClass", name)
+    }
+
+    /// The WindowsPool of this name.
+    #[must_use]
+    pub fn windows_pool(name: &str) -> Self {
+        Self::cluster_scoped("WindowsPool", name)
+    }
+}
+
+impl fmt::Display for ObjectReference {
+    /// `RuntimeClass/windows-2022`, or `Pod/shop/web-0` if it has a namespace.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = self.namespace.iter().map(|namespace| format!("{namespace}/")).collect::<String>();
+        write!(f, "{}/{namespace}{}", self.kind, self.name)
+    }
 }

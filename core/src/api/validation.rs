@@ -79,16 +79,16 @@ pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
         unique(&mut found, "spec.taints", wanted.iter().map(|t| format!("{}:{}", t.key, t.effect)));
     }
 
-    at_most(&mut found, "spec.builds", spec.builds.len(), 32);
-    for (index, named) in spec.builds.iter().enumerate() {
-        named_build(&mut found, &format!("spec.builds[{index}]"), named);
+    at_most(&mut found, "spec.buildNames", spec.build_names.len(), 32);
+    for (index, named) in spec.build_names.iter().enumerate() {
+        named_build(&mut found, &format!("spec.buildNames[{index}]"), named);
     }
-    unique(&mut found, "spec.builds", spec.builds.iter().map(|b| b.build.clone()));
-    unique(&mut found, "spec.builds", spec.builds.iter().map(|b| b.version.clone()));
+    unique(&mut found, "spec.buildNames", spec.build_names.iter().map(|b| b.build.clone()));
+    unique(&mut found, "spec.buildNames", spec.build_names.iter().map(|b| b.version.clone()));
 
     at_most(&mut found, "spec.runtimeClasses", spec.runtime_classes.len(), 32);
     for (index, class) in spec.runtime_classes.iter().enumerate() {
-        runtime_class(&mut found, &format!("spec.runtimeClasses[{index}]"), class, &spec.builds);
+        runtime_class(&mut found, &format!("spec.runtimeClasses[{index}]"), class, &spec.build_names);
     }
     unique(&mut found, "spec.runtimeClasses", spec.runtime_classes.iter().map(|c| c.name.clone()));
 
@@ -99,10 +99,10 @@ pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
         "must be the name of one of the pool's RuntimeClasses, such as windows-2022",
     );
 
-    let sample = spec.class_name_format.replace("{version}", "v").replace("{pool}", "p");
+    let sample = spec.runtime_class_name_format.replace("{version}", "v").replace("{pool}", "p");
     found.unless(
-        spec.class_name_format.contains("{version}") && spec.class_name_format.len() <= 63 && is_dns_subdomain(&sample),
-        "spec.classNameFormat",
+        spec.runtime_class_name_format.contains("{version}") && spec.runtime_class_name_format.len() <= 63 && is_dns_subdomain(&sample),
+        "spec.runtimeClassNameFormat",
         "must contain {version}, may contain {pool}, and otherwise has lower-case letters, digits, '-' and '.', such as windows-{version}",
     );
     found.0
@@ -180,7 +180,7 @@ fn runtime_class(found: &mut Violations, field: &str, class: &RuntimeClassSpec, 
         found.unless(
             version == ANY_VERSION || product::by_version(version).is_some() || named.iter().any(|b| b.version == *version),
             &at("version"),
-            "is not known; write the version of a Windows Server release such as 2019, name it in spec.builds, or write build instead",
+            "is not known; write the version of a Windows Server release such as 2019, name it in spec.buildNames, or write build instead",
         );
     }
     if let Some(text) = &class.build {

@@ -172,8 +172,8 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
         pins.push(Pin { by: By::PodDefault, field, value: name.to_owned(), change });
     }
     let label = retired.to_string();
-    for (index, named) in spec.builds.iter().enumerate().filter(|(_, named)| named.build == label) {
-        let field = format!("spec.builds[{index}]");
+    for (index, named) in spec.build_names.iter().enumerate().filter(|(_, named)| named.build == label) {
+        let field = format!("spec.buildNames[{index}]");
         let change = "remove it with the last node of this build".to_owned();
         pins.push(Pin { by: By::NamedBuild, field, value: format!("{label}: {}", named.version), change });
     }

@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube::ResourceExt;
+
 use crate::{
-    api::{AdmissionPolicyState, AdmissionPolicyStatus, Problem, TaintPolicy, names::reason},
+    api::{
+        AdmissionPolicyState, AdmissionPolicyStatus, ObjectReference, Problem, TaintPolicy, WindowsPool, names::reason,
+    },
     windows::KubernetesVersion,
 };
 
@@ -87,11 +91,23 @@ impl Admission {
         let unlisted = unlisted.into_iter().collect::<Vec<_>>().join(", ");
         Some(Problem {
             reason: reason::TAINT_KEY_NOT_LISTED.to_owned(),
-            object: format!("WindowsPool/{}", pool.name),
+            object: ObjectReference::windows_pool(&pool.name),
             message: format!(
                 "the admission policy winpool-guard-nodes lets winpool change no taints with these keys: {unlisted}; \
                  add them to its variable taintKeys where the guard is installed"
             ),
+        })
+    }
+
+    /// `podDefaults` that no policy applies.
+    #[must_use]
+    pub fn unused_pod_defaults(&self, pool: &WindowsPool) -> Option<Problem> {
+        let is_missing = pool.spec.pod_defaults.is_some() && self.installed.get("assign-class") == Some(&false);
+        is_missing.then(|| Problem {
+            reason: reason::ADMISSION_POLICY_NOT_INSTALLED.to_owned(),
+            object: ObjectReference::windows_pool(&pool.name_any()),
+            message: "podDefaults has no effect: install the admission policy assign-class, or remove podDefaults"
+                .to_owned(),
         })
     }
 }
@@ -105,7 +121,6 @@ pub fn texts_of(expression: &str) -> Option<BTreeSet<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::WindowsPool;
 
     fn pool(spec: &str) -> Pool {
         let pool: WindowsPool = serde_yaml::from_str(&format!("{{metadata: {{name: a}}, spec: {spec}}}")).unwrap();
@@ -124,6 +139,24 @@ mod tests {
         let mut old = mutating.map(|name| format!("{name} Unsupported")).to_vec();
         old.insert(2, "guard Installed".to_owned());
         assert_eq!(states(35), old);
+    }
+
+    #[test]
+    fn pod_defaults_without_their_policy_are_a_problem() {
+        let with = |installed: &[(&'static str, bool)]| Admission {
+            installed: installed.iter().copied().collect(),
+            ..Admission::default()
+        };
+        let defaults = "{podDefaults: {fromImageTags: true}}";
+        for (installed, spec, is_problem) in [
+            (&[("assign-class", false)][..], defaults, true),
+            (&[("assign-class", false)], "{}", false),
+            (&[("assign-class", true)], defaults, false),
+            (&[], defaults, false),
+        ] {
+            let pool: WindowsPool = serde_yaml::from_str(&format!("{{metadata: {{name: a}}, spec: {spec}}}")).unwrap();
+            assert_eq!(with(installed).unused_pod_defaults(&pool).is_some(), is_problem, "{installed:?} {spec}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 
 use crate::{
     api::{
-        DEFAULT_ARCHITECTURE, HYPERV_ISOLATION_HANDLER, Isolation, PROCESS_ISOLATION_HANDLER, Problem,
+        DEFAULT_ARCHITECTURE, HYPERV_ISOLATION_HANDLER, Isolation, ObjectReference, PROCESS_ISOLATION_HANDLER, Problem,
         RuntimeClassSpec, Taint,
         names::{self, reason},
         validation::is_dns_subdomain,
@@ -160,10 +160,10 @@ pub(crate) fn is_declared(pool: &Pool, class: &str) -> bool {
 fn too_many_problem(pool: &Pool, wanted: usize) -> Problem {
     Problem {
         reason: reason::TOO_MANY_CLASSES.to_owned(),
-        object: format!("WindowsPool/{}", pool.name),
+        object: ObjectReference::windows_pool(&pool.name),
         message: format!(
             "the pool has {wanted} RuntimeClasses and winpool keeps {CLASSES} of them; split the pool, or set \
-             discoverRuntimeClasses: false and declare those that you need"
+             runtimeClassDiscovery: Disabled and declare those that you need"
         ),
     }
 }
@@ -211,10 +211,10 @@ fn discovered_builds(
     let Some(example) = unnamed.first() else { return named };
     problems.push(Problem {
         reason: reason::BUILD_NOT_NAMED.to_owned(),
-        object: format!("WindowsPool/{}", pool.name),
+        object: ObjectReference::windows_pool(&pool.name),
         message: format!(
             "{} build(s) have no name in this release, such as {example}; their RuntimeClasses are called \
-             build-<number>, at most {UNNAMED_BUILDS} of them. Name a build in spec.builds, such as \
+             build-<number>, at most {UNNAMED_BUILDS} of them. Name a build in spec.buildNames, such as \
              {{build: {example}, version: preview}}",
             unnamed.len()
         ),
@@ -228,10 +228,10 @@ fn discovered_builds(
 fn name_problem(name: &str, pool: &Pool, build: Build) -> Problem {
     Problem {
         reason: reason::CLASS_NAME_INVALID.to_owned(),
-        object: format!("WindowsPool/{}", pool.name),
+        object: ObjectReference::windows_pool(&pool.name),
         message: format!(
             "the RuntimeClass of build {build} would be called {name:?}, which is no DNS subdomain of at most 63 \
-             characters; choose a shorter spec.classNameFormat"
+             characters; choose a shorter spec.runtimeClassNameFormat"
         ),
     }
 }
@@ -241,7 +241,7 @@ fn discovered_class(pool: &Pool, build: Build, name: &str, seen: &Seen) -> Desir
         name: name.to_owned(),
         pool: pool.name.clone(),
         taken_by: None,
-        adoption_policy: pool.adoption_policy,
+        runtime_class_adoption_policy: pool.runtime_class_adoption_policy,
         hosts: Hosts::Of(build),
         isolation: Isolation::Process,
         handler: PROCESS_ISOLATION_HANDLER.to_owned(),
@@ -256,7 +256,7 @@ fn declared_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &See
         name: spec.name.clone(),
         pool: pool.name.clone(),
         taken_by: None,
-        adoption_policy: pool.adoption_policy,
+        runtime_class_adoption_policy: pool.runtime_class_adoption_policy,
         hosts,
         isolation: spec.isolation,
         handler: handler(spec).to_owned(),
@@ -299,7 +299,7 @@ fn selector(
 fn hyperv_problem(name: &str) -> Problem {
     Problem {
         reason: reason::HYPERV_NOT_SUPPORTED.to_owned(),
-        object: format!("RuntimeClass/{name}"),
+        object: ObjectReference::runtime_class(name),
         message:
             "the Kubernetes documentation does not support Hyper-V isolation; it works where the container runtime \
                   has the handler"

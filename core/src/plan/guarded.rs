@@ -21,7 +21,7 @@ pub struct GuardedPool {
     pub pool: Result<WindowsPool, String>,
     /// `status`, if that decodes.
     pub status: Option<WindowsPoolStatus>,
-    /// `status.taints` as the server sent it, in an object: what the next status is guarded by.
+    /// `status.managedTaints` as the server sent it, in an object: what the next status is guarded by.
     pub recorded: Option<Value>,
 }
 
@@ -34,7 +34,7 @@ impl TryFrom<Value> for GuardedPool {
         Ok(Self {
             metadata: ObjectMeta::deserialize(part("metadata"))?,
             status: Option::deserialize(part("status")).unwrap_or_default(),
-            recorded: status.map(|status| json!({"taints": status.get("taints")})),
+            recorded: status.map(|status| json!({"managedTaints": status.get("managedTaints")})),
             pool: read(&object),
         })
     }
@@ -66,7 +66,7 @@ fn list_for_object(path: &str, written: &Value, read: &Value) -> Option<String> 
 impl From<WindowsPool> for GuardedPool {
     fn from(pool: WindowsPool) -> Self {
         let status = pool.status.clone();
-        let recorded = status.as_ref().map(|status| json!({"taints": json!(status).get("taints")}));
+        let recorded = status.as_ref().map(|status| json!({"managedTaints": json!(status).get("managedTaints")}));
         Self { metadata: pool.metadata.clone(), status, recorded, pool: Ok(pool) }
     }
 }
@@ -76,7 +76,7 @@ impl GuardedPool {
     #[must_use]
     pub fn with_status(&self, status: &WindowsPoolStatus) -> Self {
         let pool = self.pool.clone().map(|pool| WindowsPool { status: Some(status.clone()), ..pool });
-        let recorded = json!({"taints": json!(status).get("taints")});
+        let recorded = json!({"managedTaints": json!(status).get("managedTaints")});
         Self { metadata: self.metadata.clone(), status: Some(status.clone()), recorded: Some(recorded), pool }
     }
 
@@ -123,7 +123,7 @@ mod tests {
                 json!({"taints": [{"key": "a", "effect": "NoSchedule"}, ["os", "windows", "NoSchedule"]]}),
                 "spec.taints[1]",
             ),
-            (json!({"builds": [named]}), "spec.builds[0]"),
+            (json!({"buildNames": [named]}), "spec.buildNames[0]"),
         ] {
             assert_eq!(read(spec.clone()), Err(format!("{path} is a list; write an object")), "{spec}");
         }

@@ -90,7 +90,7 @@ pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus)
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(uid));
     match seen {
-        Some(seen) => patch.test(&["status", "taints"], json!(seen.get("taints"))),
+        Some(seen) => patch.test(&["status", "managedTaints"], json!(seen.get("managedTaints"))),
         None => patch.test(&["status"], Value::Null),
     }
     patch.add(&["status"], json!(status));

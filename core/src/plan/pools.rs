@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use crate::{
     api::{
-        ANY_VERSION, AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassSpec, Taint, TaintPolicy,
-        WindowsPool, WindowsPoolStatus, names,
+        ANY_VERSION, AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery,
+        RuntimeClassSpec, Taint, TaintPolicy, WindowsPool, WindowsPoolStatus, names,
         validation::{Violation, violations},
     },
     labels::Labels,
@@ -68,13 +68,13 @@ pub struct Pool {
     pub retired_taints: Vec<Taint>,
     /// `spec.taintPolicy`.
     pub taint_policy: TaintPolicy,
-    /// `spec.adoptionPolicy`.
-    pub adoption_policy: AdoptionPolicy,
+    /// `spec.runtimeClassAdoptionPolicy`.
+    pub runtime_class_adoption_policy: AdoptionPolicy,
     /// `spec.deletionPolicy`.
     pub deletion_policy: DeletionPolicy,
     /// Whether the pool is being deleted: it selects no node any more and takes its marks off.
     pub deleting: bool,
-    /// `status.taints`: every taint of winpool's that this pool ever put on a node or took over with one.
+    /// `status.managedTaints`: every taint of winpool's that this pool ever put on a node or took over with one.
     pub ever_applied: Vec<Taint>,
     /// `status.approvedTaints`: nodes that register, or lose one of these, get it at once.
     pub approved: Vec<ApprovedTaint>,
@@ -84,11 +84,11 @@ pub struct Pool {
     pub lagging: Vec<LaggingClass>,
     /// The builds that its classes are planned for: a node of another build waits until its class is planned too.
     pub planned_builds: BTreeSet<Build>,
-    /// `spec.discoverRuntimeClasses`.
+    /// `spec.runtimeClassDiscovery`.
     pub discover: bool,
-    /// `spec.classNameFormat`.
-    pub class_name_format: String,
-    /// `spec.builds`.
+    /// `spec.runtimeClassNameFormat`.
+    pub runtime_class_name_format: String,
+    /// `spec.buildNames`.
     pub named_builds: BTreeMap<Build, String>,
     /// `spec.runtimeClasses`, each with what it selects.
     pub declared: Vec<(Hosts, RuntimeClassSpec)>,
@@ -121,8 +121,11 @@ impl Pool {
             return Err(InvalidPool { name, violations });
         }
         let spec = &pool.spec;
-        let named_builds: BTreeMap<Build, String> =
-            spec.builds.iter().filter_map(|named| Some((named.build.parse().ok()?, named.version.clone()))).collect();
+        let named_builds: BTreeMap<Build, String> = spec
+            .build_names
+            .iter()
+            .filter_map(|named| Some((named.build.parse().ok()?, named.version.clone())))
+            .collect();
         let build_of = |class: &RuntimeClassSpec| match (&class.build, &class.version) {
             (Some(build), _) => build.parse().ok(),
             (None, Some(version)) => product::by_version(version)
@@ -145,7 +148,7 @@ impl Pool {
             taints: spec.taints.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly),
             retired_taints: spec.retired_taints.clone(),
             taint_policy: spec.taint_policy,
-            adoption_policy: spec.adoption_policy,
+            runtime_class_adoption_policy: spec.runtime_class_adoption_policy,
             deletion_policy: spec.deletion_policy,
             deleting: pool.metadata.deletion_timestamp.is_some(),
             ever_applied: managed_taints(pool.status.as_ref()),
@@ -153,8 +156,8 @@ impl Pool {
             clean_check: Arc::default(),
             lagging: Vec::new(),
             planned_builds: BTreeSet::new(),
-            discover: spec.discover_runtime_classes,
-            class_name_format: spec.class_name_format.clone(),
+            discover: spec.runtime_class_discovery == RuntimeClassDiscovery::Enabled,
+            runtime_class_name_format: spec.runtime_class_name_format.clone(),
             named_builds,
             declared,
             name,
@@ -222,7 +225,7 @@ impl Pool {
     }
 
     fn format_class_name(&self, version: &str) -> String {
-        self.class_name_format.replace("{version}", version).replace("{pool}", &self.name)
+        self.runtime_class_name_format.replace("{version}", version).replace("{pool}", &self.name)
     }
 
     fn age(&self) -> (Option<Timestamp>, &str) {
@@ -230,9 +233,9 @@ impl Pool {
     }
 }
 
-/// `status.taints`, as far as it can be read.
+/// `status.managedTaints`, as far as it can be read.
 pub(super) fn managed_taints(status: Option<&WindowsPoolStatus>) -> Vec<Taint> {
-    status.iter().flat_map(|status| &status.taints).filter_map(|text| text.parse().ok()).collect()
+    status.iter().flat_map(|status| &status.managed_taints).filter_map(|text| text.parse().ok()).collect()
 }
 
 /// A taint of `status.approvedTaints`.

@@ -21,7 +21,7 @@ use std::{
 
 use kube::ResourceExt;
 
-use crate::api::{Problem, WindowsPoolStatus, names::reason};
+use crate::api::{ObjectReference, Problem, WindowsPoolStatus, names::reason};
 
 use super::{CleanCheck, GuardedPool, Pool, Tally};
 
@@ -236,7 +236,7 @@ impl Memory {
 }
 
 /// The problem of a write that failed and is sent again.
-fn write_failed(object: String, words: &str) -> Problem {
+fn write_failed(object: ObjectReference, words: &str) -> Problem {
     Problem {
         reason: reason::WRITE_FAILED.to_owned(),
         object,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        AdoptionPolicy, ClassState, Isolation, Problem, Taint,
+        AdoptionPolicy, ClassState, Isolation, ObjectReference, Problem, Taint,
         names::{self, reason},
         quantity,
     },
@@ -34,7 +34,7 @@ pub struct DesiredClass {
     /// An older pool that wants a class of that name, and alone may write it.
     pub taken_by: Option<String>,
     /// What to do with a class of that name that winpool did not make.
-    pub adoption_policy: AdoptionPolicy,
+    pub runtime_class_adoption_policy: AdoptionPolicy,
     /// The nodes that it selects.
     pub hosts: Hosts,
     /// How its pods are kept apart from their host.
@@ -128,7 +128,7 @@ fn belongs_to(older: &str, desired: &DesiredClass) -> (ClassAction, ClassState) 
         desired,
         format!(
             "belongs to the older WindowsPool {older}; give this pool's classes names of their own, such as \
-             classNameFormat: \"windows-{{version}}-{{pool}}\""
+             runtimeClassNameFormat: \"windows-{{version}}-{{pool}}\""
         ),
     )
 }
@@ -169,7 +169,7 @@ fn plan_foreign(
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
 ) -> (ClassAction, ClassState) {
     let (manager, problems) = (other_manager(existing), incompatibilities(desired, existing, selects_nodes));
-    let adopted = match desired.adoption_policy {
+    let adopted = match desired.runtime_class_adoption_policy {
         AdoptionPolicy::Never => false,
         AdoptionPolicy::Always => true,
         AdoptionPolicy::IfCompatible => manager.is_none() && covers_all(desired, existing),
@@ -186,7 +186,7 @@ fn plan_foreign(
         desired,
         format!(
             "{whose} and {}; correct it where it is kept: scheduling: {scheduling}; or rename it, choose another \
-             classNameFormat, or set adoptionPolicy: Always",
+             runtimeClassNameFormat, or set runtimeClassAdoptionPolicy: Always",
             problems.join(", and ")
         ),
     )
@@ -306,16 +306,12 @@ pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> R
 
 /// The tolerations that `existing` lacks.
 fn untolerated<'a>(desired: &'a DesiredClass, existing: &RuntimeClass) -> Vec<&'a Toleration> {
-    let assessment = tolerations_of(existing);
-    desired
-        .tolerations
-        .iter()
-        .filter(|wanted| !assessment.iter().any(|toleration| covers(toleration, wanted)))
-        .collect()
+    let existing = tolerations_of(existing);
+    desired.tolerations.iter().filter(|wanted| !existing.iter().any(|toleration| covers(toleration, wanted))).collect()
 }
 
 fn conflict(desired: &DesiredClass, message: String) -> (ClassAction, ClassState) {
-    let object = format!("RuntimeClass/{}", desired.name);
+    let object = ObjectReference::runtime_class(&desired.name);
     let problem = Problem { reason: reason::CLASS_CONFLICT.to_owned(), object, message };
     (ClassAction::Conflict(problem), ClassState::Conflict)
 }

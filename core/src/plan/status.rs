@@ -14,8 +14,8 @@ use k8s_openapi::{
 
 use crate::{
     api::{
-        ApprovedTaint, BuildStatus, NodeCounts, Problem, Revisions, RuntimeClassStatus, Summary, Taint,
-        WindowsPoolStatus,
+        ApprovedTaint, BuildStatus, NodeCounts, ObjectReference, Problem, Revisions, RuntimeClassStatus, Summary,
+        Taint, WindowsPoolStatus,
         names::{condition, reason},
     },
     windows::{Build, KubernetesSupport, KubernetesVersion, product},
@@ -130,7 +130,7 @@ pub fn status(
     WindowsPoolStatus {
         observed_generation: observation.generation,
         nodes,
-        taints: ever_applied(pool, &observation.carried).iter().map(ToString::to_string).collect(),
+        managed_taints: ever_applied(pool, &observation.carried).iter().map(ToString::to_string).collect(),
         approved_taints: approved(pool),
         summary: summary(observation),
         builds: builds(pool, observation),
@@ -171,7 +171,7 @@ pub fn suspended_status(
         observed_generation: generation,
         problems: problems(&[Problem {
             reason: reason.to_owned(),
-            object: format!("WindowsPool/{pool}"),
+            object: ObjectReference::windows_pool(pool),
             message: message.to_owned(),
         }]),
         conditions: conditions.done,
@@ -179,7 +179,7 @@ pub fn suspended_status(
     }
 }
 
-/// The taints of `status.taints`: what the pool may put on from now on, before it does, what its nodes carry, and what
+/// The taints of `status.managedTaints`: what the pool may put on from now on, before it does, what its nodes carry, and what
 /// it ever put on. Older ones go first where the list is full.
 #[must_use]
 pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {

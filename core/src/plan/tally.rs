@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    api::{NodeCounts, Problem, Taint, names::reason},
+    api::{NodeCounts, ObjectReference, Problem, Taint, names::reason},
     windows::{Build, KernelVersion},
 };
 
@@ -351,6 +351,6 @@ impl NodeProblem {
             ),
             Self::WouldChange => (reason::WOULD_CHANGE, format!("{nodes} node(s) would be changed")),
         };
-        Problem { reason: reason.to_owned(), object: format!("Node/{example}"), message }
+        Problem { reason: reason.to_owned(), object: ObjectReference::node(example), message }
     }
 }

@@ -32,6 +32,12 @@ pub struct Product {
 }
 
 impl Product {
+    /// How people write the version: `2022`, and `ltsc2022` for a release of the Long-Term Servicing Channel.
+    pub fn spellings(&self) -> impl Iterator<Item = String> + use<> {
+        let long_term = (self.channel == Channel::Ltsc).then(|| format!("ltsc{}", self.version));
+        [self.version.to_owned()].into_iter().chain(long_term)
+    }
+
     /// The last day on which Microsoft gives fixes.
     #[must_use]
     pub const fn end_of_support(&self) -> Date {
@@ -181,10 +187,10 @@ pub fn by_build(build: Build) -> Option<&'static Product> {
     PRODUCTS.iter().find(|product| product.build == build)
 }
 
-/// The release with this [`version`](Product::version), spelled exactly so.
+/// The release that is called so, in one of its [spellings](Product::spellings).
 #[must_use]
 pub fn by_version(version: &str) -> Option<&'static Product> {
-    PRODUCTS.iter().find(|product| product.version == version)
+    PRODUCTS.iter().find(|product| product.spellings().any(|spelling| spelling == version))
 }
 
 #[cfg(test)]
@@ -223,12 +229,12 @@ mod tests {
     fn every_release_is_found_by_build_and_by_version() {
         for product in PRODUCTS {
             assert_eq!(by_build(product.build), Some(product));
-            assert_eq!(by_version(product.version), Some(product));
+            product.spellings().for_each(|spelling| assert_eq!(by_version(&spelling), Some(product)));
         }
         for client_or_unknown in [15063, 19043, 19044, 19045, 22000, 22621, 29000] {
             assert_eq!(by_build(Build::new(client_or_unknown)), None);
         }
-        for other in ["", "20H2", "1809", "ltsc2019", "windows-2019", "22h2", "24h2"] {
+        for other in ["", "20H2", "1809", "ltsc1909", "LTSC2019", "windows-2019", "22h2", "24h2"] {
             assert_eq!(by_version(other), None, "{other}");
         }
     }

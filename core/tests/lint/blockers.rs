@@ -76,19 +76,19 @@ fn a_pool_is_pinned_by_the_classes_that_it_declares_gives_out_and_names() {
             {"name": "isolated", "build": "10.0.17763", "isolation": "HyperV"},
         ],
         "podDefaults": {"runtimeClassName": "old"},
-        "builds": [{"build": "10.0.29000", "version": "preview"}, {"build": "10.0.17763", "version": "legacy"}],
+        "buildNames": [{"build": "10.0.29000", "version": "preview"}, {"build": "10.0.17763", "version": "legacy"}],
     });
     insta::assert_snapshot!(pool_pins(&spec, &Facts::none(), Some(20348)).join("\n"), @"
     Declared spec.runtimeClasses[1].version: 2019 -> declare a class of 10.0.20348, and remove the class old once no pod uses it
     Declared spec.runtimeClasses[2].build: 10.0.17763 -> declare a class of 10.0.20348, and remove the class isolated once no pod uses it
     PodDefault spec.podDefaults.runtimeClassName: old -> runtimeClassName: new
-    NamedBuild spec.builds[1]: 10.0.17763: legacy -> remove it with the last node of this build
+    NamedBuild spec.buildNames[1]: 10.0.17763: legacy -> remove it with the last node of this build
     ");
     insta::assert_snapshot!(pool_pins(&spec, &Facts::none(), None).join("\n"), @"
     Declared spec.runtimeClasses[1].version: 2019 -> remove the class old once no pod uses it
     Declared spec.runtimeClasses[2].build: 10.0.17763 -> remove the class isolated once no pod uses it
     PodDefault spec.podDefaults.runtimeClassName: old -> name a RuntimeClass of another build
-    NamedBuild spec.builds[1]: 10.0.17763: legacy -> remove it with the last node of this build
+    NamedBuild spec.buildNames[1]: 10.0.17763: legacy -> remove it with the last node of this build
     ");
 }
 
@@ -102,7 +102,7 @@ fn a_pool_that_gives_out_a_discovered_class_is_pinned_by_it_whether_it_is_there_
             ["PodDefault spec.podDefaults.runtimeClassName: windows-2019 -> runtimeClassName: windows-2025"]
         );
     }
-    let alone = json!({"podDefaults": {"runtimeClassName": "windows-2019"}, "discoverRuntimeClasses": false});
+    let alone = json!({"podDefaults": {"runtimeClassName": "windows-2019"}, "runtimeClassDiscovery": "Disabled"});
     assert_eq!(pool_pins(&alone, &Facts::none(), Some(26100)), [""; 0]);
     for spec in [
         json!({}),

@@ -188,7 +188,7 @@ impl WindowsPoolFacts {
     /// Whether the status records that winpool may have put this taint on nodes.
     pub fn records(&self, taint: &Taint) -> bool {
         let status = self.guarded.status.as_ref();
-        status.is_some_and(|status| status.taints.contains(&taint.to_string()))
+        status.is_some_and(|status| status.managed_taints.contains(&taint.to_string()))
     }
 
     /// `status` of the condition Ready, as long as it is about the present spec.

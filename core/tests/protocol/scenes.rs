@@ -15,15 +15,16 @@ const PLAIN: &str = "{taintPolicy: Always}";
 const MINE: &str = "{taintPolicy: Always, taints: [{key: example.com/mine, value: a, effect: NoSchedule}]}";
 const OTHER: &str = "{taintPolicy: Always, taints: [{key: example.com/other, effect: NoSchedule}],
     retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}";
-const TEAM_B: &str = "{taintPolicy: Always, classNameFormat: '{pool}-{version}', nodeSelector: {team: b}, taints: [{key: example.com/b, effect: NoSchedule}]}";
+const TEAM_B: &str = "{taintPolicy: Always, runtimeClassNameFormat: '{pool}-{version}', nodeSelector: {team: b}, taints: [{key: example.com/b, effect: NoSchedule}]}";
 
 /// Asks workloads before it puts on the taint.
 const ASKS: &str = "{taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_IN_DRY_RUN: &str = "{mode: DryRun, taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_NEVER: &str = "{taintPolicy: Never, taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_TEAM_A: &str = "{nodeSelector: {team: a}, taints: [{key: example.com/mine, effect: NoSchedule}]}";
-const ASKS_TEAM_B: &str = "{nodeSelector: {team: b}, classNameFormat: '{pool}-{version}', taints: [{key: example.com/b, effect: NoSchedule}]}";
-const ASKS_AS_B: &str = "{classNameFormat: '{pool}-{version}', taints: [{key: example.com/mine, effect: NoSchedule}]}";
+const ASKS_TEAM_B: &str = "{nodeSelector: {team: b}, runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/b, effect: NoSchedule}]}";
+const ASKS_AS_B: &str =
+    "{runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/mine, effect: NoSchedule}]}";
 /// Both taints.
 const ASKS_MORE: &str =
     "{taints: [{key: example.com/mine, effect: NoSchedule}, {key: example.com/more, effect: NoSchedule}]}";

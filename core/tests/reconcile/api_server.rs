@@ -65,7 +65,11 @@ impl World {
                 assert!(recorded.contains(&approved.taint.to_string()), "{} is approved: {recorded:?}", approved.taint);
             }
             for taint in pool.ever_applied.iter().chain(pool.clean_check.nodes.keys()) {
-                assert!(status.taints.contains(&taint.to_string()), "{taint} may be put on: {:?}", status.taints);
+                assert!(
+                    status.managed_taints.contains(&taint.to_string()),
+                    "{taint} may be put on: {:?}",
+                    status.managed_taints
+                );
             }
         }
     }

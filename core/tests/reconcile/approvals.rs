@@ -55,7 +55,7 @@ fn an_approval_is_recorded_in_the_status_write_that_directly_precedes_publicatio
         }
     }
     let [Step::WriteStatus { status, .. }, Step::Publish(policy)] = steps.as_slice() else { panic!("{steps:#?}") };
-    assert_eq!((status.approved_taints.len(), status.taints.len()), (1, 1));
+    assert_eq!((status.approved_taints.len(), status.managed_taints.len()), (1, 1));
     assert_eq!(policy.pool("default").unwrap().approved.len(), 1);
 }
 
@@ -99,7 +99,7 @@ fn an_approval_is_dropped_when_the_taint_is_held_on_any_node() {
     world.wait(2);
     assert_eq!((world.approved(), world.taints("win")), (vec![], vec![]));
     assert_eq!(world.condition(condition::TAINTS_APPLIED).0, "False WorkloadsNotTolerating");
-    assert_eq!(world.status().taints, [MINE], "the evidence stays");
+    assert_eq!(world.status().managed_taints, [MINE], "the evidence stays");
 }
 
 #[test]

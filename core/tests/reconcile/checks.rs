@@ -51,7 +51,7 @@ fn seconds(seconds: u64) -> Duration {
 fn one_listing_serves_all_pools() {
     let of_team = |team: &str| {
         pool(&format!(
-            "{{metadata: {{name: {team}}}, spec: {{nodeSelector: {{team: {team}}}, classNameFormat: '{{pool}}-{{version}}'}}}}"
+            "{{metadata: {{name: {team}}}, spec: {{nodeSelector: {{team: {team}}}, runtimeClassNameFormat: '{{pool}}-{{version}}'}}}}"
         ))
     };
     let in_team = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));
@@ -284,7 +284,7 @@ fn a_class_that_lags_holds_only_the_nodes_that_it_selects() {
 fn a_pool_that_waits_for_a_class_makes_no_other_pool_check_more_often() {
     let of_team = |team: &str| {
         pool(&format!(
-            "{{metadata: {{name: {team}}}, spec: {{nodeSelector: {{team: {team}}}, classNameFormat: '{{pool}}-{{version}}'}}}}"
+            "{{metadata: {{name: {team}}}, spec: {{nodeSelector: {{team: {team}}}, runtimeClassNameFormat: '{{pool}}-{{version}}'}}}}"
         ))
     };
     let in_team = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));

@@ -13,11 +13,11 @@ use crate::{
     common::node,
 };
 
-const OWN: &str = "spec: {discoverRuntimeClasses: false, runtimeClasses: [{name: own, version: '2022'}]}";
+const OWN: &str = "spec: {runtimeClassDiscovery: Disabled, runtimeClasses: [{name: own, version: '2022'}]}";
 
 fn owning(handler: &str) -> String {
     format!(
-        "spec: {{discoverRuntimeClasses: false, runtimeClasses: [{{name: own, version: '2022', handler: {handler}}}]}}"
+        "spec: {{runtimeClassDiscovery: Disabled, runtimeClasses: [{{name: own, version: '2022', handler: {handler}}}]}}"
     )
 }
 
@@ -100,7 +100,7 @@ fn only_a_recorded_class_is_deleted_once_the_pool_does_not_want_it() {
     world.wait(3);
     assert_eq!(world.classes.keys().collect::<Vec<_>>(), ["copy"]);
     let [problem] = world.problems(reason::CLASS_NOT_RECORDED).try_into().unwrap_or_else(|all| panic!("{all:?}"));
-    assert_eq!(problem.object, "RuntimeClass/copy");
+    assert_eq!(problem.object.to_string(), "RuntimeClass/copy");
     assert!(world.status().runtime_classes.is_empty());
     world.take_sent(&[]);
     world.wait(100);
@@ -232,7 +232,7 @@ fn pods_that_were_created_before_their_class_tolerated_the_taints_are_named_unti
 
 #[test]
 fn a_class_keeps_the_tolerations_of_former_taints_while_patches_of_nodes_may_be_under_way() {
-    let own = "taintPolicy: Always, discoverRuntimeClasses: false, runtimeClasses: [{name: own, version: '2022'}]";
+    let own = "taintPolicy: Always, runtimeClassDiscovery: Disabled, runtimeClasses: [{name: own, version: '2022'}]";
     let mut world = World::new([pool(&format!("spec: {{{own}, nodeSelector: {{team: none}}}}"))], []);
     world.rest();
     world.change_pool("default", "spec: {taints: [{key: dedicated, value: windows, effect: NoSchedule}]}");

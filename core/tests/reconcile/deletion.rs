@@ -158,7 +158,7 @@ fn a_class_that_another_pool_wants_is_handed_over() {
 
 #[test]
 fn a_class_that_the_other_pool_cannot_take_over_is_released_after_ten_minutes() {
-    let younger = "{metadata: {name: younger, creationTimestamp: '2026-02-01T00:00:00Z'}, spec: {discoverRuntimeClasses: false, \
+    let younger = "{metadata: {name: younger, creationTimestamp: '2026-02-01T00:00:00Z'}, spec: {runtimeClassDiscovery: Disabled, \
                    runtimeClasses: [{name: windows-2022, version: '2022', handler: another}]}}";
     let mut world = World::new([pool("{}"), pool(younger)], [("win", node("{}"))]);
     world.check();

@@ -23,7 +23,7 @@ fn a_pool_comes_to_rest_with_classes_status_and_nodes() {
     assert_eq!((world.taints("win-2019"), world.taints("win-2022")), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
     world.wait(2);
     assert_eq!(world.condition(condition::READY).0, "True Done");
-    assert_eq!((world.approved(), world.status().taints), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
+    assert_eq!((world.approved(), world.status().managed_taints), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
     assert!(world.status().runtime_classes.iter().all(|class| class.uid.is_some()), "what winpool created is recorded");
     world.take_sent(&[]);
     world.wait(70);
@@ -38,7 +38,7 @@ fn a_class_that_cannot_be_written_is_pending_and_everything_else_goes_on() {
         world.check();
         world.wait(2);
         let [problem] = world.problems(expected).try_into().unwrap_or_else(|all| panic!("{all:?}"));
-        assert_eq!(problem.object, "RuntimeClass/windows-2019");
+        assert_eq!(problem.object.to_string(), "RuntimeClass/windows-2019");
         assert!(world.condition(condition::READY).0.starts_with("False"), "{expected}");
         assert_eq!(world.taints("win-2022"), [MINE], "{expected}: its class is there");
         assert_eq!(world.nodes["win-2019"].labels.get("node.kubernetes.io/windows-build"), Some("10.0.17763"));
@@ -131,7 +131,7 @@ fn a_pool_that_is_not_valid_keeps_its_taints_and_says_what_is_wrong() {
     let mut world = World::new([pool("{}")], [("win-2022", node("{}"))]);
     world.check();
     world.wait(2);
-    world.change_pool("default", "spec: {classNameFormat: 'no/name'}");
+    world.change_pool("default", "spec: {runtimeClassNameFormat: 'no/name'}");
     world.rest();
     world.wait(2);
     assert_eq!(world.condition(condition::READY).0, "False InvalidSpec");
@@ -160,7 +160,7 @@ fn users_that_cannot_be_counted_for_now_hold_up_nothing_else() {
 #[test]
 fn an_older_pool_that_was_not_looked_at_yet_keeps_younger_ones_off_its_nodes() {
     let older = pool("metadata: {name: older, creationTimestamp: '2025-01-01T00:00:00Z'}");
-    let always = pool("spec: {taintPolicy: Always, classNameFormat: 'own-{version}'}");
+    let always = pool("spec: {taintPolicy: Always, runtimeClassNameFormat: 'own-{version}'}");
     let mut world = World::new([always, older], [("win-2022", node("{}"))]);
     for _ in 0..30 {
         world.step("default");

@@ -191,7 +191,7 @@ impl Harness {
         let _: RuntimeClass = self.create(class).await;
         let next = json!({
             "taints": [{"key": "younger", "effect": "NoSchedule"}],
-            "adoptionPolicy": "Always",
+            "runtimeClassAdoptionPolicy": "Always",
             "runtimeClasses": [{"name": "mine", "version": "2022"}],
         });
         self.apply_pool_named(name, next).await;

@@ -86,7 +86,7 @@ impl Scenario {
                         "scheduling": {"nodeSelector": selector},
                     }))
                     .await;
-                harness.apply_pool(json!({"adoptionPolicy": "Always"})).await;
+                harness.apply_pool(json!({"runtimeClassAdoptionPolicy": "Always"})).await;
             }
         }
     }

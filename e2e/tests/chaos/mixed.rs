@@ -160,7 +160,7 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
     wait_for("the class has the second handler", PATIENTLY, replaced).await.unwrap();
 
     stage.breaks_all_connections();
-    let other = json!({"nodeSelector": {"team": "c"}, "classNameFormat": "{pool}-{version}"});
+    let other = json!({"nodeSelector": {"team": "c"}, "runtimeClassNameFormat": "{pool}-{version}"});
     harness.apply_pool_named("other", other).await;
     harness.apply_pool(spec("second", json!({"team": "a"}))).await;
     stage.node_gets("win-c", "is the other pool's", |node| label(node, POOL) == Some("other")).await;

@@ -89,7 +89,7 @@ async fn a_cluster_with_a_history(harness: &Harness) -> BTreeMap<&'static str, V
     harness
         .apply_pool_named(
             "b",
-            json!({"nodeSelector": {"team": "b"}, "classNameFormat": "b-{version}", "runtimeClasses": [
+            json!({"nodeSelector": {"team": "b"}, "runtimeClassNameFormat": "b-{version}", "runtimeClasses": [
                 {"name": "compatible", "version": "2022", "hostMatch": "Compatible"}, {"name": "used", "version": "2022"},
             ]}),
         )

@@ -34,7 +34,7 @@ async fn somebody_who_keeps_undoing_is_named_and_not_fought() {
     let pool = harness.pool_until("default", "says that the node is contested", contested).await;
     assert_eq!(condition(&pool, "Ready"), Some("False"));
     let problem = &pool.status.as_ref().unwrap().problems[0];
-    assert_eq!((problem.reason.as_str(), problem.object.as_str()), ("Contested", "Node/aks"));
+    assert_eq!((problem.reason.as_str(), problem.object.to_string().as_str()), ("Contested", "Node/aks"));
     assert!(problem.message.contains("node-pool-api") && problem.message.contains("AKS node pool"), "{problem:?}");
     let patches = audit.requests().iter().filter(|r| r.verb == "patch" && r.resource == "nodes").count();
     assert_eq!(patches, 3, "three writes are enough");
@@ -47,7 +47,7 @@ async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
     SimulatedNode::windows("10.0.20348.2655").name("win").label("team", "a").join(&harness.client).await.unwrap();
     let operator = harness.operator().await;
     for team in ["a", "b"] {
-        let spec = json!({"nodeSelector": {"team": team}, "classNameFormat": "{pool}-{version}"});
+        let spec = json!({"nodeSelector": {"team": team}, "runtimeClassNameFormat": "{pool}-{version}"});
         harness.apply_pool_named(team, spec).await;
         harness.ready(team).await;
     }
@@ -82,7 +82,10 @@ async fn a_class_that_somebody_keeps_changing_back_is_left_to_them_and_they_are_
     let pool = harness.pool_until("default", "is not Ready", contested).await;
     let status = pool.status.unwrap();
     let problem = &status.problems[0];
-    assert_eq!((problem.reason.as_str(), problem.object.as_str()), ("Contested", "RuntimeClass/windows-2022"));
+    assert_eq!(
+        (problem.reason.as_str(), problem.object.to_string().as_str()),
+        ("Contested", "RuntimeClass/windows-2022")
+    );
     assert!(problem.message.contains("gitops"), "{problem:?}");
     let patches = audit.requests().iter().filter(|r| r.verb == "patch" && r.resource == "runtimeclasses").count();
     assert_eq!(patches, 3, "three writes are enough");

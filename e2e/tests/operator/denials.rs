@@ -275,7 +275,8 @@ fn blocked(pool: &WindowsPool) -> i64 {
 /// The message of the problem about this object, which is a refusal.
 fn problem(pool: &WindowsPool, object: &str) -> String {
     let mut problems = pool.status.iter().flat_map(|status| &status.problems);
-    let problem = problems.find(|problem| problem.object == object).unwrap_or_else(|| panic!("{:?}", pool.status));
+    let problem =
+        problems.find(|problem| problem.object.to_string() == object).unwrap_or_else(|| panic!("{:?}", pool.status));
     assert_eq!(problem.reason, "AdmissionDenied");
     problem.message.clone()
 }

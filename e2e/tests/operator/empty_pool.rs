@@ -32,7 +32,7 @@ async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouche
 
     let status = pool.status.as_ref().unwrap();
     assert_eq!((status.nodes.selected, status.nodes.converged, status.nodes.pending), (3, 3, 0));
-    assert_eq!(status.taints, ["os=windows:NoSchedule"]);
+    assert_eq!(status.managed_taints, ["os=windows:NoSchedule"]);
     let builds: Vec<_> = status.builds.iter().map(|b| (b.build.as_str(), b.nodes, b.product.as_deref())).collect();
     assert_eq!(
         builds,

@@ -19,7 +19,7 @@ async fn recorded(harness: &Harness, version: &str) {
     let recorded = async {
         while let Some(event) = events.try_next().await.unwrap() {
             if let WatchEvent::Added(pool) | WatchEvent::Modified(pool) = event
-                && pool.status.is_some_and(|status| !status.taints.is_empty())
+                && pool.status.is_some_and(|status| !status.managed_taints.is_empty())
             {
                 return;
             }
@@ -45,7 +45,7 @@ async fn a_pool_that_is_deleted_while_its_nodes_are_written_leaves_no_mark() {
         let operator = harness.operator().await;
         let version = pools.list_metadata(&ListParams::default()).await.unwrap();
         let version = version.metadata.resource_version.unwrap();
-        harness.apply_pool(json!({"taintPolicy": "Always", "discoverRuntimeClasses": false})).await;
+        harness.apply_pool(json!({"taintPolicy": "Always", "runtimeClassDiscovery": "Disabled"})).await;
         recorded(&harness, &version).await;
         harness.delete_pool("default").await;
         harness.pool_is_gone("default").await;

@@ -51,7 +51,7 @@ fn size(status: &WindowsPoolStatus) -> usize {
 fn assert_small(status: &WindowsPoolStatus) {
     assert!(status.problems.len() <= 10, "{:#?}", status.problems);
     assert!(status.builds.len() <= 32, "{}", status.builds.len());
-    assert!(status.taints.len() <= 32, "{:?}", status.taints);
+    assert!(status.managed_taints.len() <= 32, "{:?}", status.managed_taints);
 }
 
 #[tokio::test]

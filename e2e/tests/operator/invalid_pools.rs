@@ -40,14 +40,16 @@ async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_
         assert_eq!(has_taint(&node, OS_WINDOWS), of_good, "{name}");
     }
     // The good pool's status is written after its nodes; by then the operator has long seen the bad one.
-    harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}, "adoptionPolicy": "Never"})).await;
+    harness
+        .apply_pool_named("good", json!({"nodeSelector": {"group": "good"}, "runtimeClassAdoptionPolicy": "Never"}))
+        .await;
     harness.ready("good").await;
     assert_eq!(writes(&log, "nodes"), ["win-good"]);
     assert_eq!(writes(&log, "runtimeclasses"), ["windows-2022"]);
     let statuses = writes(&log, "windowspools/status").into_iter().filter(|name| name == "bad").count();
     assert_eq!(statuses, 1);
 
-    edit(&harness.client, "bad", json!({"taints": null, "classNameFormat": "bad-{version}"})).await;
+    edit(&harness.client, "bad", json!({"taints": null, "runtimeClassNameFormat": "bad-{version}"})).await;
     harness.ready("bad").await;
     let node = harness.node("win-bad").await;
     assert_eq!(taints(&node), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"]);
@@ -75,7 +77,7 @@ async fn a_pool_that_cannot_even_be_read_gets_a_condition_and_blinds_nobody() {
     let status = status_until(&harness.client, "odd", |status| ready(status)["reason"] == "InvalidSpec").await;
     let message = ready(&status)["message"].as_str().unwrap().to_owned();
     assert!(message.contains("WindowsPool odd is not valid"), "{message}");
-    assert_eq!(status["taints"], json!(before.taints), "what it ever put on nodes is not forgotten");
+    assert_eq!(status["managedTaints"], json!(before.managed_taints), "what it ever put on nodes is not forgotten");
     assert_eq!(status["nodes"], json!(before.nodes), "and stays as it was reported");
 
     // Under the true schema too, and beside it others work.

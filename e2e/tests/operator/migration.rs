@@ -278,7 +278,7 @@ async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classe
         let spec = json!({
             "nodeSelector": {"team": team},
             "taints": [{"key": "os", "value": team, "effect": "NoSchedule"}],
-            "classNameFormat": "windows-{version}-{pool}",
+            "runtimeClassNameFormat": "windows-{version}-{pool}",
         });
         harness.apply_pool_named(team, spec).await;
     }

@@ -76,7 +76,7 @@ async fn scene(harness: &Harness) {
         node.join(&harness.client).await.unwrap();
     }
     harness.apply_pool(json!({"runtimeClasses": [{"name": "any", "version": "Any"}]})).await;
-    harness.apply_pool_named("preview", json!({"mode": "DryRun", "classNameFormat": "preview-{version}"})).await;
+    harness.apply_pool_named("preview", json!({"mode": "DryRun", "runtimeClassNameFormat": "preview-{version}"})).await;
     harness.ready("default").await;
     harness.ready("preview").await;
 }

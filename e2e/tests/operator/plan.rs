@@ -90,7 +90,7 @@ fn any_pool(dice: &mut Dice, name: &str) -> Value {
     };
     let mut spec = json!({
         "taintPolicy": dice.pick(&["WhenTolerated", "WhenTolerated", "Always", "Never"]),
-        "adoptionPolicy": dice.pick(&["IfCompatible", "IfCompatible", "Always", "Never"]),
+        "runtimeClassAdoptionPolicy": dice.pick(&["IfCompatible", "IfCompatible", "Always", "Never"]),
         "mode": if name != "rest" && dice.once_in(5) { "DryRun" } else { "Enforce" },
     });
     let wanted = dice.roll(4);
@@ -103,7 +103,7 @@ fn any_pool(dice: &mut Dice, name: &str) -> Value {
     if name != "rest" {
         spec["nodeSelector"] = json!({"team": name});
         if dice.once_in(2) {
-            spec["classNameFormat"] = json!("{pool}-{version}");
+            spec["runtimeClassNameFormat"] = json!("{pool}-{version}");
         }
     }
     if dice.once_in(2) {
@@ -169,7 +169,7 @@ async fn fill(harness: &Harness, dice: &mut Dice) {
         let spec = if name == "old" { json!({"nodeSelector": {"team": name}}) } else { any_pool(dice, name) };
         harness.apply_pool_named(name, spec).await;
         if name == "rest" || (name != "old" && dice.once_in(2)) {
-            let status = json!({"status": {"taints": [text(TAINTS[0]), text(TAINTS[4])], "approvedTaints": approved([text(TAINTS[0]).as_str()])}});
+            let status = json!({"status": {"managedTaints": [text(TAINTS[0]), text(TAINTS[4])], "approvedTaints": approved([text(TAINTS[0]).as_str()])}});
             pools.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
         }
         if name == "old" {

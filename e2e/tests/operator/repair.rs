@@ -141,7 +141,7 @@ async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
     let status = pool.status.unwrap();
     assert_eq!((status.nodes.blocked, status.nodes.converged), (1, 0));
     assert_eq!(status.problems[0].reason, "BuildUnknown");
-    assert_eq!(status.problems[0].object, "Node/mystery");
+    assert_eq!(status.problems[0].object.to_string(), "Node/mystery");
 
     // A well-formed label is trusted where the kubelet reports nothing that can be read.
     harness.edit_node("mystery", json!({"metadata": {"labels": {BUILD: "10.0.20348"}}})).await;

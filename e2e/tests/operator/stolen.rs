@@ -85,7 +85,7 @@ fn nobody_refuses() -> Vec<Attempt> {
         attempt(
             Method::PATCH,
             "/apis/winpool.dev/v1alpha1/windowspools/default/status",
-            json!({"status": {"taints": ["os=windows:NoSchedule"]}}),
+            json!({"status": {"managedTaints": ["os=windows:NoSchedule"]}}),
         ),
         attempt(Method::GET, "/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases", Value::Null),
     ];

@@ -47,7 +47,7 @@ async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_
     join(&harness, "win-2", "b").await;
     let operators = [start(&harness), start(&harness)];
     let retaining =
-        json!({"nodeSelector": {"team": "b"}, "classNameFormat": "b-{version}", "deletionPolicy": "Retain"});
+        json!({"nodeSelector": {"team": "b"}, "runtimeClassNameFormat": "b-{version}", "deletionPolicy": "Retain"});
     harness.apply_pool_named("retaining", retaining).await;
     harness.apply_pool(json!({"nodeSelector": {"team": "a"}})).await;
     harness.ready("retaining").await;
@@ -79,7 +79,7 @@ async fn a_process_that_is_told_to_end_looks_once_more_whether_it_is_being_remov
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
     harness.account.delete("ClusterRoleBinding").await;
-    harness.apply_pool(json!({"adoptionPolicy": "Never"})).await;
+    harness.apply_pool(json!({"runtimeClassAdoptionPolicy": "Never"})).await;
     harness.ready("default").await;
     operator.stop().await;
     harness.account.is_gone("ClusterRoleBinding", LIMIT).await;

@@ -90,15 +90,15 @@ fn selectors() -> Cases {
 
 fn names() -> Cases {
     let build = "build must be 10.0.<number>";
-    let format = "classNameFormat must contain {version}, may contain {pool}";
+    let format = "runtimeClassNameFormat must contain {version}, may contain {pool}";
     let taken = "is the name of another Windows build already; choose another name";
-    let named = |build: &str, version: &str| json!({"builds": [{"build": build, "version": version}]});
+    let named = |build: &str, version: &str| json!({"buildNames": [{"build": build, "version": version}]});
     vec![
         (json!({"mode": "Enforced"}), r#"supported values: "Enforce", "DryRun""#),
-        (json!({"classNameFormat": "windows-2022"}), format),
-        (json!({"classNameFormat": "Windows-{version}"}), format),
-        (json!({"classNameFormat": "windows-{version}-"}), format),
-        (json!({"classNameFormat": "windows-{version}-{node}"}), format),
+        (json!({"runtimeClassNameFormat": "windows-2022"}), format),
+        (json!({"runtimeClassNameFormat": "Windows-{version}"}), format),
+        (json!({"runtimeClassNameFormat": "windows-{version}-"}), format),
+        (json!({"runtimeClassNameFormat": "windows-{version}-{node}"}), format),
         (named("10.0.29000.1", "preview"), build),
         (named("29000", "preview"), build),
         (named("10.0.029000", "preview"), build),
@@ -106,11 +106,11 @@ fn names() -> Cases {
         (named("10.0.29000", "2022"), taken),
         (named("10.0.29000", "build-7"), taken),
         (
-            json!({"builds": [{"build": "10.0.29000", "version": "a"}, {"build": "10.0.29000", "version": "b"}]}),
+            json!({"buildNames": [{"build": "10.0.29000", "version": "a"}, {"build": "10.0.29000", "version": "b"}]}),
             "each build and each version may be named once",
         ),
         (
-            json!({"builds": [{"build": "10.0.29000", "version": "a"}, {"build": "10.0.29001", "version": "a"}]}),
+            json!({"buildNames": [{"build": "10.0.29000", "version": "a"}, {"build": "10.0.29001", "version": "a"}]}),
             "each build and each version may be named once",
         ),
     ]
@@ -167,11 +167,11 @@ fn bounds() -> Cases {
             json!({"runtimeClasses": many(33, numbered_class)}),
             "spec.runtimeClasses: Too many: 33: must have at most 32",
         ),
-        (json!({"builds": many(33, numbered_build)}), "spec.builds: Too many: 33: must have at most 32 items"),
+        (json!({"builds": many(33, numbered_build)}), "spec.buildNames: Too many: 33: must have at most 32 items"),
         (json!({"nodeSelector": labels(33)}), "spec.nodeSelector: Too many: 33: must have at most 32"),
         (json!({"nodeSelector": {"a": label}}), "may not be more than 63 bytes"),
         (json!({"runtimeClasses": [{"name": label, "version": "2022"}]}), "may not be more than 63 bytes"),
-        (json!({"classNameFormat": format!("{{version}}{label}")}), "may not be more than 63 bytes"),
+        (json!({"runtimeClassNameFormat": format!("{{version}}{label}")}), "may not be more than 63 bytes"),
     ]
 }
 
@@ -205,8 +205,8 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
         "nodeSelector": {"kubernetes.io/os": "windows", "example.com/team": "a"},
         "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
-        "discoverRuntimeClasses": true,
-        "classNameFormat": "windows-{version}-{pool}",
+        "runtimeClassDiscovery": "Enabled",
+        "runtimeClassNameFormat": "windows-{version}-{pool}",
         "runtimeClasses": [
             {
                 "name": "windows-2019",
@@ -221,7 +221,7 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
             {"name": "by-new-name", "version": "preview"},
         ],
         // The second as a pool has it that was written before this release knew the name.
-        "builds": [{"build": "10.0.29000", "version": "preview"}, {"build": "10.0.20348", "version": "2022"}],
+        "buildNames": [{"build": "10.0.29000", "version": "preview"}, {"build": "10.0.20348", "version": "2022"}],
     });
     accept(&harness, json!({"name": "everything"}), everything).await;
 
@@ -251,8 +251,8 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
 async fn defaults_are_stored_but_for_taints_so_that_omitted_can_be_told_from_written() {
     let harness = Harness::new().await;
     let defaults = json!({
-        "mode": "Enforce", "discoverRuntimeClasses": true, "classNameFormat": "windows-{version}",
-        "taintPolicy": "WhenTolerated", "adoptionPolicy": "IfCompatible", "deletionPolicy": "Delete",
+        "mode": "Enforce", "runtimeClassDiscovery": "Enabled", "runtimeClassNameFormat": "windows-{version}",
+        "taintPolicy": "WhenTolerated", "runtimeClassAdoptionPolicy": "IfCompatible", "deletionPolicy": "Delete",
     });
     let pools = untyped(&harness.client);
     let nulls = json!({

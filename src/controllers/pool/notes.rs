@@ -41,7 +41,7 @@ pub(super) fn log(pool: &str, note: &Note) {
             tracing::warn!(pool, error = words(error), "the API server refuses the status of the pool");
         }
         Note::Problem(Problem { reason, object, message }) => {
-            tracing::warn!(pool, object, reason, detail = words(message), "problem");
+            tracing::warn!(pool, %object, reason, detail = words(message), "problem");
         }
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn event(note: &Note) -> Option<News> {
         }
         Note::StatusRefused(error) => news(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
         Note::Problem(Problem { reason, object, message }) => {
-            news(EventType::Warning, reason, object, format!("{object}: {message}"))
+            news(EventType::Warning, reason, &object.to_string(), format!("{object}: {message}"))
         }
         Note::ClassPostponed(..) | Note::ClassDeleted(_) | Note::FinalizerWritten(_) | Note::CleanedUp => None,
     }

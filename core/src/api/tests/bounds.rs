@@ -63,15 +63,15 @@ fn of_size(path: &str, size: usize) -> Value {
     let part = path.rsplit('.').next().unwrap();
     match path {
         "spec.taints" | "spec.retiredTaints" => json!({part: list(size, taint)}),
-        "spec.builds" => {
+        "spec.buildNames" => {
             json!({part: list(size, |n| json!({"build": format!("10.0.{}", n + 1), "version": format!("v{n}")}))})
         }
         "spec.runtimeClasses" => json!({part: list(size, |n| json!({"name": format!("c{n}"), "version": "2019"}))}),
         "spec.nodeSelector" => json!({part: map(size, "x")}),
         "spec.podDefaults.runtimeClassName" => json!({"podDefaults": {part: text(size)}}),
         "spec.nodeSelector{}" => json!({"nodeSelector": {"a": text(size)}}),
-        "spec.classNameFormat" if size < 9 => json!({part: "{version"}),
-        "spec.classNameFormat" => json!({part: format!("{}{{version}}", text(size - 9))}),
+        "spec.runtimeClassNameFormat" if size < 9 => json!({part: "{version"}),
+        "spec.runtimeClassNameFormat" => json!({part: format!("{}{{version}}", text(size - 9))}),
         "spec.taints[].key" => json!({"taints": [{"key": key(size), "effect": "NoSchedule"}]}),
         "spec.taints[].value" => json!({"taints": [{"key": "a", "value": text(size), "effect": "NoSchedule"}]}),
         "spec.taints[].effect" => json!({"taints": [{"key": "a", "effect": text(size)}]}),
@@ -80,13 +80,13 @@ fn of_size(path: &str, size: usize) -> Value {
             json!({"retiredTaints": [{"key": "a", "value": text(size), "effect": "NoSchedule"}]})
         }
         "spec.retiredTaints[].effect" => json!({"retiredTaints": [{"key": "a", "effect": text(size)}]}),
-        "spec.builds[].build" => {
-            json!({"builds": [{"build": format!("10.0.{}", "1".repeat(size - 5)), "version": "a"}]})
+        "spec.buildNames[].build" => {
+            json!({"buildNames": [{"build": format!("10.0.{}", "1".repeat(size - 5)), "version": "a"}]})
         }
-        "spec.builds[].version" => json!({"builds": [{"build": "10.0.29000", "version": text(size)}]}),
+        "spec.buildNames[].version" => json!({"buildNames": [{"build": "10.0.29000", "version": text(size)}]}),
         "spec.runtimeClasses[].build" => class(part, json!(format!("10.0.{}", "1".repeat(size - 5)))),
         "spec.runtimeClasses[].version" => {
-            json!({"builds": [{"build": "10.0.1", "version": text(size)}], "runtimeClasses": [{"name": "a", "version": text(size)}]})
+            json!({"buildNames": [{"build": "10.0.1", "version": text(size)}], "runtimeClasses": [{"name": "a", "version": text(size)}]})
         }
         "spec.runtimeClasses[].name" | "spec.runtimeClasses[].handler" | "spec.runtimeClasses[].architecture" => {
             class(part, json!(text(size)))
@@ -123,7 +123,7 @@ fn the_operator_refuses_what_is_larger_than_the_schema_allows() {
     let never_valid = [
         "spec.taints[].effect",
         "spec.retiredTaints[].effect",
-        "spec.builds[].build",
+        "spec.buildNames[].build",
         "spec.runtimeClasses[].build",
         "spec.runtimeClasses[].tolerations[].effect",
         "spec.runtimeClasses[].tolerations[].operator",
@@ -163,7 +163,8 @@ fn is_enum(path: &str) -> bool {
     [
         "spec.mode",
         "spec.taintPolicy",
-        "spec.adoptionPolicy",
+        "spec.runtimeClassAdoptionPolicy",
+        "spec.runtimeClassDiscovery",
         "spec.deletionPolicy",
         "spec.runtimeClasses[].isolation",
         "spec.runtimeClasses[].hostMatch",
@@ -207,10 +208,10 @@ fn values_outside_an_enumeration_or_type_are_refused() {
     let refused = [
         "spec: {mode: Maybe}",
         "spec: {mode: enforce}",
-        "spec: {discoverRuntimeClasses: 'yes'}",
+        "spec: {runtimeClassDiscovery: 'yes'}",
         "spec: {taints: [{key: a}]}",
         "spec: {taints: [{effect: NoSchedule}]}",
-        "spec: {builds: [{build: 10.0.1}]}",
+        "spec: {buildNames: [{build: 10.0.1}]}",
         "spec: {runtimeClasses: [{version: '2019'}]}",
         "spec: {nodeSelector: {a: 1}}",
         "spec: {runtimeClasses: [{name: a, version: '2019', overhead: {podFixed: {memory: lots}}}]}",

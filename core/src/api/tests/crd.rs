@@ -45,14 +45,14 @@ fn printer_columns() {
         })
         .collect();
     let expected = [
-        "Mode string 0",
+        "Ready string 0",
         "Nodes integer 0",
         "Converged integer 0",
-        "Classes string 0",
-        "Ready string 0",
+        "Mode string 0",
         "Age date 0",
+        "Reason string 1",
+        "Classes string 1",
         "Builds string 1",
-        "Taints string 1",
     ];
     assert_eq!(columns, expected);
 }
@@ -138,7 +138,8 @@ fn every_rule_compiles_and_has_a_message() {
 #[test]
 fn a_status_fits_its_own_schema() {
     let status = &SCHEMA["properties"]["status"]["properties"];
-    let limits = [("taints", 32), ("builds", 32), ("runtimeClasses", 64), ("problems", 10), ("admissionPolicies", 8)];
+    let limits =
+        [("managedTaints", 32), ("builds", 32), ("runtimeClasses", 64), ("problems", 10), ("admissionPolicies", 8)];
     for (field, limit) in limits {
         assert_eq!(status[field]["maxItems"], limit, "{field}");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     SCHEMA, WindowsPool, pool,
@@ -18,7 +18,7 @@ use crate::{
 fn valid_pools_pass_both() {
     let valid = [
         "{}",
-        "spec: {mode: DryRun, discoverRuntimeClasses: false}",
+        "spec: {mode: DryRun, runtimeClassDiscovery: Disabled}",
         "metadata: {name: 'a123456789a123456789a123456789a123456789a123456789a123456789abc'}",
         // Taints.
         "spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}",
@@ -35,22 +35,22 @@ fn valid_pools_pass_both() {
         "spec: {nodeSelector: {kubernetes.io/os: windows, team: a, empty: '', example.com/Zone_1: b}}",
         "spec: {nodeSelector: {winpool.dev.example.com/a: b}}",
         // Class names.
-        "spec: {classNameFormat: 'win.{version}-{pool}'}",
-        "spec: {classNameFormat: '{version}'}",
-        "spec: {classNameFormat: '{pool}{version}{version}'}",
+        "spec: {runtimeClassNameFormat: 'win.{version}-{pool}'}",
+        "spec: {runtimeClassNameFormat: '{version}'}",
+        "spec: {runtimeClassNameFormat: '{pool}{version}{version}'}",
         // Defaults of pods.
         "spec: {podDefaults: {}}",
         "spec: {podDefaults: {runtimeClassName: windows-2022, fromImageTags: true}}",
         "spec: {podDefaults: {runtimeClassName: a.b}}",
         // Builds.
-        "spec: {builds: [{build: 10.0.29000, version: preview}, {build: 10.0.1, version: a-b-2}]}",
-        "spec: {builds: [{build: 10.0.20348, version: azure-hci}]}",
+        "spec: {buildNames: [{build: 10.0.29000, version: preview}, {build: 10.0.1, version: a-b-2}]}",
+        "spec: {buildNames: [{build: 10.0.20348, version: azure-hci}]}",
         // As a pool has it that was written before this release knew the name.
-        "spec: {builds: [{build: 10.0.20348, version: '2022'}]}",
+        "spec: {buildNames: [{build: 10.0.20348, version: '2022'}]}",
         // Classes.
         "spec: {runtimeClasses: [{name: windows-2019, version: '2019'}, {name: b.c, build: 10.0.17763}]}",
         "spec: {runtimeClasses: [{name: a, version: 20h2}]}",
-        "spec: {builds: [{build: 10.0.29000, version: preview}], runtimeClasses: [{name: a, version: preview}]}",
+        "spec: {buildNames: [{build: 10.0.29000, version: preview}], runtimeClasses: [{name: a, version: preview}]}",
         "spec:
           runtimeClasses:
           - name: a
@@ -69,8 +69,11 @@ fn valid_pools_pass_both() {
         assert!(typed.validate_cel().is_ok(), "{text}");
     }
     for product in PRODUCTS {
-        let pool = pool(&format!("spec: {{runtimeClasses: [{{name: a, version: '{}'}}]}}", product.version));
-        assert_eq!((refused_by_rules(&pool), refused_by_operator(&pool)), (vec![], vec![]), "{}", product.version);
+        // YAML takes 2022 for a number.
+        for version in product.spellings().map(|spelling| format!("'{spelling}'")).chain([product.version.to_owned()]) {
+            let pool = pool(&format!("spec: {{runtimeClasses: [{{name: a, version: {version}}}]}}"));
+            assert_eq!((refused_by_rules(&pool), refused_by_operator(&pool)), (vec![], vec![]), "{version}");
+        }
     }
 }
 
@@ -84,6 +87,28 @@ fn invalid_pools_are_refused_by_both_and_told_what_to_write() {
         let operator = refused_by_operator(&pool);
         let field = format!("{field}: ");
         assert!(operator.iter().any(|message| message.starts_with(&field) && says(message)), "{text}: {operator:#?}");
+    }
+}
+
+/// The API server refuses these by the keys of the list.
+#[test]
+fn lists_have_no_two_items_with_the_same_keys() {
+    for (list, keys, items) in [
+        (
+            "taints",
+            json!(["key", "effect"]),
+            "[{key: os, value: a, effect: NoSchedule}, {key: os, effect: NoSchedule}]",
+        ),
+        ("runtimeClasses", json!(["name"]), "[{name: a, version: 2019}, {name: a, version: 2022}]"),
+        ("buildNames", json!(["build"]), "[{build: 10.0.1, version: a}, {build: 10.0.1, version: b}]"),
+    ] {
+        let schema = &SCHEMA["properties"]["spec"]["properties"][list];
+        assert_eq!((&schema["x-kubernetes-list-type"], &schema["x-kubernetes-list-map-keys"]), (&json!("map"), &keys));
+        let refused = refused_by_operator(&pool(&format!("spec: {{{list}: {items}}}")));
+        assert!(
+            refused[0].starts_with(&format!("spec.{list}: ")) && refused[0].contains("listed twice"),
+            "{refused:?}"
+        );
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::api::names::reason;
+use crate::api::{ObjectReference, names::reason};
 
 use super::{
     super::{ClassAction, ClassesPlan, PlannedClass, Pool, Retirement, Tally, plan_classes, retire_class},
@@ -258,7 +258,7 @@ impl Memory {
         }
         let wait = memory.retry.failed(refusal, patience, now);
         memory.attempts = 0;
-        let object = format!("RuntimeClass/{name}");
+        let object = ObjectReference::runtime_class(name);
         let problem = match refusal {
             Refusal::Denied(words) => denied(object, words),
             _ => write_failed(object, &memory.retry.words),
@@ -268,7 +268,7 @@ impl Memory {
         let note = if action.is_none() && problem.reason == reason::ADMISSION_DENIED {
             let words = &problem.message;
             let message = format!("RuntimeClass {name} stays as it is and keeps winpool's labels: {words}");
-            Note::Left(reason::ADMISSION_DENIED, problem.object.clone(), message)
+            Note::Left(reason::ADMISSION_DENIED, problem.object.to_string(), message)
         } else {
             Note::ClassPostponed(name.to_owned(), problem, wait)
         };

@@ -292,7 +292,7 @@ impl PoolMemory {
         Self {
             uid: guarded.uid(),
             created: recorded_classes(guarded),
-            announced: problems.map(|problem| (problem.reason.clone(), problem.object.clone())).collect(),
+            announced: problems.map(|problem| (problem.reason.clone(), problem.object.to_string())).collect(),
             ..Self::default()
         }
     }
@@ -321,7 +321,7 @@ impl PoolMemory {
 
     /// The problems that were not in the status before.
     pub(super) fn announce(&mut self, status: &WindowsPoolStatus) -> Vec<Problem> {
-        let key = |problem: &Problem| (problem.reason.clone(), problem.object.clone());
+        let key = |problem: &Problem| (problem.reason.clone(), problem.object.to_string());
         let known = std::mem::replace(&mut self.announced, status.problems.iter().map(key).collect());
         status.problems.iter().filter(|problem| !known.contains(&key(problem))).cloned().collect()
     }

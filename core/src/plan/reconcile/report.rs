@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::{
-    api::{RuntimeClassStatus, WindowsPoolStatus, names, names::reason},
+    api::{ObjectReference, RuntimeClassStatus, WindowsPoolStatus, names, names::reason},
     windows::Build,
 };
 
@@ -54,11 +54,12 @@ impl Memory {
         let (classes, mut problems) = self.class_report(pool, plan, &existing, now.instant);
         let users = &self.of(&pool.name).users;
         if users.pause(now.instant).is_some() {
-            problems.push(super::write_failed(format!("WindowsPool/{}", pool.name), &users.words));
+            problems.push(super::write_failed(ObjectReference::windows_pool(&pool.name), &users.words));
         }
         problems.extend(tally.problems());
         let admission = cluster.control_plane.admission.clone();
         problems.extend(admission.unlisted_taints(pool).filter(|_| pool.enforces()));
+        problems.extend(guarded.pool.as_ref().ok().and_then(|pool| admission.unused_pod_defaults(pool)));
         let seen = tally.seen();
         let nodes_of = |class: &RuntimeClassStatus| nodes_of(class, &seen.builds);
         let held = self.held(pool, tally);
@@ -103,7 +104,7 @@ impl Memory {
             return Report::Stands;
         }
         let news = |old: &WindowsPoolStatus| {
-            let managed = status.taints.iter().any(|taint| !old.taints.contains(taint));
+            let managed = status.managed_taints.iter().any(|taint| !old.managed_taints.contains(taint));
             let is_old = |taint: &String| old.approved_taints.iter().any(|approved| approved.taint == *taint);
             managed || status.approved_taints.iter().any(|approved| !is_old(&approved.taint))
         };
@@ -123,7 +124,7 @@ impl Memory {
     fn seen(&self, guarded: &GuardedPool) -> Option<Value> {
         let written = self.pools.get(guarded.metadata.name.as_deref()?).and_then(|memory| memory.written.as_ref());
         match written {
-            Some(written) => Some(json!({ "taints": json!(written).get("taints") })),
+            Some(written) => Some(json!({ "managedTaints": json!(written).get("managedTaints") })),
             None => guarded.recorded.clone(),
         }
     }

@@ -103,7 +103,7 @@ pub fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, don
     if nodes.pending > 0 {
         return Verdict::no(reason::IN_PROGRESS, format!("{missing} node(s) are not {done} yet"));
     }
-    let node_problem = observation.problems.iter().find(|problem| problem.object.starts_with("Node/"));
+    let node_problem = observation.problems.iter().find(|problem| problem.object.kind == "Node");
     let reason = match node_problem.map(|problem| problem.reason.as_str()) {
         Some(reason::ADMISSION_DENIED) => reason::ADMISSION_DENIED,
         Some(reason::CONTESTED) => reason::CONTESTED,

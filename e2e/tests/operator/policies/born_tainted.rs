@@ -247,7 +247,7 @@ async fn of_several_pools_one_claims_the_node_and_the_operator_hands_it_over() {
     let taint = |key: &str| {
         json!({
             "taints": [{"key": key, "effect": "NoSchedule"}], "taintPolicy": "Always",
-            "classNameFormat": format!("{key}-{{version}}"),
+            "runtimeClassNameFormat": format!("{key}-{{version}}"),
         })
     };
     harness.apply_pool_named("older", taint("older")).await;

@@ -41,7 +41,7 @@ where
 async fn guarded(harness: &Harness) -> Client {
     install(&harness.client, "guard").await;
     let client = harness.server.client_as(USER, &["system:masters"]).unwrap();
-    let spec = json!({"spec": {"discoverRuntimeClasses": false}});
+    let spec = json!({"spec": {"runtimeClassDiscovery": "Disabled"}});
     // Each policy comes into force by itself.
     let in_force = async || {
         let node = merge::<Node>(&client, "win", json!({"spec": {"unschedulable": true}})).await;
@@ -219,7 +219,7 @@ async fn classes_and_pools_that_are_not_winpools_are_out_of_its_reach() {
     let pools: Api<WindowsPool> = Api::all(client.clone());
     let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
     assert_eq!(merge::<WindowsPool>(&client, "default", finalizers(json!(["winpool.dev/cleanup"]))).await, None);
-    let status = Patch::Merge(json!({"status": {"taints": [OS_WINDOWS]}}));
+    let status = Patch::Merge(json!({"status": {"managedTaints": [OS_WINDOWS]}}));
     let once = PatchParams { dry_run: true, ..PatchParams::default() };
     assert_eq!(refusal(pools.patch_status("default", &once, &status).await), None);
     for patch in [

@@ -83,7 +83,7 @@ async fn apply(rounds: u64, quiet: Duration) {
 
     for group in 0..GROUPS {
         let spec = json!({
-            "classNameFormat": "windows-{version}-{pool}", "taintPolicy": "Always",
+            "runtimeClassNameFormat": "windows-{version}-{pool}", "taintPolicy": "Always",
             "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
         });
         put(client, group, &in_group(group, spec)).await.unwrap();
@@ -134,7 +134,7 @@ async fn generated_pools_that_were_stored_without_any_rule_harm_nothing() {
     }
     for group in 0..GROUPS {
         let spec = json!({
-            "classNameFormat": "windows-{version}-{pool}", "taintPolicy": "Always",
+            "runtimeClassNameFormat": "windows-{version}-{pool}", "taintPolicy": "Always",
             "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
         });
         put(client, group, &in_group(group, spec)).await.unwrap();

@@ -32,7 +32,9 @@ fn words(field: &str) -> &'static [&'static str] {
         "runtimeClassName" => &["windows-2022", "gpu", "none"],
         "handler" => &["runhcs-wcow-process", "runhcs-wcow-hypervisor", "other"],
         "architecture" => &["amd64", "arm64"],
-        "classNameFormat" => &["windows-{version}", "{pool}-{version}", "win.{version}.{pool}", "{version}{version}"],
+        "runtimeClassNameFormat" => {
+            &["windows-{version}", "{pool}-{version}", "win.{version}.{pool}", "{version}{version}"]
+        }
         "nodeSelector" => &["a", "b", "1"],
         "podFixed" => &["512Mi", "0", "1", "250m", "1e3", "0.5Gi"],
         _ => &["windows", "a"],
@@ -327,9 +329,9 @@ fn everything() -> Value {
         "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "soft", "effect": "PreferNoSchedule"}],
         "taintPolicy": "Always",
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
-        "discoverRuntimeClasses": true,
-        "classNameFormat": "windows-{version}-{pool}",
-        "adoptionPolicy": "Always",
+        "runtimeClassDiscovery": "Enabled",
+        "runtimeClassNameFormat": "windows-{version}-{pool}",
+        "runtimeClassAdoptionPolicy": "Always",
         "deletionPolicy": "Retain",
         "runtimeClasses": [
             {
@@ -342,7 +344,7 @@ fn everything() -> Value {
             {"name": "any", "version": "Any"},
             {"name": "by-new-name", "version": "preview"},
         ],
-        "builds": [{"build": "10.0.29000", "version": "preview"}],
+        "buildNames": [{"build": "10.0.29000", "version": "preview"}],
         "podDefaults": {"runtimeClassName": "windows-2022", "fromImageTags": true},
     })
 }

@@ -29,7 +29,7 @@ fn steps() -> Vec<Step> {
     let dedicated = taint("dedicated", "windows");
     // Without classes there is no wait for the API server to see their tolerations.
     let bare = |mut spec: Value| {
-        spec["discoverRuntimeClasses"] = json!(false);
+        spec["runtimeClassDiscovery"] = json!("Disabled");
         spec
     };
     vec![

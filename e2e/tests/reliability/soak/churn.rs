@@ -168,13 +168,16 @@ pub async fn change_pools(client: Client, stop: CancellationToken) -> String {
     let specs = [
         (
             "a",
-            json!({"nodeSelector": {TEAM: "a"}, "classNameFormat": "a-{version}", "taints": [taint("a")], "retiredTaints": [taint("windows")]}),
+            json!({"nodeSelector": {TEAM: "a"}, "runtimeClassNameFormat": "a-{version}", "taints": [taint("a")], "retiredTaints": [taint("windows")]}),
         ),
         ("rest", json!({"taints": [taint("Windows")], "retiredTaints": [taint("windows")]})),
-        ("a", json!({"nodeSelector": {TEAM: "b"}, "classNameFormat": "a-{version}", "retiredTaints": [taint("a")]})),
+        (
+            "a",
+            json!({"nodeSelector": {TEAM: "b"}, "runtimeClassNameFormat": "a-{version}", "retiredTaints": [taint("a")]}),
+        ),
         ("rest", json!({"taintPolicy": "Never"})),
         ("rest", json!({"runtimeClasses": [{"name": "able-2022", "version": "2022", "hostMatch": "Compatible"}]})),
-        ("a", json!({"mode": "DryRun", "nodeSelector": {TEAM: "a"}, "classNameFormat": "a-{version}"})),
+        ("a", json!({"mode": "DryRun", "nodeSelector": {TEAM: "a"}, "runtimeClassNameFormat": "a-{version}"})),
         ("rest", json!({"taints": [taint("windows"), {"key": "dedicated", "effect": "NoSchedule"}]})),
         ("rest", json!({})),
     ];
@@ -192,6 +195,6 @@ pub async fn change_pools(client: Client, stop: CancellationToken) -> String {
 
 /// The pools at rest.
 pub async fn last_pools(client: &Client) {
-    apply(client, "a", &json!({"nodeSelector": {TEAM: "a"}, "classNameFormat": "a-{version}"})).await;
+    apply(client, "a", &json!({"nodeSelector": {TEAM: "a"}, "runtimeClassNameFormat": "a-{version}"})).await;
     apply(client, "rest", &json!({})).await;
 }

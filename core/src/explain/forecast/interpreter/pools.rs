@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt;
 
 use crate::{
-    api::{Mode, Problem, Taint, WindowsPoolStatus, names},
+    api::{Mode, ObjectReference, Problem, Taint, WindowsPoolStatus, names},
     explain::forecast::{
         NodeForecast, PoolForecast,
         interpreter::{Interpreter, is_windows},
@@ -63,7 +63,7 @@ impl Interpreter {
         let condition = status.conditions.iter().find(|condition| condition.type_ == names::condition::TAINTS_APPLIED);
         let problem = condition.filter(|_| says_why).map(|condition| Problem {
             reason: condition.reason.clone(),
-            object: format!("WindowsPool/{pool}"),
+            object: ObjectReference::windows_pool(pool),
             message: condition.message.clone(),
         });
         problem.into_iter()

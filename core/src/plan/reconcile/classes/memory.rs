@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::api::{Problem, names::reason};
+use crate::api::{ObjectReference, Problem, names::reason};
 
 use super::{
     super::{
@@ -175,7 +175,7 @@ impl Early<'_> {
         let named: Vec<String> = self.0.iter().take(5).map(|(name, count)| format!("{name} ({count})")).collect();
         Problem {
             reason: reason::PODS_CREATED_TOO_EARLY.to_owned(),
-            object: format!("RuntimeClass/{class}"),
+            object: ObjectReference::runtime_class(class),
             message: format!(
                 "{} pod(s) that wait for a node were created before the class tolerated the pool's taints, and keep the \
                  tolerations that they have; delete them so that they are created again: {}",

@@ -6,7 +6,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use crate::api::{
-    ClassState, Problem, RuntimeClassStatus, Taint,
+    ClassState, ObjectReference, Problem, RuntimeClassStatus, Taint,
     names::{self, reason},
 };
 
@@ -154,15 +154,15 @@ pub(super) fn contested(name: &str, class: Option<&RuntimeClass>) -> Problem {
     let writer = managers.rfind(|manager| *manager != names::FIELD_MANAGER).unwrap_or("unknown");
     Problem {
         reason: reason::CONTESTED.to_owned(),
-        object: format!("RuntimeClass/{name}"),
+        object: ObjectReference::runtime_class(name),
         message: format!(
             "somebody keeps undoing winpool's changes (field manager: {writer}); correct the class where it is kept, or \
-             give this pool's classes other names with classNameFormat"
+             give this pool's classes other names with runtimeClassNameFormat"
         ),
     }
 }
 
-pub(super) fn denied(object: String, words: &str) -> Problem {
+pub(super) fn denied(object: ObjectReference, words: &str) -> Problem {
     let message = format!("the API server refuses the class, next try within 10 minutes: {words}");
     Problem { reason: reason::ADMISSION_DENIED.to_owned(), object, message }
 }
@@ -174,7 +174,7 @@ pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem 
     };
     Problem {
         reason: reason::CLASS_IN_USE.to_owned(),
-        object: format!("RuntimeClass/{name}"),
+        object: ObjectReference::runtime_class(name),
         message: format!("gets another handler, for which winpool recreates it once no pod uses it; {why}"),
     }
 }
@@ -182,7 +182,7 @@ pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem 
 pub(super) fn not_recorded(name: &str) -> Problem {
     Problem {
         reason: reason::CLASS_NOT_RECORDED.to_owned(),
-        object: format!("RuntimeClass/{name}"),
+        object: ObjectReference::runtime_class(name),
         message:
             "carries winpool's labels, but winpool has no record that it created this class and no pool wants it, so \
                   it is left alone; take off its labels, or delete it"
@@ -192,5 +192,5 @@ pub(super) fn not_recorded(name: &str) -> Problem {
 
 fn would_change(name: &str, action: &ClassAction) -> Option<Problem> {
     let message = describe(action)?;
-    Some(Problem { reason: reason::WOULD_CHANGE.to_owned(), object: format!("RuntimeClass/{name}"), message })
+    Some(Problem { reason: reason::WOULD_CHANGE.to_owned(), object: ObjectReference::runtime_class(name), message })
 }
