@@ -66,7 +66,7 @@ async fn a_pool_that_cannot_even_be_read_gets_a_condition_and_blinds_nobody() {
     let odd = json!({"nodeSelector": {"group": "odd"}, "taints": [{"key": "odd", "effect": "NoSchedule"}]});
     harness.apply_pool_named("odd", odd.clone()).await;
     let before = harness.ready("odd").await.status.unwrap();
-    assert_eq!(before.taints, ["odd:NoSchedule"]);
+    assert_eq!(before.managed_taints, ["odd:NoSchedule"]);
     let marked = harness.node("win-odd").await;
 
     operator.stop().await;

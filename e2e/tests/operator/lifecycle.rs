@@ -171,7 +171,7 @@ async fn a_pool_that_is_deleted_and_made_again_at_once_is_reported_like_a_new_on
     harness.apply_pool(json!({"deletionPolicy": "Retain"})).await;
     let after = harness.ready("default").await;
     assert_ne!(after.uid(), before.uid());
-    assert_eq!(after.status.unwrap().taints, [OS_WINDOWS]);
+    assert_eq!(after.status.unwrap().managed_taints, [OS_WINDOWS]);
     assert_eq!(patches(&log, "win").len(), 1);
     operator.stop().await;
 }

@@ -49,7 +49,7 @@ async fn a_taint_is_held_while_pods_do_not_tolerate_it_and_everything_else_is_do
     let node = harness.node_until("busy", "has its label", |node| label(node, BUILD).is_some()).await;
     assert!(!has_taint(&node, OS_WINDOWS));
     harness.class_until("windows-2022", "is there", |_| true).await;
-    assert_eq!(pool.status.unwrap().taints, Vec::<String>::new(), "what was never put on is not recorded");
+    assert_eq!(pool.status.unwrap().managed_taints, Vec::<String>::new(), "what was never put on is not recorded");
 
     harness.apply_pool(json!({"taintPolicy": "Always"})).await;
     harness.ready("default").await;
@@ -65,7 +65,7 @@ async fn a_taint_that_was_let_through_stays_enforced_and_a_changed_one_is_judged
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.ready("default").await;
-    assert_eq!(pool.status.unwrap().taints, [OS_WINDOWS]);
+    assert_eq!(pool.status.unwrap().managed_taints, [OS_WINDOWS]);
 
     // A node that joins later is tainted at once, whatever runs on it.
     run_pod(&harness, "early", "second", json!([])).await;
@@ -89,7 +89,7 @@ async fn a_taint_that_no_node_needed_yet_is_judged_when_the_spelling_in_its_plac
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.ready("default").await;
-    assert_eq!(pool.status.unwrap().taints, Vec::<String>::new(), "none was needed");
+    assert_eq!(pool.status.unwrap().managed_taints, Vec::<String>::new(), "none was needed");
 
     harness.apply_pool(json!({"retiredTaints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;

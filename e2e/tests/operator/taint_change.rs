@@ -74,7 +74,7 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
     assert!(tolerates(&scheduling(&class.await), "by-value"));
     let pool = harness.ready("default").await;
     assert_eq!(
-        pool.status.unwrap().taints,
+        pool.status.unwrap().managed_taints,
         [
             "node.kubernetes.io/os=by-key:NoSchedule",
             "node.kubernetes.io/os=by-value:NoSchedule",

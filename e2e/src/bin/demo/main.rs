@@ -117,7 +117,7 @@ async fn empty_pool(cluster: &Cluster, steps: &Steps) -> Result<()> {
         Ok(applied.elapsed().as_millis())
     };
     let (pool, took) = tokio::try_join!(scene::pool_gets_ready(cluster), work_is_done)?;
-    let taints = pool.status.unwrap_or_default().taints.join(", ");
+    let taints = pool.status.unwrap_or_default().managed_taints.join(", ");
     steps.done(&format!("an empty WindowsPool (`spec: {{}}`) is applied and Ready; after {took} ms there were"));
     steps.detail(&format!("RuntimeClasses {}, and on every Windows node", CLASSES.join(", ")));
     steps.detail(&format!("the taint {taints} and the right windows-build label"));
