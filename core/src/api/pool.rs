@@ -212,13 +212,14 @@ fn releases(separated_by: &str, written: impl Fn(&Product) -> String) -> String 
 }
 
 fn version_is_known() -> Rule {
-    let spellings = PRODUCTS.iter().flat_map(|product| product.spellings()).map(|spelling| format!("'{spelling}'"));
-    let numbers = PRODUCTS.iter().filter(|product| product.version.bytes().all(|b| b.is_ascii_digit()));
-    let known: Vec<String> = spellings.chain(numbers.map(|product| product.version.to_owned())).collect();
-    let known = known.join(", ");
+    // CEL lists have items of one type; YAML takes 2022 for a number.
+    let texts: Vec<String> = PRODUCTS.iter().flat_map(Product::spellings).map(|text| format!("'{text}'")).collect();
+    let numbers =
+        PRODUCTS.iter().map(|product| product.version).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    let (texts, numbers) = (texts.join(", "), numbers.collect::<Vec<_>>().join(", "));
     let versions = releases(", ", |product| product.version.to_owned());
     Rule::new(format!(
-        "!has(self.runtimeClasses) || self.runtimeClasses.all(c, !has(c.version) || c.version in ['{ANY_VERSION}', {known}] \
+        "!has(self.runtimeClasses) || self.runtimeClasses.all(c, !has(c.version) || c.version in ['{ANY_VERSION}', {texts}] || c.version in [{numbers}] \
          || (has(self.buildNames) && self.buildNames.exists(b, b.version == c.version)))"
     ))
     .message(Message::Message(format!(

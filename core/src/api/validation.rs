@@ -67,6 +67,7 @@ pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
     );
     taints(&mut found, "spec.taints", wanted.unwrap_or_default());
     taints(&mut found, "spec.retiredTaints", &spec.retired_taints);
+    unique(&mut found, "spec.retiredTaints", spec.retired_taints.iter().map(ToString::to_string));
     let default = [Taint::os_windows()];
     for taint in wanted.unwrap_or(&default) {
         found.unless(

@@ -1,6 +1,9 @@
 //! What the API server accepts as a WindowsPool, what it refuses, and whether it says what to write instead.
 
-use kube::{api::PostParams, core::Status};
+use kube::{
+    api::{Patch, PatchParams, PostParams},
+    core::Status,
+};
 use serde_json::{Value, json};
 use winpool_e2e::harness::{
     Harness,
@@ -29,7 +32,7 @@ fn taints() -> Cases {
         (json!({"taints": []}), "list the taints, or write taintPolicy: Never for none"),
         (
             json!({"taints": [os_windows(), {"key": "os", "value": "Windows", "effect": "NoSchedule"}]}),
-            "taints must be unique by key and effect",
+            "spec.taints[1]: Duplicate value",
         ),
         (
             json!({"taints": [os_windows()], "retiredTaints": [os_windows()]}),
@@ -107,11 +110,11 @@ fn names() -> Cases {
         (named("10.0.29000", "build-7"), taken),
         (
             json!({"buildNames": [{"build": "10.0.29000", "version": "a"}, {"build": "10.0.29000", "version": "b"}]}),
-            "each build and each version may be named once",
+            "spec.buildNames[1]: Duplicate value",
         ),
         (
             json!({"buildNames": [{"build": "10.0.29000", "version": "a"}, {"build": "10.0.29001", "version": "a"}]}),
-            "each build and each version may be named once",
+            "each version may be used once",
         ),
     ]
 }
@@ -153,7 +156,7 @@ fn classes() -> Cases {
         (with(json!({"overhead": {"podFixed": {"memory": -1}}})), "should be greater than or equal to 0"),
         (
             json!({"runtimeClasses": [{"name": "a", "version": "2019"}, {"name": "a", "version": "2022"}]}),
-            "names must be unique; remove or rename one of the two",
+            "spec.runtimeClasses[1]: Duplicate value",
         ),
     ]
 }
@@ -167,7 +170,7 @@ fn bounds() -> Cases {
             json!({"runtimeClasses": many(33, numbered_class)}),
             "spec.runtimeClasses: Too many: 33: must have at most 32",
         ),
-        (json!({"builds": many(33, numbered_build)}), "spec.buildNames: Too many: 33: must have at most 32 items"),
+        (json!({"buildNames": many(33, numbered_build)}), "spec.buildNames: Too many: 33: must have at most 32 items"),
         (json!({"nodeSelector": labels(33)}), "spec.nodeSelector: Too many: 33: must have at most 32"),
         (json!({"nodeSelector": {"a": label}}), "may not be more than 63 bytes"),
         (json!({"runtimeClasses": [{"name": label, "version": "2022"}]}), "may not be more than 63 bytes"),
@@ -219,6 +222,8 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
             },
             {"name": "by-build", "build": "10.0.17763"},
             {"name": "by-new-name", "version": "preview"},
+            {"name": "as-a-number", "version": 2022},
+            {"name": "as-an-image-tag", "version": "ltsc2022"},
         ],
         // The second as a pool has it that was written before this release knew the name.
         "buildNames": [{"build": "10.0.29000", "version": "preview"}, {"build": "10.0.20348", "version": "2022"}],
@@ -242,7 +247,7 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
         "taints": many(16, numbered_taint),
         "retiredTaints": many(16, |number| numbered_taint(number + 16)),
         "runtimeClasses": many(32, class),
-        "builds": many(32, numbered_build),
+        "buildNames": many(32, numbered_build),
     });
     accept(&harness, json!({"name": "full"}), full).await;
 }
@@ -256,7 +261,7 @@ async fn defaults_are_stored_but_for_taints_so_that_omitted_can_be_told_from_wri
     });
     let pools = untyped(&harness.client);
     let nulls = json!({
-        "mode": null, "nodeSelector": null, "taints": null, "retiredTaints": null, "runtimeClasses": null, "builds": null,
+        "mode": null, "nodeSelector": null, "taints": null, "retiredTaints": null, "runtimeClasses": null, "buildNames": null,
     });
     let specs = [("absent", None), ("empty", Some(json!({}))), ("null", Some(nulls)), ("no-spec", Some(Value::Null))];
     for (name, spec) in specs {
@@ -265,6 +270,26 @@ async fn defaults_are_stored_but_for_taints_so_that_omitted_can_be_told_from_wri
         let stored = pools.create(&PostParams::default(), &pool).await.unwrap();
         assert_eq!(stored.data["spec"], defaults, "{name}");
     }
+}
+
+#[tokio::test]
+async fn two_owners_apply_different_items_of_one_list() {
+    let harness = Harness::new().await;
+    let apply = async |owner: &str, spec: Value| {
+        let pool = json!({
+            "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "shared"}, "spec": spec,
+        });
+        harness.pools().patch("shared", &PatchParams::apply(owner), &Patch::Apply(pool)).await.unwrap().spec
+    };
+    let class = |name: &str, version: Value| json!({"name": name, "version": version});
+    let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+    apply("platform", json!({"taints": [taint("os")], "runtimeClasses": [class("web", json!(2022))]})).await;
+    let both =
+        apply("games", json!({"taints": [taint("games")], "runtimeClasses": [class("game", json!("ltsc2025"))]})).await;
+    let names: Vec<_> = both.runtime_classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!((names, both.taints.map(|taints| taints.len())), (vec!["web", "game"], Some(2)));
+    let one = apply("games", json!({})).await;
+    assert_eq!((one.runtime_classes.len(), one.taints.map(|taints| taints.len())), (1, Some(1)));
 }
 
 /// The API server's answer to a pool that it refuses.

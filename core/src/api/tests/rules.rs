@@ -99,6 +99,11 @@ fn lists_have_no_two_items_with_the_same_keys() {
             json!(["key", "effect"]),
             "[{key: os, value: a, effect: NoSchedule}, {key: os, effect: NoSchedule}]",
         ),
+        (
+            "retiredTaints",
+            json!(["key", "value", "effect"]),
+            "[{key: a, effect: NoSchedule}, {key: a, value: '', effect: NoSchedule}]",
+        ),
         ("runtimeClasses", json!(["name"]), "[{name: a, version: 2019}, {name: a, version: 2022}]"),
         ("buildNames", json!(["build"]), "[{build: 10.0.1, version: a}, {build: 10.0.1, version: b}]"),
     ] {

@@ -206,7 +206,7 @@ fn make_sense(field: &str, object: &mut Map<String, Value>, dice: &mut Dice) {
                 *gpus = json!(dice.roll(3));
             }
         }
-        "builds" => drop(object.insert("version".to_owned(), json!(format!("v{}", dice.roll(50))))),
+        "buildNames" => drop(object.insert("version".to_owned(), json!(format!("v{}", dice.roll(50))))),
         "spec" => {
             if object.get("taints").and_then(Value::as_array).is_some_and(Vec::is_empty) {
                 object.remove("taints");
