@@ -17,7 +17,7 @@ async fn it_shows_what_it_takes_off_asks_a_terminal_only_and_says_by_its_exit_co
         let node: Node = Api::all(client.clone()).get("win").await.unwrap();
         node.labels().keys().chain(node.annotations().keys()).filter(|key| key.contains("winpool.dev")).count()
     };
-    let shown = "1 Node(s) with winpool's labels and annotation:\n  win\n";
+    let shown = "1 Node with winpool's labels and annotation:\n  win\n";
 
     let dry_run = cleanup(&server, &["--dry-run"]);
     assert_eq!(dry_run.status.code(), Some(2), "{dry_run:?}");

@@ -109,7 +109,7 @@ fn in_dry_run_it_is_said_what_would_be_written() {
     let pool = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}, spec: {mode: DryRun}}";
     let (code, out, error) = with_stdin(&["plan", "-f", "-"], &format!("{pool}\n---\n{}", node("win")));
     assert_eq!((code, error.as_str()), (Some(0), ""));
-    let said = "Nothing is written in dry run; with mode: Enforce 1 RuntimeClass(es) and 1 node(s) would be.\n";
+    let said = "The mode is DryRun; with mode: Enforce winpool would write 1 RuntimeClass and 1 node.\n";
     assert!(out.starts_with(said), "{out}");
 }
 

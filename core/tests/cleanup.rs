@@ -230,7 +230,7 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
     let (pool, manager) = ("metadata labels winpool.dev/pool", "metadata labels app.kubernetes.io/managed-by");
     let (changes, why) = released(&made, Ok(&used));
     assert_eq!(changes, [pool, manager]);
-    assert_eq!(why, "1 pod(s) use it, such as shop/web");
+    assert_eq!(why, "used by 1 pod, such as shop/web");
     let (changes, why) = released(&made, Err("pods is forbidden"));
     assert_eq!(changes, [pool, manager]);
     assert_eq!(why, "pods cannot be listed: pods is forbidden");

@@ -108,11 +108,7 @@ fn a_build_without_a_name_is_a_problem_that_says_where_to_name_it() {
         (problem.reason.as_str(), problem.object.to_string().as_str()),
         (reason::BUILD_NOT_NAMED, "WindowsPool/default")
     );
-    assert!(
-        problem.message.contains("2 build(s)") && problem.message.contains("spec.buildNames"),
-        "{}",
-        problem.message
-    );
+    assert!(problem.message.contains("2 builds") && problem.message.contains("spec.buildNames"), "{}", problem.message);
 }
 
 #[test]

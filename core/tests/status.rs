@@ -182,11 +182,11 @@ fn messages_count_and_name_what_they_are_about() {
     let message = |spec: &str, observation: &Observation, index: usize| -> String {
         report(&pool(spec), observation).conditions[index].message.clone()
     };
-    assert_eq!(message("{}", &busy, 0), "3 node(s) and 1 RuntimeClass(es) are still to be changed");
-    assert_eq!(message("{}", &busy, 1), "5 node(s) are not labelled yet");
-    assert_eq!(message(DRY_RUN, &busy, 0), "dry run: 3 node(s) and 1 RuntimeClass(es) would be changed");
+    assert_eq!(message("{}", &busy, 0), "winpool has yet to change 3 nodes and 1 RuntimeClass");
+    assert_eq!(message("{}", &busy, 1), "5 nodes not labelled yet");
+    assert_eq!(message(DRY_RUN, &busy, 0), "dry run: winpool would change 3 nodes and 1 RuntimeClass");
     let blocked = Observation { nodes: NodeCounts { pending: 0, ..nodes }, classes: vec![], ..busy };
-    assert_eq!(message("{}", &blocked, 0), "4 of 9 node(s) are as they should be, 2 cannot be, see problems");
+    assert_eq!(message("{}", &blocked, 0), "4 of 9 nodes converged; winpool cannot change 2 nodes, see problems");
     let conflicts = Observation {
         classes: vec![class("a", ClassState::Conflict)],
         problems: vec![problem(reason::CLASS_CONFLICT, "RuntimeClass/a", "is in the way")],
@@ -281,7 +281,7 @@ fn overlapping_is_said_only_where_older_pools_own_nodes() {
     let status = report(&pool("{}"), &Observation { overlap: Some(overlap), ..done() });
     let condition = find(&status, condition::OVERLAPPING);
     assert_eq!(condition.status, "True");
-    assert!(condition.message.contains("2 node(s)") && condition.message.contains("win-1 to older"));
+    assert!(condition.message.contains("2 nodes") && condition.message.contains("win-1 of older"));
     assert!(!report(&pool("{}"), &done()).conditions.iter().any(|c| c.type_ == condition::OVERLAPPING));
 }
 

@@ -9,6 +9,7 @@ use winpool_core::{
     api::{Problem, names::reason},
     explain::forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
     plan::reconcile::Now,
+    words::count,
 };
 
 use super::{
@@ -98,7 +99,8 @@ fn text(forecast: &Forecast) -> Text {
         text.styled("", style, &why);
     } else {
         let (classes, nodes) = (summary.runtime_classes_to_change, summary.nodes_to_change);
-        let line = format!("{classes} RuntimeClass(es) and {nodes} of {} node(s) would be written.", summary.nodes);
+        let classes = count(classes, "RuntimeClass");
+        let line = format!("winpool would write {classes} and {nodes} of {}.", count(summary.nodes, "node"));
         text.styled("", BOLD, &line);
     }
     summary.notes.iter().for_each(|note| {
@@ -133,8 +135,8 @@ fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
     let is_class = |problem: &&Problem| problem.reason == reason::WOULD_CHANGE && problem.object.kind == "RuntimeClass";
     let classes = problems.filter(is_class).count();
     if nodes + classes > 0 {
-        let what = format!("{classes} RuntimeClass(es) and {nodes} node(s)");
-        return (WARN, format!("Nothing is written in dry run; with mode: Enforce {what} would be."));
+        let what = format!("{} and {}", count(classes, "RuntimeClass"), count(nodes, "node"));
+        return (WARN, format!("The mode is DryRun; with mode: Enforce winpool would write {what}."));
     }
     if pools.iter().any(|pool| !pool.problems.is_empty() || !pool.held_taints.is_empty()) {
         return (WARN, "Nothing would be written; what needs attention is named below.".to_owned());
@@ -152,7 +154,7 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
     };
     text.gap();
     text.styled("", BOLD, &format!("WindowsPool {}", pool.name));
-    text.line(&format!("  {}; {} node(s), {} {would}", pool.mode, pool.nodes, pool.would_change));
+    text.line(&format!("  {}; {}, {} {would}", pool.mode, count(pool.nodes, "node"), pool.would_change));
     let taints = pool.held_taints.join(", ");
     if !pool.held_taints.is_empty() {
         text.styled("  ", WARN, &format!("held: {taints}, as long as these do not tolerate it:"));
@@ -168,7 +170,7 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
 
 fn workloads_text(text: &mut Text, workloads: &BTreeMap<String, usize>) {
     for (workload, pods) in workloads {
-        text.line(&format!("    {workload} ({pods} pod(s))"));
+        text.line(&format!("    {workload} ({})", count(*pods, "pod")));
     }
 }
 

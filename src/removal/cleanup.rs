@@ -9,6 +9,7 @@ use thiserror::Error;
 use winpool_core::{
     api::{DeletionPolicy, Taint, WindowsPool, WindowsPoolSpec, names},
     plan::{self, ClassUsers, Extent, NodePlan, Retirement, node_patch, retire_class},
+    words,
 };
 
 use crate::{
@@ -286,7 +287,7 @@ impl Cleaner {
             }
         }
         if all > 0 {
-            tell(format!("{} node(s) freed of winpool's marks", all - done.refused.len()));
+            tell(format!("{} cleaned", words::count(all - done.refused.len(), "node")));
         }
         done
     }

@@ -18,6 +18,7 @@ use crate::{
     plan::capability_labels::stamp,
     pod::tolerations::{normalised, toleration},
     windows::{Build, product, taint::is_known_spelling},
+    words::count,
 };
 
 use super::{DesiredClass, Hosts, PlannedClass, Policy, Pool, plan_class, runtime_class::owner};
@@ -213,10 +214,9 @@ fn discovered_builds(
         reason: reason::BUILD_NOT_NAMED.to_owned(),
         object: ObjectReference::windows_pool(&pool.name),
         message: format!(
-            "{} build(s) have no name in this release, such as {example}; their RuntimeClasses are called \
-             build-<number>, at most {UNNAMED_BUILDS} of them. Name a build in spec.buildNames, such as \
-             {{build: {example}, version: preview}}",
-            unnamed.len()
+            "{} without a name in this release, such as {example}; the RuntimeClasses are named build-<number>, at most \
+             {UNNAMED_BUILDS} of them. Name a build in spec.buildNames, such as {{build: {example}, version: preview}}",
+            count(unnamed.len(), "build")
         ),
     });
     let has_class = |build: &Build| owned.iter().any(|(owned, _)| owned.as_ref() == Some(build));

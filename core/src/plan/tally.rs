@@ -8,6 +8,7 @@ use std::{
 use crate::{
     api::{NodeCounts, ObjectReference, Problem, Taint, names::reason},
     windows::{Build, KernelVersion},
+    words::count,
 };
 
 use super::{Assessment, Consent, Node, Overlap, Policy, Seen, State, Watched, assess_as, number};
@@ -329,27 +330,28 @@ impl Tally {
 
 impl NodeProblem {
     fn describe(&self, example: &str, nodes: usize) -> Problem {
+        let nodes = count(nodes, "node");
         let (reason, message) = match self {
             Self::BuildUnknown => (
                 reason::BUILD_UNKNOWN,
                 format!(
-                    "{nodes} node(s) report no Windows build in status.nodeInfo.kernelVersion and carry no well-formed \
-                     label node.kubernetes.io/windows-build; check their kubelets"
+                    "{nodes} without a Windows build in status.nodeInfo.kernelVersion and in the label \
+                     node.kubernetes.io/windows-build; check the kubelet"
                 ),
             ),
             Self::Denied(message) => (
                 reason::ADMISSION_DENIED,
-                format!("{nodes} node(s): the API server refuses the change, next try within 10 minutes: {message}"),
+                format!("{nodes}: the API server refuses the change, winpool tries again within 10 minutes: {message}"),
             ),
-            Self::Contested(rival) => (reason::CONTESTED, format!("{nodes} node(s): {rival}")),
+            Self::Contested(writer) => (reason::CONTESTED, format!("{nodes}: {writer}")),
             Self::ValueDiffers(taint) => (
                 reason::TAINT_VALUE_DIFFERS,
                 format!(
-                    "{nodes} node(s) carry {taint}, whose key and effect are those of a wanted taint; it is left alone \
+                    "{nodes} with {taint}, whose key and effect are those of a wanted taint; it is left alone \
                      and RuntimeClasses tolerate it. To replace it, add it to spec.retiredTaints"
                 ),
             ),
-            Self::WouldChange => (reason::WOULD_CHANGE, format!("{nodes} node(s) would be changed")),
+            Self::WouldChange => (reason::WOULD_CHANGE, format!("winpool would change {nodes}")),
         };
         Problem { reason: reason.to_owned(), object: ObjectReference::node(example), message }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     api::Taint,
     pod::{Pod, PodProgress},
+    words::count,
 };
 
 /// Pods that are named as examples.
@@ -64,7 +65,7 @@ impl ClassUsers {
     /// Counts them, and names a few.
     #[must_use]
     pub fn describe(&self) -> String {
-        format!("{} pod(s) use it, such as {}", self.count, self.examples.join(", "))
+        format!("used by {}, such as {}", count(self.count, "pod"), self.examples.join(", "))
     }
 }
 

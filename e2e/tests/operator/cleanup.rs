@@ -126,13 +126,13 @@ async fn a_cluster_is_given_back_as_it_was_and_a_second_run_writes_nothing() {
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
     for said in [
-        "5 Node(s) with winpool's labels and annotation:\n  a-1, a-2, b-1, b-guarded, b-reimaged\n",
+        "5 Nodes with winpool's labels and annotation:\n  a-1, a-2, b-1, b-guarded, b-reimaged\n",
         "  2 with the taint os=windows:NoSchedule, which winpool put on\n",
         "  2 with the taint windows:NoSchedule, which winpool put on\n",
-        "3 RuntimeClass(es) to delete, used by no pod:\n  b-2022, compatible, windows-2019\n",
-        "  used: 1 pod(s) use it, such as default/app\n",
-        "1 WindowsPool(s) that stay, with the finalizer winpool.dev/cleanup:\n  b\n",
-        "1 Node(s) with winpool.dev/ignore: \"true\", which keep their marks:\n  b-ignored\n",
+        "3 RuntimeClasses to delete, used by no pod:\n  b-2022, compatible, windows-2019\n",
+        "  used: used by 1 pod, such as default/app\n",
+        "1 WindowsPool to keep, with the finalizer winpool.dev/cleanup:\n  b\n",
+        "1 Node with winpool.dev/ignore: \"true\":\n  b-ignored\n",
     ] {
         assert!(text.contains(said), "{said}\n{text}");
     }
@@ -260,7 +260,7 @@ async fn a_pool_that_waits_for_an_operator_that_is_no_more_goes() {
     harness.delete_pool("default").await;
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    assert!(text.contains("1 WindowsPool(s) being deleted, which then go, with the finalizer"), "{text}");
+    assert!(text.contains("1 WindowsPool being deleted, gone afterwards, with the finalizer"), "{text}");
     assert_eq!(face(&harness.node("win").await), before);
     assert_eq!(harness.pools().get_opt("default").await.unwrap(), None);
     harness.delete_definition().await;

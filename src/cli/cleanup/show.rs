@@ -6,7 +6,7 @@ use std::{
 };
 
 use kube::ResourceExt;
-use winpool_core::{api::names, plan::Retirement};
+use winpool_core::{api::names, plan::Retirement, words::count};
 
 use crate::{
     cli::output::escape,
@@ -27,10 +27,14 @@ pub fn show(cluster: &str, findings: &Findings, held: &[Held], out: &mut impl Wr
         findings.classes.iter().partition(|(_, end)| matches!(end, Retirement::Delete));
     if !deleted.is_empty() {
         let names = deleted.iter().map(|(class, _)| class.name_any());
-        writeln!(out, "\n{} RuntimeClass(es) to delete, used by no pod:\n  {}", deleted.len(), some(names))?;
+        writeln!(out, "\n{} to delete, used by no pod:\n  {}", count(deleted.len(), "RuntimeClass"), some(names))?;
     }
     if !released.is_empty() {
-        writeln!(out, "\n{} RuntimeClass(es) that stay and lose winpool's labels:", released.len())?;
+        writeln!(
+            out,
+            "\n{} to release: winpool removes its labels and stops managing them:",
+            count(released.len(), "RuntimeClass")
+        )?;
     }
     for (class, end) in released {
         if let Retirement::Release { why, .. } = end {
@@ -38,15 +42,15 @@ pub fn show(cluster: &str, findings: &Findings, held: &[Held], out: &mut impl Wr
         }
     }
     let (going, staying): (Vec<_>, Vec<_>) = findings.pools.iter().partition(|pool| pool.deletion_timestamp.is_some());
-    for (pools, what) in [(staying, "that stay"), (going, "being deleted, which then go")] {
+    for (pools, what) in [(staying, "to keep"), (going, "being deleted, gone afterwards")] {
         if !pools.is_empty() {
             let names = pools.iter().map(|pool| pool.name.clone().unwrap_or_default());
-            let (count, finalizer) = (pools.len(), names::CLEANUP);
-            writeln!(out, "\n{count} WindowsPool(s) {what}, with the finalizer {finalizer}:\n  {}", some(names))?;
+            let (pools, finalizer) = (count(pools.len(), "WindowsPool"), names::CLEANUP);
+            writeln!(out, "\n{pools} {what}, with the finalizer {finalizer}:\n  {}", some(names))?;
         }
     }
     let (going, staying): (Vec<_>, Vec<_>) = held.iter().partition(|held| held.is_deleted());
-    for (held, what) in [(staying, "that stay"), (going, "being deleted, which then go")] {
+    for (held, what) in [(staying, "to keep"), (going, "being deleted, gone afterwards")] {
         if !held.is_empty() {
             writeln!(out, "\nObjects of the installation {what}, with the finalizer {}:", names::CLEANUP)?;
         }
@@ -62,25 +66,26 @@ fn show_nodes(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
         return Ok(());
     }
     let names = findings.nodes.iter().map(|(node, _)| node.name().to_owned());
-    writeln!(out, "\n{} Node(s) with winpool's labels and annotation:\n  {}", findings.nodes.len(), some(names))?;
+    writeln!(
+        out,
+        "\n{} with winpool's labels and annotation:\n  {}",
+        count(findings.nodes.len(), "Node"),
+        some(names)
+    )?;
     let mut taints: BTreeMap<String, usize> = BTreeMap::new();
     for taint in findings.nodes.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed)) {
         *taints.entry(taint.to_string()).or_default() += 1;
     }
-    for (taint, count) in taints {
-        writeln!(out, "  {count} with the taint {taint}, which winpool put on")?;
+    for (taint, nodes) in taints {
+        writeln!(out, "  {nodes} with the taint {taint}, which winpool put on")?;
     }
     Ok(())
 }
 
 fn show_what_stays(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
     if !findings.ignored.is_empty() {
-        let (count, names) = (findings.ignored.len(), some(findings.ignored.iter().cloned()));
-        writeln!(
-            out,
-            "\nLeft alone: {count} Node(s) with {}: \"true\", which keep their marks:\n  {names}",
-            names::IGNORE
-        )?;
+        let (nodes, names) = (count(findings.ignored.len(), "Node"), some(findings.ignored.iter().cloned()));
+        writeln!(out, "\nLeft alone: {nodes} with {}: \"true\":\n  {names}", names::IGNORE)?;
     }
     if !findings.doubtful.is_empty() {
         writeln!(out, "\nLeft alone: taints that their node says are winpool's, but that no WindowsPool knows:")?;

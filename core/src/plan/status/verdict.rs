@@ -47,13 +47,11 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     let nodes = observation.nodes;
     let pending_classes = count(observation, ClassState::Pending);
     if pool.mode == Mode::DryRun {
-        let message =
-            format!("dry run: {} node(s) and {pending_classes} RuntimeClass(es) would be changed", nodes.pending);
+        let message = format!("dry run: winpool would change {}", changes(nodes.pending, pending_classes));
         return Verdict::yes(reason::DRY_RUN, message);
     }
     if nodes.pending > 0 || pending_classes > 0 {
-        let message =
-            format!("{} node(s) and {pending_classes} RuntimeClass(es) are still to be changed", nodes.pending);
+        let message = format!("winpool has yet to change {}", changes(nodes.pending, pending_classes));
         return Verdict::no(reason::IN_PROGRESS, message);
     }
     if let Some(held) = &observation.held {
@@ -71,12 +69,16 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     if nodes.selected == 0 {
         return no_nodes(observation);
     }
-    let blocked =
-        if nodes.blocked > 0 { format!(", {} cannot be, see problems", nodes.blocked) } else { String::new() };
-    Verdict::yes(
-        reason::DONE,
-        format!("{} of {} node(s) are as they should be{blocked}", nodes.converged, nodes.selected),
-    )
+    let blocked = match nodes.blocked {
+        0 => String::new(),
+        blocked => format!("; winpool cannot change {}, see problems", count_of(blocked, "node")),
+    };
+    let converged = format!("{} of {} converged{blocked}", nodes.converged, count_of(nodes.selected, "node"));
+    Verdict::yes(reason::DONE, converged)
+}
+
+fn changes(nodes: i64, classes: usize) -> String {
+    format!("{} and {}", count_of(nodes, "node"), count_of(classes, "RuntimeClass"))
 }
 
 fn no_nodes(observation: &Observation) -> Verdict {
@@ -98,10 +100,10 @@ pub fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, don
         return Verdict::yes(reason::DONE, format!("every node is {done}"));
     }
     if pool.mode == Mode::DryRun {
-        return Verdict::no(reason::DRY_RUN, format!("dry run: {missing} node(s) would be {done}"));
+        return Verdict::no(reason::DRY_RUN, format!("dry run: {} would be {done}", count_of(missing, "node")));
     }
     if nodes.pending > 0 {
-        return Verdict::no(reason::IN_PROGRESS, format!("{missing} node(s) are not {done} yet"));
+        return Verdict::no(reason::IN_PROGRESS, format!("{} not {done} yet", count_of(missing, "node")));
     }
     let node_problem = observation.problems.iter().find(|problem| problem.object.kind == "Node");
     let reason = match node_problem.map(|problem| problem.reason.as_str()) {
@@ -109,7 +111,7 @@ pub fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, don
         Some(reason::CONTESTED) => reason::CONTESTED,
         _ => reason::BUILD_UNKNOWN,
     };
-    Verdict::no(reason, format!("{missing} node(s) cannot be {done}, see problems"))
+    Verdict::no(reason, format!("{} cannot be {done}, see problems", count_of(missing, "node")))
 }
 
 /// False only when Microsoft no longer supports a build in use; what Kubernetes lists is told, not judged.
@@ -135,8 +137,9 @@ pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
 
 pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
     let message = format!(
-        "{nodes} node(s) that this pool selects belong to an older pool, such as {example} to {owner}; make their \
-         nodeSelectors differ"
+        "{} in the nodeSelector of this pool and of an older one, such as {example} of {owner}; change one of the \
+         nodeSelectors",
+        count_of(*nodes, "node")
     );
     Verdict::yes(reason::OLDER_POOL, message)
 }
@@ -185,15 +188,21 @@ pub fn held_verdict(pool: &Pool, Held { taints, because }: &Held) -> Verdict {
 pub fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
     let pending = count(observation, ClassState::Pending);
     if pool.mode == Mode::DryRun && pending > 0 {
-        return Verdict::no(reason::DRY_RUN, format!("dry run: {pending} RuntimeClass(es) would be written"));
+        return Verdict::no(
+            reason::DRY_RUN,
+            format!("dry run: winpool would write {}", count_of(pending, "RuntimeClass")),
+        );
     }
     if count(observation, ClassState::Conflict) > 0 {
         return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
     }
     if pending > 0 {
-        return Verdict::no(reason::IN_PROGRESS, format!("{pending} RuntimeClass(es) are still to be written"));
+        return Verdict::no(
+            reason::IN_PROGRESS,
+            format!("winpool has yet to write {}", count_of(pending, "RuntimeClass")),
+        );
     }
-    Verdict::yes(reason::DONE, format!("{} RuntimeClass(es) are as they should be", observation.classes.len()))
+    Verdict::yes(reason::DONE, format!("{} up to date", count_of(observation.classes.len(), "RuntimeClass")))
 }
 
 fn count(observation: &Observation, state: ClassState) -> usize {

@@ -9,7 +9,10 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::api::{ObjectReference, Problem, names::reason};
+use crate::{
+    api::{ObjectReference, Problem, names::reason},
+    words::count,
+};
 
 use super::{
     super::{
@@ -177,9 +180,9 @@ impl Early<'_> {
             reason: reason::PODS_CREATED_TOO_EARLY.to_owned(),
             object: ObjectReference::runtime_class(class),
             message: format!(
-                "{} pod(s) that wait for a node were created before the class tolerated the pool's taints, and keep the \
-                 tolerations that they have; delete them so that they are created again: {}",
-                self.0.values().sum::<usize>(),
+                "{} without a node, created before the class tolerated the pool's taints: pods keep the tolerations that \
+                 they were created with. Delete these pods; their controllers recreate them: {}",
+                count(self.0.values().sum::<usize>(), "pod"),
                 named.join(", ")
             ),
         }
