@@ -38,11 +38,11 @@ described! {
     /// Label on Windows nodes: `10.0.<build>`. The kubelet writes it when it registers the node and never repairs it while
     /// it runs.
     pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
-    /// Label on nodes: the pool whose marks the node carries. On RuntimeClasses: the pool that owns the class.
+    /// Label on nodes and RuntimeClasses: the pool that they belong to.
     pub const POOL: &str = "winpool.dev/pool";
     /// Annotation on nodes: what winpool added, as JSON: the pool, and taints as `key=value:effect`.
     pub const APPLIED: &str = "winpool.dev/applied";
-    /// Annotation on nodes: `"true"` means that winpool neither adds nor removes anything.
+    /// Annotation on nodes: with `"true"` winpool neither adds nor removes anything. On workloads: the workload check skips them.
     pub const IGNORE: &str = "winpool.dev/ignore";
     /// Prefix of labels on nodes that run the images of a RuntimeClass with `hostMatch: Compatible` or Hyper-V isolation;
     /// the name of the class follows, and the value is `"true"`.
@@ -51,32 +51,32 @@ described! {
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Label on namespaces: the RuntimeClass that the admission policy `assign-class` gives to their Windows pods.
     pub const RUNTIME_CLASS: &str = "winpool.dev/runtime-class";
-    /// Annotation on pods: where `assign-class` took their class from, `namespace`, `image-tags` or `pool`.
+    /// Annotation on pods: what `assign-class` chose their class by, `namespace`, `image-tags` or `pool`.
     pub const CLASS_FROM: &str = "winpool.dev/class-from";
-    /// Label on namespaces: `none` keeps the admission policy `linux-by-default` away.
+    /// Label on namespaces: with `none` the admission policy `linux-by-default` does not change their pods.
     pub const DEFAULT_OS: &str = "winpool.dev/default-os";
-    /// Finalizer on pools that clean up when they are deleted, and on the operator's own account and rights.
+    /// Finalizer on pools, and on the operator's ServiceAccount and permissions, until winpool has cleaned up.
     pub const CLEANUP: &str = "winpool.dev/cleanup";
 }
 
 /// Condition types of a WindowsPool.
 pub mod condition {
     described! {
-        /// Everything that winpool can do for this pool is done.
+        /// winpool has done everything that it can do for this pool.
         pub const READY: &str = "Ready";
-        /// Every selected node carries the right `node.kubernetes.io/windows-build`.
+        /// Every node of the pool has the right label `node.kubernetes.io/windows-build`.
         pub const NODES_LABELED: &str = "NodesLabeled";
-        /// Every selected node carries its taints.
+        /// Every node of the pool has its taints.
         pub const TAINTS_APPLIED: &str = "TaintsApplied";
-        /// Every RuntimeClass of the pool exists and is right.
+        /// Every RuntimeClass of the pool exists and is up to date.
         pub const RUNTIME_CLASSES_APPLIED: &str = "RuntimeClassesApplied";
-        /// No build in use is past Microsoft's end of support. Never holds up `Ready`.
+        /// Microsoft supports every build in use. This condition does not affect `Ready`.
         pub const WINDOWS_SUPPORTED: &str = "WindowsSupported";
-        /// Older pools own nodes that this pool selects too. Absent where there are none.
+        /// Older pools own nodes that this pool selects too. Absent if there are none.
         pub const OVERLAPPING: &str = "Overlapping";
     }
 
-    /// The condition types that are there only where they have something to say.
+    /// The condition types that may be absent.
     const AT_TIMES: [&str; 1] = [OVERLAPPING];
 
     /// All condition types.
@@ -84,7 +84,7 @@ pub mod condition {
         DESCRIBED.iter().map(|condition| condition.name)
     }
 
-    /// Those that are always there, in the order in which they are written.
+    /// The condition types that are always present, in the order in which winpool writes them.
     pub fn always() -> impl Iterator<Item = &'static str> {
         all().filter(|name| !AT_TIMES.contains(name))
     }
@@ -93,59 +93,59 @@ pub mod condition {
 /// Reasons in conditions, problems and Events.
 pub mod reason {
     described! {
-        /// The condition holds: nothing is left to do.
+        /// Nothing is left to do.
         pub const DONE: &str = "Done";
-        /// Work is under way.
+        /// winpool is still working.
         pub const IN_PROGRESS: &str = "InProgress";
-        /// `mode: DryRun`: what would change is reported, nothing is written.
+        /// `mode: DryRun`: winpool reports what it would change and writes nothing.
         pub const DRY_RUN: &str = "DryRun";
         /// A build in use is past Microsoft's end of support.
         pub const END_OF_SUPPORT: &str = "EndOfSupport";
-        /// No build in use is past Microsoft's end of support.
+        /// Microsoft supports every build in use.
         pub const SUPPORTED: &str = "Supported";
         /// Older pools own nodes that this pool selects too.
         pub const OLDER_POOL: &str = "OlderPool";
-        /// The spec is not valid; nothing is written until it is.
+        /// The spec is not valid; winpool writes nothing until it is fixed.
         pub const INVALID_SPEC: &str = "InvalidSpec";
-        /// A node reports no build that can be read.
+        /// A node reports no valid Windows build.
         pub const BUILD_UNKNOWN: &str = "BuildUnknown";
-        /// A build has no name in this release nor in `spec.buildNames`.
+        /// Neither this release nor `spec.buildNames` has a name for a build.
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
         /// Pods on the nodes do not tolerate a taint that the pool wants.
         pub const WORKLOADS_NOT_TOLERATING: &str = "WorkloadsNotTolerating";
         /// Pods were created before their RuntimeClass tolerated a taint.
         pub const PODS_CREATED_TOO_EARLY: &str = "PodsCreatedTooEarly";
-        /// Somebody keeps undoing what winpool writes.
+        /// Another writer keeps reverting what winpool writes.
         pub const CONTESTED: &str = "Contested";
-        /// The pool is being deleted and its marks are being taken off.
+        /// The pool is being deleted, and winpool cleans up its nodes and RuntimeClasses.
         pub const DELETING: &str = "Deleting";
-        /// The API server did not answer a write, or failed. It is sent again.
+        /// A write failed, or the API server did not answer it; winpool retries it.
         pub const WRITE_FAILED: &str = "WriteFailed";
-        /// winpool cannot find out who would become unschedulable by a taint.
+        /// The workload check failed; winpool repeats it.
         pub const WORKLOAD_CHECK_FAILED: &str = "WorkloadCheckFailed";
-        /// Taints wait for a workload check, or for RuntimeClasses that do not tolerate them yet.
+        /// Taints wait for a workload check, or for RuntimeClasses that do not yet tolerate them.
         pub const WAITING: &str = "Waiting";
         /// The pool selects no node.
         pub const NO_NODES_SELECTED: &str = "NoNodesSelected";
-        /// The pool has more RuntimeClasses than winpool keeps.
+        /// The pool has more RuntimeClasses than winpool manages.
         pub const TOO_MANY_CLASSES: &str = "TooManyClasses";
-        /// A RuntimeClass carries winpool's labels, but winpool did not record that it created it.
+        /// A RuntimeClass has winpool's labels, but winpool has no record of creating it.
         pub const CLASS_NOT_RECORDED: &str = "ClassNotRecorded";
-        /// A RuntimeClass stays because pods use it.
+        /// winpool keeps a RuntimeClass because pods use it.
         pub const CLASS_IN_USE: &str = "ClassInUse";
         /// The API server, or a policy in it, refuses a write.
         pub const ADMISSION_DENIED: &str = "AdmissionDenied";
-        /// A taint of the same key and effect with another value is on a node and is left alone.
+        /// A node has a taint with the same key and effect and another value; winpool does not change it.
         pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
-        /// A RuntimeClass of that name is not winpool's, or belongs to an older pool.
+        /// winpool does not manage the RuntimeClass of this name, or it belongs to an older pool.
         pub const CLASS_CONFLICT: &str = "ClassConflict";
         /// Kubernetes' documentation does not support Hyper-V isolation.
         pub const HYPERV_NOT_SUPPORTED: &str = "HyperVNotSupported";
-        /// The name that a RuntimeClass would get is no valid object name.
+        /// The name that a RuntimeClass would have is not a valid object name.
         pub const CLASS_NAME_INVALID: &str = "ClassNameInvalid";
-        /// A node or RuntimeClass would be changed if the pool's mode were Enforce.
+        /// winpool would change a node or RuntimeClass if the mode were Enforce.
         pub const WOULD_CHANGE: &str = "WouldChange";
-        /// The admission policy `guard` does not let winpool change a taint that the pool wants.
+        /// The admission policy `guard` does not allow winpool to change a taint that the pool wants.
         pub const TAINT_KEY_NOT_LISTED: &str = "TaintKeyNotListed";
         /// The pool has `podDefaults`, and the admission policy `assign-class` that applies them is not installed.
         pub const ADMISSION_POLICY_NOT_INSTALLED: &str = "AdmissionPolicyNotInstalled";

@@ -23,8 +23,8 @@ use super::{
     },
 };
 
-/// A group of Windows nodes and what winpool does to them. It describes nodes; it creates none. Every field has a
-/// default, and `spec: {}` is the normal case: all Windows nodes, labelled, tainted, and one RuntimeClass per build.
+/// A group of Windows nodes and what winpool does with them. winpool does not create nodes. Every field has a default;
+/// most clusters need only `spec: {}`: winpool labels and taints all Windows nodes and keeps one RuntimeClass per build.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, kube(cel))]
 #[kube(
@@ -68,35 +68,36 @@ use super::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WindowsPoolSpec {
-    /// `Enforce` writes; `DryRun` computes and reports what would change and writes nothing but this object's status.
+    /// `Enforce`: winpool writes. `DryRun`: winpool reports what it would change, and writes only this object's status.
     #[serde(default)]
     #[schemars(schema_with = "mode_schema")]
     pub mode: Mode,
 
-    /// Labels that a Windows node must have to belong to this pool, as in a pod's nodeSelector. `kubernetes.io/os: windows`
-    /// is always required and need not be written. Empty selects all Windows nodes. A node that several pools select
-    /// belongs to the oldest of them.
+    /// Labels that a Windows node must have to belong to this pool, as in a pod's nodeSelector. winpool adds
+    /// `kubernetes.io/os: windows`. Empty selects all Windows nodes. A node that several pools select belongs to the oldest
+    /// of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub node_selector: BTreeMap<String, String>,
 
-    /// Taints that every node of the pool carries. Omitted: nodes that carry a Windows taint of any known spelling
-    /// (`os=Windows`, `node.kubernetes.io/os=windows`, …) keep it, all others get `os=windows:NoSchedule`. A list is
-    /// exact. A taint of the same key and effect but another value is left alone unless it is in `retiredTaints`.
+    /// Taints that every node of the pool has. Omitted: nodes that have a Windows taint in any known spelling (`os=Windows`,
+    /// `node.kubernetes.io/os=windows`, …) keep it, and all others get `os=windows:NoSchedule`. If set, every node gets
+    /// exactly these taints. winpool does not change a taint with the same key and effect but another value unless
+    /// `retiredTaints` lists it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"]))]
     pub taints: Option<Vec<Taint>>,
 
-    /// When taints are put on. `WhenTolerated`: a taint that the pool has not put on before waits until every pod on
-    /// the nodes tolerates it, and the condition `TaintsApplied` names those that do not; labels and RuntimeClasses do
-    /// not wait, and once it was put on, new nodes get it at once. `Always`: at once, whoever loses. `Never`: winpool
-    /// puts on no taint and takes its own off; RuntimeClasses tolerate `taints` all the same.
+    /// When winpool adds taints. `WhenTolerated`: only if no workload would become unschedulable; until then the condition
+    /// `TaintsApplied` names the workloads that do not tolerate the taint. Labels and RuntimeClasses do not wait. `Always`:
+    /// at once, even if workloads become unschedulable. `Never`: winpool adds no taints and removes those that it added;
+    /// RuntimeClasses still tolerate `taints`.
     #[serde(default)]
     #[schemars(schema_with = "taint_policy_schema")]
     pub taint_policy: TaintPolicy,
 
-    /// Taints to take off the pool's nodes, such as `os=Win1809:NoSchedule`, in the same request that adds the wanted
-    /// ones. RuntimeClasses tolerate them as long as they are listed here.
+    /// Taints that winpool removes from the pool's nodes, such as `os=Win1809:NoSchedule`, in the same request that adds
+    /// those in `taints`. RuntimeClasses tolerate them while they are listed here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"]))]
     pub retired_taints: Vec<Taint>,
@@ -113,7 +114,7 @@ pub struct WindowsPoolSpec {
     #[schemars(length(min = 9, max = 63))]
     pub runtime_class_name_format: String,
 
-    /// RuntimeClasses in addition to the discovered ones. One with the name of a discovered class takes its place.
+    /// RuntimeClasses in addition to the discovered ones. A class with the name of a discovered class replaces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassSpec>,
@@ -123,23 +124,22 @@ pub struct WindowsPoolSpec {
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
     pub build_names: Vec<NamedBuild>,
 
-    /// What happens to a RuntimeClass that exists already under a name that this pool wants and that winpool did not
-    /// make. `IfCompatible`: it becomes winpool's to keep, if nobody else's mark is on it, it has the same handler and
-    /// selector, and tolerates the same taints. `Always`: also otherwise, and its scheduling is corrected; never its
-    /// handler. `Never`: it is left alone. A class that is left alone and does not do what the pool needs is a conflict.
+    /// What winpool does with a RuntimeClass that it did not create and whose name this pool needs. `IfCompatible`: winpool
+    /// manages it from then on if no other owner is recorded on it, and it has the handler, selector and tolerations that
+    /// the pool needs. `Always`: winpool manages it and corrects its scheduling, but never its handler. `Never`: winpool
+    /// does not change it. A class that winpool does not change and that does not meet the pool's needs is a conflict.
     #[serde(default)]
     #[schemars(schema_with = "adoption_policy_schema")]
     pub runtime_class_adoption_policy: AdoptionPolicy,
 
-    /// What happens when this pool is deleted. `Delete`: its marks are taken off the nodes, and its RuntimeClasses that
-    /// no pod uses are deleted; one in use stays and is no longer winpool's. `Retain`: everything stays.
+    /// What happens when you delete this pool. `Delete`: winpool removes its labels, annotations and taints from the nodes
+    /// and deletes RuntimeClasses that no pod uses; it stops managing those in use. `Retain`: everything stays.
     #[serde(default)]
     #[schemars(schema_with = "deletion_policy_schema")]
     pub deletion_policy: DeletionPolicy,
 
-    /// What a pod gets that says `os.name: windows` and has not chosen a class or a build, where the admission policy
-    /// `assign-class` is installed for this pool. Omitted: only the label `winpool.dev/runtime-class` of a namespace
-    /// chooses a class.
+    /// The RuntimeClass for pods with `os.name: windows` that choose neither a class nor a build. Requires the admission
+    /// policy `assign-class`. Omitted: only the label `winpool.dev/runtime-class` of a namespace chooses a class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_defaults: Option<PodDefaults>,
 }
@@ -167,7 +167,7 @@ impl Default for WindowsPoolSpec {
     }
 }
 
-/// Which RuntimeClass a Windows pod gets that has not chosen for itself.
+/// The RuntimeClass for Windows pods that choose none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[cfg_attr(test, x_kube(cel))]
 #[x_kube(
@@ -176,12 +176,12 @@ impl Default for WindowsPoolSpec {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodDefaults {
-    /// A RuntimeClass of this pool, discovered or declared. It is given once it is Applied or Adopted, and only to pods
-    /// that select their nodes by no other labels than operating system and architecture.
+    /// A RuntimeClass of this pool, discovered or declared. The policy uses it once its state is Applied or Adopted, and
+    /// only for pods that select nodes by nothing but operating system and architecture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub runtime_class_name: Option<String>,
-    /// Choose the class by the images before that: by the build that every image of the pod names in its tag, such as
+    /// First try to choose the class by the Windows version that the tags of all images of the pod name, such as
     /// `ltsc2022` or `10.0.20348.2655`.
     #[serde(default)]
     pub from_image_tags: bool,

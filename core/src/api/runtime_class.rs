@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::choices::{HostMatch, Isolation, host_match_schema, isolation_schema};
 
-/// A RuntimeClass that the pool wants whether or not a node of its build is there.
+/// A RuntimeClass that the pool has whether or not nodes of its build exist.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[cfg_attr(test, x_kube(cel))]
 #[x_kube(
@@ -58,33 +58,34 @@ pub struct RuntimeClassSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 12))]
     pub build: Option<String>,
-    /// The container runtime's handler: `runhcs-wcow-process` or, with `isolation: HyperV`, `runhcs-wcow-hypervisor` when
-    /// omitted. Another handler means that the RuntimeClass is made again, once no pod uses it.
+    /// The handler of the container runtime. Default: `runhcs-wcow-process`, or `runhcs-wcow-hypervisor` with
+    /// `isolation: HyperV`. If you change it, winpool recreates the RuntimeClass once no pod uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub handler: Option<String>,
-    /// `Process` shares the host's kernel. `HyperV` gives each pod a kernel of its own and selects hosts of the same or a
-    /// newer build whose container runtime has the handler; the Kubernetes documentation does not support it.
+    /// `Process`: pods share the kernel of the host. `HyperV`: each pod has its own kernel, and the class selects hosts of
+    /// the same or a newer build whose container runtime has the handler. Kubernetes does not officially support `HyperV`.
     #[serde(default)]
     #[schemars(schema_with = "isolation_schema")]
     pub isolation: Isolation,
-    /// `Exact` selects nodes of the class's build. `Compatible` selects every node that runs its images: winpool marks
-    /// those with the label `runtimeclass.winpool.dev/<name>`, which an autoscaler cannot know for a group without nodes.
+    /// `Exact`: the class selects nodes of its build. `Compatible`: it selects every node that can run its images. winpool
+    /// labels those nodes with `runtimeclass.winpool.dev/<name>`, which an autoscaler does not know for a group without
+    /// nodes.
     #[serde(default)]
     #[schemars(schema_with = "host_match_schema")]
     pub host_match: HostMatch,
-    /// Value of `kubernetes.io/arch` in the class's selector.
+    /// The value of `kubernetes.io/arch` in the selector of the class.
     #[serde(default = "default_architecture")]
     #[schemars(length(min = 1, max = 16))]
     pub architecture: String,
-    /// Resources that the runtime itself takes for each pod, see RuntimeClass `overhead`.
+    /// Resources that the runtime uses for each pod, as in `overhead` of a RuntimeClass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
-    /// Labels added to the class's `scheduling.nodeSelector`. It may not set os, arch or windows-build.
+    /// Labels to add to `scheduling.nodeSelector` of the class. os, arch and windows-build are not allowed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub node_selector: BTreeMap<String, String>,
-    /// Tolerations added to the class's `scheduling.tolerations`.
+    /// Tolerations to add to `scheduling.tolerations` of the class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub tolerations: Vec<Toleration>,
@@ -108,7 +109,7 @@ fn default_architecture() -> String {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overhead {
-    /// Resources for each pod, such as `memory: 512Mi`: none negative, and whole numbers of extended resources.
+    /// Resources for each pod, such as `memory: 512Mi`. Amounts must not be negative; extended resources need whole numbers.
     #[serde(default, deserialize_with = "amounts")]
     // No rule may read these values: Kubernetes 1.33 takes each to be as long as a request may be, whatever maxLength says, and
     // then refuses the rule as too costly. That extended resources come in whole numbers is left to the operator.

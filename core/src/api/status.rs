@@ -10,21 +10,21 @@ use crate::windows::KubernetesSupport;
 
 use super::Isolation;
 
-/// What winpool sees and did. Written by winpool alone.
+/// The state of the pool as winpool sees it. Only winpool writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WindowsPoolStatus {
-    /// The `metadata.generation` that this status was computed from.
+    /// The `metadata.generation` that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many nodes there are, by state.
+    /// The number of nodes by state.
     #[serde(default)]
     pub nodes: NodeCounts,
-    /// What `kubectl get windowspools` shows of the lists below.
+    /// Short forms of the lists below, for `kubectl get windowspools -o wide`.
     #[serde(default)]
     pub summary: Summary,
-    /// Every taint of winpool's that this pool ever put on a node or took over with one, as `key=value:effect`. A taint
-    /// that winpool added is taken off again only if it is listed here or in the spec of a pool.
+    /// Every taint that winpool may have added to nodes of this pool, as `key=value:effect`. winpool removes a taint only if
+    /// it is listed here or in the spec of a pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "set"))]
     pub managed_taints: Vec<String>,
@@ -41,16 +41,16 @@ pub struct WindowsPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassStatus>,
-    /// The optional admission policies: which are installed, and which this version of Kubernetes does not know. Those
-    /// that winpool may not read are missing.
+    /// The optional admission policies: whether they are installed, and whether this Kubernetes version supports them.
+    /// Policies that winpool has no permission to read are absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub admission_policies: Vec<AdmissionPolicyStatus>,
-    /// What needs attention, at most ten entries; never one entry per node.
+    /// What needs attention: at most ten entries, and one entry for all nodes with the same problem.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub problems: Vec<Problem>,
-    /// `Ready`, `NodesLabeled`, `TaintsApplied`, `RuntimeClassesApplied` and `WindowsSupported`; `Overlapping` where older
+    /// `Ready`, `NodesLabeled`, `TaintsApplied`, `RuntimeClassesApplied` and `WindowsSupported`; `Overlapping` if older
     /// pools own nodes that this pool selects too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -67,7 +67,7 @@ pub struct ApprovedTaint {
     pub since: Time,
 }
 
-/// Names from the lists of the status, comma-separated, the first five of each.
+/// The first five names of each list, separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -79,7 +79,7 @@ pub struct Summary {
     pub builds: String,
 }
 
-/// Numbers of nodes. `selected` = `converged` + `pending` + `held` + `contested` + `blocked` +
+/// Numbers of nodes: `selected` = `converged` + `pending` + `held` + `contested` + `blocked` +
 /// `ignored`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -87,19 +87,19 @@ pub struct NodeCounts {
     /// Nodes that belong to this pool.
     #[serde(default)]
     pub selected: i64,
-    /// Nodes that are as they should be.
+    /// Nodes with the right label and taints.
     #[serde(default)]
     pub converged: i64,
-    /// Nodes that winpool has yet to change. With `mode: DryRun`: nodes that would be changed.
+    /// Nodes that winpool has yet to change. With `mode: DryRun`: nodes that winpool would change.
     #[serde(default)]
     pub pending: i64,
-    /// Nodes that wait for pods on them to tolerate the taint.
+    /// Nodes that lack a taint because workloads do not tolerate it, or because nobody has checked that yet.
     #[serde(default)]
     pub held: i64,
-    /// Nodes where somebody keeps undoing what winpool writes.
+    /// Nodes on which another writer keeps reverting what winpool writes.
     #[serde(default)]
     pub contested: i64,
-    /// Nodes that winpool cannot make right: the build is not known, or the API server refuses the change.
+    /// Nodes that winpool cannot change: their build is not known, or the API server refuses the change.
     #[serde(default)]
     pub blocked: i64,
     /// Nodes with the annotation `winpool.dev/ignore: "true"`.
@@ -113,7 +113,7 @@ pub struct NodeCounts {
 pub struct BuildStatus {
     /// The build, as in the label `node.kubernetes.io/windows-build`.
     pub build: String,
-    /// The product of that build, such as `Windows Server 2022`; absent when the build is not known.
+    /// The product of that build, such as `Windows Server 2022`; absent if winpool does not know the build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
     /// Number of nodes with this build.
@@ -122,7 +122,7 @@ pub struct BuildStatus {
     /// `Unknown`.
     #[serde(default)]
     pub kubernetes_support: KubernetesSupport,
-    /// The last day on which Microsoft supports this Windows; absent when the build is not known.
+    /// The last day on which Microsoft supports this version; absent if winpool does not know the build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_of_support: Option<String>,
     /// The discovered RuntimeClass of this build.
@@ -169,22 +169,22 @@ pub struct RuntimeClassStatus {
 
 /// State of a RuntimeClass.
 ///
-/// - `Applied`: winpool made it and it is right.
-/// - `Adopted`: it was there before, is winpool's to keep now, and is right.
-/// - `Satisfied`: it belongs to someone else and does what the pool needs.
-/// - `Conflict`: it belongs to someone else, or cannot be changed, and does not do what the pool needs; see `problems`.
-/// - `Pending`: it is yet to be written.
+/// - `Applied`: winpool created it, and it is up to date.
+/// - `Adopted`: winpool did not create it but manages it, and it is up to date.
+/// - `Satisfied`: winpool does not manage it, and it meets the pool's needs.
+/// - `Conflict`: winpool does not manage it or cannot change it, and it does not meet the pool's needs; see `problems`.
+/// - `Pending`: winpool has yet to write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ClassState {
-    /// winpool made it and it is right.
+    /// winpool created it, and it is up to date.
     Applied,
-    /// It was there before, is winpool's to keep now, and is right.
+    /// winpool did not create it but manages it, and it is up to date.
     Adopted,
-    /// It belongs to someone else and does what the pool needs.
+    /// winpool does not manage it, and it meets the pool's needs.
     Satisfied,
-    /// It belongs to someone else, or cannot be changed, and does not do what the pool needs.
+    /// winpool does not manage it or cannot change it, and it does not meet the pool's needs.
     Conflict,
-    /// It is yet to be written.
+    /// winpool has yet to write it.
     Pending,
 }
 
@@ -217,16 +217,16 @@ pub struct AdmissionPolicyStatus {
 
 /// Whether an admission policy is there.
 ///
-/// - `Installed`: it is in the cluster.
-/// - `NotInstalled`: it is not.
-/// - `Unsupported`: this version of Kubernetes does not know policies of its kind.
+/// - `Installed`: the cluster has it.
+/// - `NotInstalled`: the cluster does not have it.
+/// - `Unsupported`: this Kubernetes version has no policies of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AdmissionPolicyState {
-    /// It is in the cluster.
+    /// The cluster has it.
     Installed,
-    /// It is not.
+    /// The cluster does not have it.
     NotInstalled,
-    /// This version of Kubernetes does not know policies of its kind.
+    /// This Kubernetes version has no policies of its kind.
     Unsupported,
 }
 
@@ -234,7 +234,7 @@ pub enum AdmissionPolicyState {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// A word for programs, such as `AdmissionDenied`.
+    /// The reason in one word, such as `AdmissionDenied`.
     pub reason: String,
     /// The object that the problem is about; one example if several are affected.
     pub object: ObjectReference,

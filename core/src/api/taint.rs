@@ -6,8 +6,8 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A taint on a Node. Kubernetes identifies it by key and effect: two taints that differ only in their value cannot
-/// stand on one node.
+/// A taint on a Node. Kubernetes identifies it by key and effect: a node cannot have two taints that differ only in their
+/// value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
 #[cfg_attr(test, x_kube(cel))]
 #[x_kube(
@@ -21,14 +21,14 @@ use thiserror::Error;
         .message("key belongs to Kubernetes or to an autoscaler; choose a key of your own such as os"),
 )]
 pub struct Taint {
-    /// Key, such as `os` or `node.kubernetes.io/os`. Keys that Kubernetes or an autoscaler writes are refused.
+    /// Key, such as `os` or `node.kubernetes.io/os`. Keys of Kubernetes and of autoscalers are not allowed.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
     /// Value, such as `windows`. Case matters. Empty when omitted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub value: String,
-    /// `NoSchedule` or `PreferNoSchedule`. `NoExecute` is refused because it would evict running pods.
+    /// `NoSchedule` or `PreferNoSchedule`. `NoExecute` is not allowed because it would evict running pods.
     #[schemars(length(max = 32))]
     pub effect: String,
 }
