@@ -235,7 +235,7 @@ fn judge(object: &Value) {
 
 /// A plan changes winpool's own labels, and removes no taint without evidence, nor anybody's who owns its key.
 fn assert_modest(object: &Value, cached: &CachedNode, plan: &NodePlan, policy: &Policy) {
-    for change in plan.windows_build.iter().chain(&plan.stamps).chain(&plan.pool) {
+    for change in plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool) {
         let own = [names::WINDOWS_BUILD, names::POOL].contains(&change.key.as_str());
         assert!(own || change.key.starts_with(names::CAPABILITY_LABEL_PREFIX), "{change:?}");
         assert!(change.to.as_ref().is_none_or(|value| value.len() <= 63), "{change:?}");
@@ -260,7 +260,7 @@ fn assert_modest(object: &Value, cached: &CachedNode, plan: &NodePlan, policy: &
 /// The node that the plan says.
 fn planned(object: &Value, plan: &NodePlan) -> Value {
     let mut object = object.clone();
-    for change in plan.windows_build.iter().chain(&plan.stamps).chain(&plan.pool) {
+    for change in plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool) {
         let labels = object["metadata"]["labels"].as_object_mut().unwrap();
         match &change.to {
             Some(value) => drop(labels.insert(change.key.clone(), json!(value))),
@@ -284,7 +284,7 @@ fn planned(object: &Value, plan: &NodePlan) -> Value {
 /// none is tested.
 fn facts(object: &Value, seen: &CachedNode, policy: &Policy, plan: &NodePlan) -> Value {
     let member = |path: &str, key: &str| object.pointer(path).and_then(|map| map.get(key)).cloned();
-    let stamps = plan.stamps.iter().map(|stamp| stamp.key.as_str());
+    let stamps = plan.capability_labels.iter().map(|stamp| stamp.key.as_str());
     let keys: BTreeSet<&str> = [names::OS, names::WINDOWS_BUILD, names::POOL]
         .into_iter()
         .chain(policy.selector_keys())

@@ -19,9 +19,9 @@ pub async fn find(nodes: &Api<PartialObjectMeta<Node>>, name: &str) -> String {
 
 fn describe(manager: Option<&str>, node: &ObjectMeta) -> String {
     let manager = manager.unwrap_or("unknown");
-    let knob =
-        knob(node).unwrap_or("find out who writes this node's taints and labels, or set winpool.dev/ignore on it");
-    format!("somebody keeps undoing winpool's changes (field manager: {manager}); {knob}")
+    let remedy = remedy(node)
+        .unwrap_or("find out which controller writes its taints and labels, or set winpool.dev/ignore on it");
+    format!("another writer keeps reverting winpool's changes (field manager: {manager}); {remedy}")
 }
 
 /// The manager other than winpool whose write of taints or labels is the newest. After the last item of a field was
@@ -29,11 +29,11 @@ fn describe(manager: Option<&str>, node: &ObjectMeta) -> String {
 fn last_manager(node: &ObjectMeta) -> Option<&str> {
     let entries = node.managed_fields.iter().flatten();
     let others = entries.filter(|entry| entry.manager.as_deref() != Some(names::FIELD_MANAGER));
-    let writers = others.filter(|entry| writes_marks(entry));
+    let writers = others.filter(|entry| writes_labels_or_taints(entry));
     writers.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?.manager.as_deref()
 }
 
-fn writes_marks(entry: &ManagedFieldsEntry) -> bool {
+fn writes_labels_or_taints(entry: &ManagedFieldsEntry) -> bool {
     let Some(fields) = &entry.fields_v1 else { return false };
     let has =
         |path: &[&str]| path.iter().try_fold(&fields.0, |value, key| value.get(key)).is_some_and(Value::is_object);
@@ -42,7 +42,7 @@ fn writes_marks(entry: &ManagedFieldsEntry) -> bool {
 }
 
 /// Where the taints and labels of such nodes are set.
-fn knob(node: &ObjectMeta) -> Option<&'static str> {
+fn remedy(node: &ObjectMeta) -> Option<&'static str> {
     let has = |key: &str| node.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
     if has("kubernetes.azure.com/agentpool") {
         Some("set the same taint and label on the AKS node pool, whose API keeps its own")
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn provisioners_that_are_known_come_with_their_knob() {
+    fn provisioners_that_are_known_come_with_their_remedy() {
         for (label, words) in [
             ("kubernetes.azure.com/agentpool", "AKS node pool"),
             ("node.openshift.io/os_id", "Windows Machine Config Operator"),

@@ -69,22 +69,22 @@ struct Entry {
     overlaps: Vec<(String, String)>,
     refusal: Option<Box<Refusal>>,
     /// What was written lately, and who undoes it as far as that is known.
-    contest: Option<Box<WriteConflict<Arc<ChangeFingerprint>>>>,
-    rival: Option<Box<Rival>>,
+    conflict: Option<Box<WriteConflict<Arc<ChangeFingerprint>>>>,
+    other_writer: Option<Box<OtherWriter>>,
     /// When the node was first seen to need a write.
     pending_since: Option<Instant>,
 }
 
 /// Who undoes what winpool writes on a node, and until when winpool stands back.
-struct Rival {
+struct OtherWriter {
     name: Arc<str>,
     until: Instant,
 }
 
 impl Entry {
-    /// How long the change that `assessment` plans has to wait because somebody keeps undoing it.
+    /// How long the change that `assessment` plans has to wait because another writer keeps reverting it.
     fn pause(&self, assessment: &Assessment, now: Instant) -> Option<Duration> {
-        self.contest.as_ref()?.pause(&assessment.fingerprint, now)
+        self.conflict.as_ref()?.pause(&assessment.fingerprint, now)
     }
 
     fn refuses(&self, plan: &NodePlan) -> Option<&Refusal> {
@@ -145,7 +145,7 @@ impl Index {
     pub fn begin_anew(&self, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
         let mut inner = self.lock();
         for entry in inner.nodes.values_mut() {
-            (entry.refusal, entry.contest, entry.rival) = (None, None, None);
+            (entry.refusal, entry.conflict, entry.other_writer) = (None, None, None);
         }
         for node in nodes() {
             inner.observe(&node, Sighting::Listed);
@@ -179,17 +179,17 @@ impl Index {
         let mut inner = self.lock();
         let fingerprint = inner.fingerprints.share(assessment.fingerprint.clone());
         if let Some(entry) = inner.nodes.get_mut(name) {
-            entry.contest.get_or_insert_default().written(fingerprint, Instant::now());
+            entry.conflict.get_or_insert_default().written(fingerprint, Instant::now());
         }
     }
 
-    /// How long this change of a node has to wait because somebody keeps undoing it.
+    /// How long this change of a node has to wait because another writer keeps reverting it.
     #[must_use]
     pub fn contested(&self, name: &str, assessment: &Assessment) -> Option<Duration> {
         self.lock().nodes.get(name)?.pause(assessment, Instant::now())
     }
 
-    /// Whether the API server refuses this change of a node, or somebody keeps undoing it.
+    /// Whether the API server refuses this change of a node, or another writer keeps reverting it.
     #[must_use]
     pub fn is_blocked(&self, name: &str, assessment: &Assessment) -> bool {
         let (inner, now) = (self.lock(), Instant::now());
@@ -202,17 +202,19 @@ impl Index {
     pub fn stands_back(&self, name: &str, assessment: &Assessment) -> bool {
         let (inner, now) = (self.lock(), Instant::now());
         inner.nodes.get(name).is_some_and(|entry| {
-            entry.rival.as_ref().is_some_and(|rival| now < rival.until) && entry.pause(assessment, now).is_some()
+            entry.other_writer.as_ref().is_some_and(|other_writer| now < other_writer.until)
+                && entry.pause(assessment, now).is_some()
         })
     }
 
     /// Records who undoes what winpool writes on a node, in words for people, and how long winpool stands back. Tells
     /// whether the name is news.
-    pub fn stand_back(&self, node: &CachedNode, rival: &str, pause: Duration) -> bool {
+    pub fn back_off(&self, node: &CachedNode, other_writer: &str, pause: Duration) -> bool {
         let mut inner = self.lock();
         let news = inner.nodes.get_mut(node.name()).is_some_and(|entry| {
-            let news = entry.rival.as_ref().is_none_or(|known| known.name.as_ref() != rival);
-            entry.rival = Some(Box::new(Rival { name: rival.into(), until: Instant::now() + pause }));
+            let news = entry.other_writer.as_ref().is_none_or(|known| known.name.as_ref() != other_writer);
+            entry.other_writer =
+                Some(Box::new(OtherWriter { name: other_writer.into(), until: Instant::now() + pause }));
             news
         });
         inner.observe(node, Sighting::Changed);
@@ -286,9 +288,10 @@ impl Inner {
             _ => None,
         };
         let contested = !assessment.plan.is_empty() && entry.pause(&assessment, now).is_some();
-        let rival = entry.rival.as_ref().filter(|_| contested).map(|rival| Arc::clone(&rival.name));
+        let other_writer =
+            entry.other_writer.as_ref().filter(|_| contested).map(|other_writer| Arc::clone(&other_writer.name));
         let refusal = entry.refusal.as_ref().map(|refusal| Arc::clone(&refusal.message));
-        let share = NodeShare::of(&node.seen, assessment, &policy, consent, refusal, rival);
+        let share = NodeShare::of(&node.seen, assessment, &policy, consent, refusal, other_writer);
         let contributions: Vec<_> =
             share.contributions.into_iter().map(|added| self.contributions.share(added)).collect();
         let changed = contributions != entry.contributions || share.overlaps != entry.overlaps;

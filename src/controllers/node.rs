@@ -181,7 +181,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
             return Ok(Action::requeue(refusal.until.saturating_duration_since(Instant::now())));
         }
         if let Some(pause) = context.index.contested(name, &assessment) {
-            return Ok(stand_back(&node, pause, context).await);
+            return Ok(back_off(&node, pause, context).await);
         }
         let patch = node_patch(node.uid(), &node.seen, plan, policy);
         if failed.as_ref() == Some(&patch) {
@@ -247,13 +247,18 @@ async fn send_parts(
 }
 
 /// No write fight: waits, longer each time, and says who it is.
-async fn stand_back(node: &CachedNode, pause: Duration, context: &Context) -> Action {
-    let rival = other_writer::find(&context.metadata, node.name()).await;
-    if context.index.stand_back(node, &rival, pause) {
+async fn back_off(node: &CachedNode, pause: Duration, context: &Context) -> Action {
+    let writer = other_writer::find(&context.metadata, node.name()).await;
+    if context.index.back_off(node, &writer, pause) {
         let (name, wait) = (node.name(), pause.as_millis());
-        tracing::warn!(node = name, detail = words(&rival), wait_ms = wait, "node contested; assessment back");
+        tracing::warn!(
+            node = name,
+            detail = words(&writer),
+            wait_ms = wait,
+            "another writer keeps reverting changes to the node; backing off"
+        );
         let object = node.object_ref(&());
-        context.applier.event(&object, EventType::Warning, reason::CONTESTED, "Patch", rival).await;
+        context.applier.event(&object, EventType::Warning, reason::CONTESTED, "Patch", writer).await;
     }
     context.changed.send_replace(());
     Action::requeue(pause)
@@ -285,7 +290,7 @@ fn log_written(name: &str, pool: Option<&str>, plan: &NodePlan) {
         Some(value) => format!("{key}={value}"),
         None => format!("{key}-"),
     };
-    let labels = list(plan.windows_build.iter().chain(&plan.stamps).chain(&plan.pool).map(write));
+    let labels = list(plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool).map(write));
     let taints = plan.taints.as_ref();
     let taints_added = taints.and_then(|change| list(change.added.iter().map(ToString::to_string)));
     let taints_removed = taints.and_then(|change| list(change.removed.iter().map(ToString::to_string)));

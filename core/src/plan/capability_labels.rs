@@ -12,20 +12,20 @@ use crate::{
 const ABLE: &str = "true";
 
 /// The label of the nodes that can serve this class.
-pub(super) fn stamp(class: &str) -> String {
+pub(super) fn key(class: &str) -> String {
     format!("{}{class}", names::CAPABILITY_LABEL_PREFIX)
 }
 
-/// The stamps to put on a node of `pool` and to take off; of no pool: all go.
+/// The changes of the capability labels of a node of `pool`. A node of no pool loses all of them.
 pub(super) fn plan(node: &Node, pool: Option<&Pool>) -> Vec<LabelChange> {
     let mut changes = Vec::new();
-    let stamped = pool.iter().flat_map(|pool| &pool.declared).filter_map(|(hosts, spec)| match hosts {
+    let capable = pool.iter().flat_map(|pool| &pool.declared).filter_map(|(hosts, spec)| match hosts {
         Hosts::Running(image, isolation) => Some((*image, *isolation, spec)),
         Hosts::Any | Hosts::Of(_) => None,
     });
     let mut known = Vec::new();
-    for (image, isolation, spec) in stamped {
-        let key = stamp(&spec.name);
+    for (image, isolation, spec) in capable {
+        let key = key(&spec.name);
         let has = node.labels.get(&key) == Some(ABLE);
         // What cannot be told now is left as it is: a kubelet whose runtime does not answer says so for a moment.
         let able = is_able(node, image, isolation, handler(spec)).unwrap_or(has);

@@ -15,7 +15,7 @@ use crate::{
         names::{self, reason},
         validation::is_dns_subdomain,
     },
-    plan::capability_labels::stamp,
+    plan::capability_labels,
     pod::tolerations::{normalised, toleration},
     windows::{Build, product, taint::is_known_spelling},
     words::count,
@@ -291,7 +291,7 @@ fn selector(
         Hosts::Any => None,
         Hosts::Of(build) => selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string()),
         // A RuntimeClass cannot say "one of these builds".
-        Hosts::Running(..) => selector.insert(stamp(name), "true".to_owned()),
+        Hosts::Running(..) => selector.insert(capability_labels::key(name), "true".to_owned()),
     };
     selector
 }

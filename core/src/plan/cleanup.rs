@@ -60,9 +60,9 @@ impl Cleanup {
     #[must_use]
     pub fn node(&self, node: &Node) -> NodeParting {
         let marks = Marks::of(node);
-        let stamped = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).next().is_some();
+        let has_capability_labels = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).next().is_some();
         let goes = match self.extent {
-            Extent::Everything => marks.are_there() || stamped,
+            Extent::Everything => marks.are_there() || has_capability_labels,
             Extent::AsPoolsSay => marks.belong_to_a_live_pool(&self.policy),
         };
         if !goes || node.is_ignored() {

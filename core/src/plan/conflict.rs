@@ -49,7 +49,7 @@ impl<T: PartialEq> WriteConflict<T> {
         self.writes.len() >= WRITES
     }
 
-    /// How long to wait before `what` is written again, if somebody keeps undoing it.
+    /// How long to wait before `what` is written again, if another writer keeps reverting it.
     #[must_use]
     pub fn pause<W>(&self, what: &W, now: Instant) -> Option<Duration>
     where
@@ -71,21 +71,21 @@ mod tests {
     #[test]
     fn three_writes_within_ten_minutes_are_a_fight_and_pauses_grow() {
         let start = Instant::now();
-        let mut contest = WriteConflict::default();
-        contest.written("taint", start);
-        assert_eq!(contest.pause(&"taint", start), None);
-        contest.written("taint", start + SECOND);
-        assert_eq!(contest.pause(&"taint", start + SECOND), None);
+        let mut conflict = WriteConflict::default();
+        conflict.written("taint", start);
+        assert_eq!(conflict.pause(&"taint", start), None);
+        conflict.written("taint", start + SECOND);
+        assert_eq!(conflict.pause(&"taint", start + SECOND), None);
         let mut now = start + 2 * SECOND;
-        contest.written("taint", now);
+        conflict.written("taint", now);
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            let pause = contest.pause(&"taint", now).unwrap();
+            let pause = conflict.pause(&"taint", now).unwrap();
             pauses.push(pause.as_secs());
-            assert_eq!(contest.pause(&"label", now), None, "something else is no part of it");
+            assert_eq!(conflict.pause(&"label", now), None, "something else is no part of it");
             now += pause;
-            assert_eq!(contest.pause(&"taint", now), None);
-            contest.written("taint", now);
+            assert_eq!(conflict.pause(&"taint", now), None);
+            conflict.written("taint", now);
         }
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
     }
@@ -93,16 +93,16 @@ mod tests {
     #[test]
     fn repairs_that_are_far_apart_or_of_different_things_are_no_fight() {
         let start = Instant::now();
-        let mut contest = WriteConflict::default();
+        let mut conflict = WriteConflict::default();
         for number in 0..20 {
             let now = start + number * Duration::from_mins(6);
-            contest.written(0, now);
-            assert_eq!(contest.pause(&0, now), None, "{number}");
+            conflict.written(0, now);
+            assert_eq!(conflict.pause(&0, now), None, "{number}");
         }
-        let mut contest = WriteConflict::default();
+        let mut conflict = WriteConflict::default();
         for number in 1..20 {
-            contest.written(number, start);
-            assert_eq!(contest.pause(&number, start), None, "{number}");
+            conflict.written(number, start);
+            assert_eq!(conflict.pause(&number, start), None, "{number}");
         }
     }
 }

@@ -60,7 +60,7 @@ impl Node {
     #[must_use]
     pub fn after(&self, plan: &NodePlan) -> Self {
         let changed: BTreeMap<&str, Option<&str>> = (plan.windows_build.iter())
-            .chain(&plan.stamps)
+            .chain(&plan.capability_labels)
             .chain(&plan.pool)
             .map(|change| (change.key.as_str(), change.to.as_deref()))
             .collect();
@@ -113,7 +113,7 @@ pub struct NodePlan {
     /// `node.kubernetes.io/windows-build`.
     pub windows_build: Option<LabelChange>,
     /// Labels under `runtimeclass.winpool.dev/`.
-    pub stamps: Vec<LabelChange>,
+    pub capability_labels: Vec<LabelChange>,
     /// The taint list.
     pub taints: Option<TaintChange>,
     /// The label `winpool.dev/pool`.
@@ -132,8 +132,12 @@ impl NodePlan {
     /// The labels, and everything else: what can still be sent when the other part is refused.
     #[must_use]
     pub fn parts(&self) -> [Self; 2] {
-        let labels = Self { windows_build: self.windows_build.clone(), stamps: self.stamps.clone(), ..Self::default() };
-        let rest = Self { windows_build: None, stamps: Vec::new(), ..self.clone() };
+        let labels = Self {
+            windows_build: self.windows_build.clone(),
+            capability_labels: self.capability_labels.clone(),
+            ..Self::default()
+        };
+        let rest = Self { windows_build: None, capability_labels: Vec::new(), ..self.clone() };
         [labels, rest]
     }
 }
@@ -143,7 +147,7 @@ impl NodePlan {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChangeFingerprint {
     build: Option<String>,
-    stamps: Vec<String>,
+    capability_labels: Vec<String>,
     taints: Vec<Taint>,
     pool: Option<String>,
 }
@@ -157,7 +161,11 @@ impl ChangeFingerprint {
         let text = |key: &str| after.labels.get(key).map(str::to_owned);
         Self {
             build: text(names::WINDOWS_BUILD),
-            stamps: after.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).map(|(key, _)| key.to_owned()).collect(),
+            capability_labels: after
+                .labels
+                .with_prefix(names::CAPABILITY_LABEL_PREFIX)
+                .map(|(key, _)| key.to_owned())
+                .collect(),
             taints: after.taints.taints().iter().filter(|taint| wanted.contains(taint)).cloned().collect(),
             pool: text(names::POOL),
         }
@@ -173,7 +181,7 @@ pub enum State {
     Pending,
     /// Waits for pods on it to tolerate the taint.
     Held,
-    /// Somebody keeps undoing what winpool writes.
+    /// Another writer keeps reverting what winpool writes.
     Contested,
     /// Cannot be made right.
     Blocked,
@@ -277,7 +285,7 @@ pub(super) fn release(node: &Node, marks: &Marks, policy: &Policy) -> NodePlan {
             from: Some(build.to_owned()),
             to: None,
         }),
-        stamps: capability_labels::plan(node, None),
+        capability_labels: capability_labels::plan(node, None),
         taints: taints::plan(node, marks.applied.as_ref(), None, policy, Consent::Given).change,
         pool: marks.label_change(None),
         applied: marks.annotation_change(None),
@@ -317,9 +325,9 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Con
     assessment.uncarried = pool.wanted_taints();
     assessment.uncarried.retain(|taint| !node.taints.taints().contains(taint));
     assessment.plan.windows_build = version.and_then(|version| build_label(node, version.build));
-    assessment.plan.stamps = capability_labels::plan(node, Some(pool));
+    assessment.plan.capability_labels = capability_labels::plan(node, Some(pool));
     let wrote = assessment.plan.windows_build.is_some()
-        || assessment.plan.stamps.iter().any(|stamp| stamp.to.is_some())
+        || assessment.plan.capability_labels.iter().any(|stamp| stamp.to.is_some())
         || !taints.owned.is_empty();
     let wanted = (wrote || marks.are_there())
         .then(|| Applied { pool: pool.name.clone(), taints: taints.owned.iter().map(ToString::to_string).collect() });
@@ -366,7 +374,7 @@ pub fn is_to_be_taken_over(node: &Node, pool: &str, policy: &Policy) -> bool {
     !node.is_ignored() && Marks::of(node).pool() == Some(pool) && policy.owner(&node.labels).is_some()
 }
 
-/// What winpool wrote on a node besides taints, stamps and `windows-build`.
+/// What winpool wrote on a node besides taints, capability_labels and `windows-build`.
 pub(super) struct Marks<'n> {
     label: Option<&'n str>,
     annotation: Option<&'n str>,

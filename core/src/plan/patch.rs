@@ -24,8 +24,8 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
         patch.test(&["status", "nodeInfo", "kernelVersion"], json!(version.as_ref()));
     }
     let own = [names::OS, names::WINDOWS_BUILD, names::POOL];
-    let stamps = plan.stamps.iter().map(|stamp| stamp.key.as_str());
-    for key in own.into_iter().chain(policy.selector_keys().filter(|key| !own.contains(key))).chain(stamps) {
+    let capability_labels = plan.capability_labels.iter().map(|stamp| stamp.key.as_str());
+    for key in own.into_iter().chain(policy.selector_keys().filter(|key| !own.contains(key))).chain(capability_labels) {
         patch.test(&["metadata", "labels", key], json!(node.labels.get(key)));
     }
     if node.has_annotations {
@@ -35,7 +35,7 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
         patch.test(&["metadata", "annotations"], Value::Null);
     }
 
-    for LabelChange { key, from, to } in plan.windows_build.iter().chain(&plan.stamps).chain(&plan.pool) {
+    for LabelChange { key, from, to } in plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool) {
         match to {
             Some(value) => patch.add(&["metadata", "labels", key], json!(value)),
             None if from.is_some() => patch.remove(&["metadata", "labels", key]),

@@ -58,14 +58,14 @@ impl Reasons {
             };
             reasons.insert(label_field(names::WINDOWS_BUILD), why);
         }
-        for stamp in &plan.stamps {
-            let class = stamp.key.strip_prefix(names::CAPABILITY_LABEL_PREFIX).unwrap_or_default();
-            let why = match (&stamp.to, owner) {
+        for label in &plan.capability_labels {
+            let class = label.key.strip_prefix(names::CAPABILITY_LABEL_PREFIX).unwrap_or_default();
+            let why = match (&label.to, owner) {
                 (Some(_), _) => format!("the node runs the images of RuntimeClass {class}"),
                 (None, Some(_)) => format!("the node does not serve a RuntimeClass {class} of its pool"),
                 (None, None) => leaves(&pool, policy),
             };
-            reasons.insert(label_field(&stamp.key), why);
+            reasons.insert(label_field(&label.key), why);
         }
         for taint in plan.taints.iter().flat_map(|change| &change.added) {
             reasons.insert(added(taint), why_added(owner));
@@ -162,8 +162,8 @@ fn node_changes(before: &Node, after: &Node, reasons: &BTreeMap<String, String>)
     let why = |key: &str| reasons.get(key).cloned().unwrap_or_default();
     let mut changes = Vec::new();
     let own = |node: &'_ Node| -> BTreeSet<String> {
-        let stamps = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).map(|(key, _)| key.to_owned());
-        [names::WINDOWS_BUILD, names::POOL].map(str::to_owned).into_iter().chain(stamps).collect()
+        let capability_labels = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).map(|(key, _)| key.to_owned());
+        [names::WINDOWS_BUILD, names::POOL].map(str::to_owned).into_iter().chain(capability_labels).collect()
     };
     for key in own(before).union(&own(after)) {
         let (from, to) = (before.labels.get(key), after.labels.get(key));

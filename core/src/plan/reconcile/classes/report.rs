@@ -156,7 +156,7 @@ pub(super) fn contested(name: &str, class: Option<&RuntimeClass>) -> Problem {
         reason: reason::CONTESTED.to_owned(),
         object: ObjectReference::runtime_class(name),
         message: format!(
-            "somebody keeps undoing winpool's changes (field manager: {writer}); correct the class where it is kept, or \
+            "another writer keeps reverting winpool's changes (field manager: {writer}); correct the class where it is kept, or \
              give this pool's classes other names with runtimeClassNameFormat"
         ),
     }

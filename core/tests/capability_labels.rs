@@ -22,9 +22,9 @@ fn host(kernel: &str, runtime: &str, changes: &str) -> Value {
     value
 }
 
-fn stamps(node: &Value, pool: &Pool) -> Vec<(String, Option<String>)> {
+fn capability_labels(node: &Value, pool: &Pool) -> Vec<(String, Option<String>)> {
     let plan: NodePlan = assess(&read(node), &policy([pool.clone()])).plan;
-    plan.stamps.into_iter().map(|change| (change.key, change.to)).collect()
+    plan.capability_labels.into_iter().map(|change| (change.key, change.to)).collect()
 }
 
 #[test]
@@ -38,21 +38,37 @@ fn every_node_that_runs_the_images_is_stamped_and_no_other() {
         ("10.0.26100.4061", "docker://27.0.0", &vec![]),
         ("10.0.17763.6659", "containerd://2.0.4", &vec![]),
     ] {
-        assert_eq!(stamps(&host(kernel, runtime, "{}"), &pool(COMPATIBLE)), *expected, "{kernel} {runtime}");
+        assert_eq!(capability_labels(&host(kernel, runtime, "{}"), &pool(COMPATIBLE)), *expected, "{kernel} {runtime}");
     }
 }
 
 #[test]
 fn a_stamp_goes_with_its_reason_and_stays_while_nothing_can_be_told() {
-    let stamped = format!("metadata: {{labels: {{{STAMP}: 'true'}}}}");
+    let capable = format!("metadata: {{labels: {{{STAMP}: 'true'}}}}");
     let gone = vec![(STAMP.to_owned(), None)];
-    let on = |kernel: &str, runtime: &str| host(kernel, runtime, &stamped);
-    assert_eq!(stamps(&on("10.0.17763.6659", "containerd://2.0.4"), &pool(COMPATIBLE)), gone, "another Windows now");
-    assert_eq!(stamps(&on("10.0.26100.4061", "containerd://1.7.18"), &pool(COMPATIBLE)), gone, "an older runtime now");
-    assert_eq!(stamps(&on("10.0.20348.2655", "containerd://2.0.4"), &pool("{}")), gone, "the class left the spec");
-    assert_eq!(stamps(&on("10.0.26100.4061", "containerd://Unknown"), &pool(COMPATIBLE)), []);
+    let on = |kernel: &str, runtime: &str| host(kernel, runtime, &capable);
+    assert_eq!(
+        capability_labels(&on("10.0.17763.6659", "containerd://2.0.4"), &pool(COMPATIBLE)),
+        gone,
+        "another Windows now"
+    );
+    assert_eq!(
+        capability_labels(&on("10.0.26100.4061", "containerd://1.7.18"), &pool(COMPATIBLE)),
+        gone,
+        "an older runtime now"
+    );
+    assert_eq!(
+        capability_labels(&on("10.0.20348.2655", "containerd://2.0.4"), &pool("{}")),
+        gone,
+        "the class left the spec"
+    );
+    assert_eq!(capability_labels(&on("10.0.26100.4061", "containerd://Unknown"), &pool(COMPATIBLE)), []);
     let handlers = "status: {runtimeHandlers: [{name: ''}, {name: runhcs-wcow-hypervisor}]}";
-    assert_eq!(stamps(&host("10.0.20348.2655", "containerd://2.0.4", handlers), &pool(COMPATIBLE)), [], "no handler");
+    assert_eq!(
+        capability_labels(&host("10.0.20348.2655", "containerd://2.0.4", handlers), &pool(COMPATIBLE)),
+        [],
+        "no handler"
+    );
 }
 
 #[test]
@@ -61,10 +77,14 @@ fn hyperv_runs_older_images_on_nodes_that_have_the_handler() {
     let vm = vec![("runtimeclass.winpool.dev/vm".to_owned(), Some("true".to_owned()))];
     let with = "status: {runtimeHandlers: [{name: runhcs-wcow-process}, {name: runhcs-wcow-hypervisor}]}";
     let without = "status: {runtimeHandlers: [{name: runhcs-wcow-process}]}";
-    assert_eq!(stamps(&host("10.0.26100.4061", "containerd://2.0.4", with), &hyperv), vm);
-    assert_eq!(stamps(&host("10.0.26100.4061", "containerd://2.0.4", "{}"), &hyperv), vm, "nothing is listed");
-    assert_eq!(stamps(&host("10.0.26100.4061", "containerd://2.0.4", without), &hyperv), []);
-    assert_eq!(stamps(&host("10.0.14393.1", "containerd://2.0.4", with), &hyperv), [], "an older host");
+    assert_eq!(capability_labels(&host("10.0.26100.4061", "containerd://2.0.4", with), &hyperv), vm);
+    assert_eq!(
+        capability_labels(&host("10.0.26100.4061", "containerd://2.0.4", "{}"), &hyperv),
+        vm,
+        "nothing is listed"
+    );
+    assert_eq!(capability_labels(&host("10.0.26100.4061", "containerd://2.0.4", without), &hyperv), []);
+    assert_eq!(capability_labels(&host("10.0.14393.1", "containerd://2.0.4", with), &hyperv), [], "an older host");
 
     let plan = plan_classes(&hyperv, &policy([hyperv.clone()]), &seen(&[], &[]), &[]);
     assert_eq!(plan.classes[0].desired.handler, "runhcs-wcow-hypervisor");
