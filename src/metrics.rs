@@ -15,7 +15,10 @@ use prometheus_client::{
 use winpool_core::api::RuntimeClassStatus;
 
 use self::{gauges::Gauges, process::Process};
-use crate::{api_server::requests::Asked, cache::index::Index, write::WriteError};
+use crate::{
+    api_server::{asked::Asked, error::RequestError},
+    cache::index::Index,
+};
 
 /// The metrics of one process.
 pub struct Metrics {
@@ -127,11 +130,11 @@ impl Metrics {
             for result in RESULTS {
                 drop(self.reconciles.get_or_create(&ReconcileLabels { controller, result }));
             }
-            for reason in WriteError::WORDS {
+            for reason in RequestError::WORDS {
                 drop(self.errors.get_or_create(&ErrorLabels { controller, reason }));
             }
         }
-        for result in ["ok"].into_iter().chain(WriteError::WORDS) {
+        for result in ["ok"].into_iter().chain(RequestError::WORDS) {
             let labels = |operation: Operation| WriteLabels { operation: operation.as_str(), result };
             drop(self.node_writes.get_or_create(&labels(Operation::Patch)));
             for operation in Operation::ALL {
@@ -183,12 +186,12 @@ impl Metrics {
     }
 
     /// A Node was patched, or the patch was refused.
-    pub fn node_write<T>(&self, result: &Result<T, WriteError>) {
+    pub fn node_write<T>(&self, result: &Result<T, RequestError>) {
         self.node_writes.get_or_create(&labels(Operation::Patch, result)).inc();
     }
 
     /// A RuntimeClass was written, or the write was refused.
-    pub fn class_write<T>(&self, operation: Operation, result: &Result<T, WriteError>) {
+    pub fn class_write<T>(&self, operation: Operation, result: &Result<T, RequestError>) {
         self.class_writes.get_or_create(&labels(operation, result)).inc();
     }
 
@@ -218,8 +221,8 @@ impl Metrics {
     }
 }
 
-fn labels<T>(operation: Operation, result: &Result<T, WriteError>) -> WriteLabels {
-    let result = result.as_ref().map_or_else(WriteError::as_str, |_| "ok");
+fn labels<T>(operation: Operation, result: &Result<T, RequestError>) -> WriteLabels {
+    let result = result.as_ref().map_or_else(RequestError::as_str, |_| "ok");
     WriteLabels { operation: operation.as_str(), result }
 }
 
@@ -252,7 +255,7 @@ mod tests {
     fn text_has_every_metric_with_its_prefix_and_the_standard_ones() {
         let metrics = Metrics::new(Arc::default());
         metrics.reconciled("node", Duration::from_millis(3), Some("denied"));
-        metrics.node_write(&Err::<(), _>(WriteError::Stale));
+        metrics.node_write(&Err::<(), _>(RequestError::Stale));
         let text = metrics.encode().unwrap();
         for line in [
             "winpool_build_info{version=",

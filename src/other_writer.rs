@@ -8,7 +8,7 @@ use kube::{Api, core::PartialObjectMeta};
 use serde_json::Value;
 use winpool_core::api::names;
 
-use crate::write::in_time;
+use crate::api_server::error::in_time;
 
 /// In words for people: the field manager that wrote taints or labels last, if a fresh read shows one, and what to change
 /// where the node's provisioner is known.

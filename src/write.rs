@@ -1,6 +1,6 @@
 //! The only file that writes to a cluster.
 //!
-//! Every write is guarded by what it was computed from and ends within [`WRITE_TIMEOUT`]. Nodes and RuntimeClasses are
+//! Every write is guarded by what it was computed from and ends within [`REQUEST_TIMEOUT`]. Nodes and RuntimeClasses are
 //! written by JSON Patch: server-side apply and merge patches would replace other writers' taints.
 //!
 //! Without leadership nothing is sent, and what is under way ends with it. The one exception is the Lease that leadership
@@ -20,11 +20,10 @@ use k8s_openapi::{
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions},
-    core::{PartialObjectMeta, Request, Status},
+    core::{PartialObjectMeta, Request},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use serde_json::Value;
-use thiserror::Error;
 use tokio::sync::Semaphore;
 use winpool_core::{
     api::{WindowsPool, WindowsPoolStatus, names},
@@ -33,16 +32,17 @@ use winpool_core::{
 };
 
 use crate::{
-    api_server::{causes::with_causes, together},
+    api_server::{
+        error::{RequestError, in_time, within},
+        together,
+    },
     cache::node::CachedNode,
     election::Leadership,
     metrics::{Metrics, Operation},
     telemetry::words,
 };
 
-/// How long the API server may take to answer a write.
-pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same for the Lease, half of `RENEW_DEADLINE`: a renewal that gets lost can be sent once more in time.
+/// How long the API server may take to answer a write of the Lease: half of `RENEW_DEADLINE`: a renewal that gets lost can be sent once more in time.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of an Event's note, a little less than the API server takes.
@@ -50,87 +50,6 @@ const NOTE: usize = 1000;
 
 /// Nodes that are read at the same time: each takes as much memory as its kubelet likes.
 const READS: usize = 2;
-
-/// Why a write was not accepted.
-#[derive(Debug, Error)]
-pub enum WriteError {
-    /// A `test` of the patch failed: the object is not what it was computed from. Read it again, plan again.
-    #[error("the object is not what the change was computed from")]
-    Stale,
-    /// Another write came in between, or an object of that name exists already. Read it again, plan again.
-    #[error("another write came in between")]
-    Conflict,
-    /// The object is gone.
-    #[error("the object is gone")]
-    Gone,
-    /// The API server, or a policy in it, refuses this write, and will refuse it again.
-    #[error("the API server refuses: {0}")]
-    Denied(String),
-    /// The API server cannot be reached, is busy, or failed.
-    #[error("the API server did not answer as it should: {}", with_causes(.0.as_ref()))]
-    Failed(#[source] Box<kube::Error>),
-    /// No answer within this time.
-    #[error("the API server did not answer within {0:?}")]
-    TimedOut(Duration),
-    /// This process does not lead, or stopped leading before the answer. Whoever leads now plans and writes.
-    #[error("not written: this process does not lead")]
-    NotLeading,
-}
-
-impl WriteError {
-    /// What [`Self::as_str`] can be.
-    pub const WORDS: [&str; 7] = ["stale", "conflict", "gone", "denied", "failed", "timed_out", "not_leading"];
-
-    /// Whether the API server refuses this, and will refuse it again.
-    #[must_use]
-    pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Denied(_))
-    }
-
-    /// Whether the API server refuses this, or does not know the account that asks: the same request will not succeed.
-    #[must_use]
-    pub fn is_forbidden(&self) -> bool {
-        let has_no_account = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 401);
-        self.is_denied() || matches!(self, Self::Failed(error) if has_no_account(error))
-    }
-
-    /// One word for metrics and logs.
-    #[must_use]
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Stale => "stale",
-            Self::Conflict => "conflict",
-            Self::Gone => "gone",
-            Self::Denied(_) => "denied",
-            Self::Failed(_) => "failed",
-            Self::TimedOut(_) => "timed_out",
-            Self::NotLeading => "not_leading",
-        }
-    }
-}
-
-impl From<kube::Error> for WriteError {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => refusal(status),
-            other => Self::Failed(Box::new(other)),
-        }
-    }
-}
-
-/// Tells refusals apart. A failed JSON Patch `test` is 422 without causes; an invalid value, and a denial by a
-/// ValidatingAdmissionPolicy without a reason, is 422 with causes. A policy may also choose 401, 403 or 413.
-fn refusal(status: Box<Status>) -> WriteError {
-    let has_causes = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
-    match status.code {
-        404 => WriteError::Gone,
-        409 => WriteError::Conflict,
-        422 if !has_causes => WriteError::Stale,
-        400 | 403 | 413 | 422 => WriteError::Denied(status.message),
-        401 if has_causes => WriteError::Denied(status.message),
-        _ => WriteError::Failed(Box::new(kube::Error::Api(status))),
-    }
-}
 
 /// Writes to the cluster, and reads what a refused write has to be computed from again.
 #[derive(Clone)]
@@ -167,10 +86,10 @@ impl Applier {
     fn send<'a, T: Send + 'a>(
         &'a self,
         write: impl Future<Output = Result<T, kube::Error>> + Send + 'a,
-    ) -> BoxFuture<'a, Result<T, WriteError>> {
+    ) -> BoxFuture<'a, Result<T, RequestError>> {
         Box::pin(async move {
-            let Some(term) = self.leadership.term() else { return Err(WriteError::NotLeading) };
-            self.leadership.during(term, in_time(write)).await.unwrap_or(Err(WriteError::NotLeading))
+            let Some(term) = self.leadership.term() else { return Err(RequestError::NotLeading) };
+            self.leadership.during(term, in_time(write)).await.unwrap_or(Err(RequestError::NotLeading))
         })
     }
 
@@ -179,7 +98,7 @@ impl Applier {
     ///
     /// # Errors
     /// When it is not accepted.
-    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), WriteError> {
+    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), RequestError> {
         let nodes = Request::new(CachedNode::url_path(&(), None));
         let request = nodes.patch_metadata(name, &patch_parameters(), &Patch::<()>::Json(patch));
         let sent = self.send(async {
@@ -197,29 +116,29 @@ impl Applier {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub async fn read_node(&self, name: &str) -> Result<CachedNode, WriteError> {
+    pub async fn read_node(&self, name: &str) -> Result<CachedNode, RequestError> {
         // Never closed: an error cannot be.
         let _turn = self.reads.acquire().await;
         in_time(self.nodes.get(name)).await
     }
 
-    /// Creates a RuntimeClass; [`WriteError::Conflict`] when there is one of that name.
+    /// Creates a RuntimeClass; [`RequestError::Conflict`] when there is one of that name.
     ///
     /// # Errors
     /// When it is not accepted.
-    pub async fn create_class(&self, class: &RuntimeClass) -> Result<RuntimeClass, WriteError> {
+    pub async fn create_class(&self, class: &RuntimeClass) -> Result<RuntimeClass, RequestError> {
         let parameters = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let result = self.send(self.classes.create(&parameters, class)).await;
         self.metrics.class_write(Operation::Create, &result);
         result
     }
 
-    /// Asks whether a RuntimeClass could be created, and creates none; [`WriteError::Conflict`] when there is one of that
+    /// Asks whether a RuntimeClass could be created, and creates none; [`RequestError::Conflict`] when there is one of that
     /// name, which is told only after admission.
     ///
     /// # Errors
     /// When it would not be accepted.
-    pub async fn try_to_create_class(&self, class: &RuntimeClass) -> Result<(), WriteError> {
+    pub async fn try_to_create_class(&self, class: &RuntimeClass) -> Result<(), RequestError> {
         let field_manager = Some(names::FIELD_MANAGER.to_owned());
         let parameters = PostParams { dry_run: true, field_manager };
         self.send(self.classes.create(&parameters, class)).await.map(|_| ())
@@ -229,7 +148,7 @@ impl Applier {
     ///
     /// # Errors
     /// When it is not accepted.
-    pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, WriteError> {
+    pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, RequestError> {
         let patch: Patch<()> = Patch::Json(patch);
         let result = self.send(self.classes.patch(name, &patch_parameters(), &patch)).await;
         self.metrics.class_write(Operation::Patch, &result);
@@ -240,7 +159,7 @@ impl Applier {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub async fn read_class(&self, name: &str) -> Result<Option<RuntimeClass>, WriteError> {
+    pub async fn read_class(&self, name: &str) -> Result<Option<RuntimeClass>, RequestError> {
         in_time(self.classes.get_opt(name)).await
     }
 
@@ -248,7 +167,7 @@ impl Applier {
     ///
     /// # Errors
     /// When it is not accepted.
-    pub async fn delete_class(&self, class: &RuntimeClass) -> Result<(), WriteError> {
+    pub async fn delete_class(&self, class: &RuntimeClass) -> Result<(), RequestError> {
         let (uid, resource_version) = (class.uid(), class.resource_version());
         let parameters =
             DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::default() };
@@ -261,7 +180,7 @@ impl Applier {
     ///
     /// # Errors
     /// When it is not accepted.
-    pub async fn retire_class(&self, class: &RuntimeClass, end: &Retirement) -> Result<(), WriteError> {
+    pub async fn retire_class(&self, class: &RuntimeClass, end: &Retirement) -> Result<(), RequestError> {
         match end {
             Retirement::Delete => self.delete_class(class).await,
             Retirement::Release { changes, .. } => {
@@ -276,7 +195,7 @@ impl Applier {
     ///
     /// # Errors
     /// When it is not accepted.
-    pub async fn set_finalizer(&self, pool: &ObjectMeta, wanted: bool) -> Result<(), WriteError> {
+    pub async fn set_finalizer(&self, pool: &ObjectMeta, wanted: bool) -> Result<(), RequestError> {
         let patch: Patch<()> = Patch::Json(finalizer_patch(pool, wanted));
         let name = pool.name.as_deref().unwrap_or_default();
         self.send(self.pools.patch(name, &patch_parameters(), &patch)).await.map(|_| ())
@@ -287,7 +206,7 @@ impl Applier {
     ///
     /// # Errors
     /// The number of the first object that is refused, and why. If it was refused at once, none was written.
-    pub async fn let_go(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, WriteError)> {
+    pub async fn let_go(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, RequestError)> {
         let mut requests = Vec::new();
         for (number, (api, object)) in objects.iter().enumerate() {
             let patch: Patch<()> = Patch::Json(finalizer_patch(object, false));
@@ -309,7 +228,7 @@ impl Applier {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub async fn read_pool(&self, name: &str) -> Result<Option<ObjectMeta>, WriteError> {
+    pub async fn read_pool(&self, name: &str) -> Result<Option<ObjectMeta>, RequestError> {
         // Pools are listed anyway: no other right is needed.
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         Ok(in_time(self.pools.list(&named)).await?.items.pop().map(|pool| pool.metadata))
@@ -324,7 +243,7 @@ impl Applier {
         pool: &ObjectMeta,
         seen: Option<&Value>,
         status: &WindowsPoolStatus,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), RequestError> {
         let (name, uid) = (pool.name.as_deref().unwrap_or_default(), pool.uid.as_deref().unwrap_or_default());
         let patch: Patch<()> = Patch::Json(status_patch(uid, seen, status));
         self.send(self.pools.patch_status(name, &patch_parameters(), &patch)).await.map(|_| ())
@@ -369,15 +288,15 @@ impl Leases {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub async fn read(&self) -> Result<Option<Lease>, WriteError> {
+    pub async fn read(&self) -> Result<Option<Lease>, RequestError> {
         within(LEASE_TIMEOUT, self.api.get_opt(names::LEASE)).await
     }
 
     /// Replaces the Lease if it is still the one that `lease` was made from, or creates it if that was none.
     ///
     /// # Errors
-    /// When it is not accepted; [`WriteError::Conflict`] when it has changed, [`WriteError::Gone`] when it was deleted.
-    pub async fn write(&self, lease: &Lease) -> Result<Lease, WriteError> {
+    /// When it is not accepted; [`RequestError::Conflict`] when it has changed, [`RequestError::Gone`] when it was deleted.
+    pub async fn write(&self, lease: &Lease) -> Result<Lease, RequestError> {
         let parameters = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         if lease.metadata.resource_version.is_some() {
             return within(LEASE_TIMEOUT, self.api.replace(names::LEASE, &parameters, lease)).await;
@@ -390,18 +309,6 @@ impl Leases {
 
 fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
-}
-
-/// Waits for an answer, at most [`WRITE_TIMEOUT`].
-pub(crate) async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteError> {
-    within(WRITE_TIMEOUT, answer).await
-}
-
-async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteError> {
-    match tokio::time::timeout(limit, answer).await {
-        Ok(answer) => answer.map_err(WriteError::from),
-        Err(_) => Err(WriteError::TimedOut(limit)),
-    }
 }
 
 /// The patch with the escapes of Go's encoder: the API server compares what a patch tests byte by byte with the object as

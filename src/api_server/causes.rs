@@ -68,7 +68,7 @@ mod tests {
     use std::{fmt, io};
 
     use super::*;
-    use crate::write::WriteError;
+    use crate::api_server::error::RequestError;
 
     /// What a layer below says of another.
     #[derive(Debug)]
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn whatever_failed_says_it_once() {
         for (error, words) in [(busy(), "429 Too many requests, please try again later"), (refused(), "refused")] {
-            let failed = WriteError::from(error);
+            let failed = RequestError::from(error);
             let text = with_causes(&failed);
             assert!(text.starts_with("the API server did not answer as it should: "), "{text}");
             assert_eq!(text, failed.to_string(), "the causes are in the message");

@@ -8,7 +8,7 @@ use kube::{Api, Client, api::ListParams, client::Body};
 use serde::de::DeserializeOwned;
 use tower::service_fn;
 
-use crate::write::{WriteError, in_time};
+use crate::api_server::error::{RequestError, in_time};
 
 /// Objects asked for in one request. More gain no time, and a page of nodes with all their images is 10 KB each.
 pub(crate) const PAGE: u32 = 100;
@@ -21,7 +21,7 @@ pub(crate) async fn each<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,
     found: impl FnMut(K),
-) -> Result<(), WriteError> {
+) -> Result<(), RequestError> {
     asking(1, api, parameters, found).await
 }
 
@@ -37,7 +37,7 @@ pub(crate) async fn each_patiently<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,
     found: impl FnMut(K),
-) -> Result<(), WriteError> {
+) -> Result<(), RequestError> {
     asking(ATTEMPTS, api, parameters, found).await
 }
 
@@ -46,12 +46,12 @@ async fn asking<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,
     mut found: impl FnMut(K),
-) -> Result<(), WriteError> {
+) -> Result<(), RequestError> {
     let mut parameters = parameters.limit(PAGE);
     let mut failed = 0;
     loop {
         let page = match in_time(api.list(&parameters)).await {
-            Err(WriteError::Failed(_)) if failed + 1 < attempts => {
+            Err(RequestError::Failed(_)) if failed + 1 < attempts => {
                 tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(failed)).await;
                 failed += 1;
                 continue;

@@ -12,7 +12,7 @@ use kube::{
 use serde::Deserialize;
 use winpool_core::pod::{self, LISTED_KINDS, Workload, WorkloadKind};
 
-use crate::write::WriteError;
+use crate::api_server::error::RequestError;
 
 use super::pages;
 
@@ -41,7 +41,7 @@ pub(crate) fn unfinished() -> ListParams {
 ///
 /// # Errors
 /// When they cannot be listed.
-pub(crate) async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<pod::Pod>, WriteError> {
+pub(crate) async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<pod::Pod>, RequestError> {
     let mut found = Vec::new();
     pages::each(pods, unfinished(), |listed: ListedPod| found.push(listed.pod)).await?;
     Ok(found)

@@ -18,7 +18,7 @@ use winpool_core::{
 };
 
 use crate::{
-    api_server::causes::with_causes,
+    api_server::{causes::with_causes, error::RequestError},
     cache::index::Index,
     election::{Leadership, Seized},
     metrics::Metrics,
@@ -27,7 +27,7 @@ use crate::{
         cleanup::{Cleaner, Leftover, Unreadable, Why},
         installation::Installation,
     },
-    write::{Applier, Leases, WriteError},
+    write::{Applier, Leases},
 };
 
 use super::{
@@ -101,7 +101,7 @@ pub enum Error {
         namespace: String,
         /// Why not.
         #[source]
-        source: WriteError,
+        source: RequestError,
     },
     /// Nobody can answer the question.
     #[error("there is no terminal to ask on; nothing was done. Look at what --dry-run shows, then run it with --yes")]
@@ -248,7 +248,7 @@ struct Alone {
 }
 
 impl Alone {
-    async fn get(client: &Client, namespace: &str) -> Result<Self, WriteError> {
+    async fn get(client: &Client, namespace: &str) -> Result<Self, RequestError> {
         let Some(lease) = Leases::new(client.clone(), namespace).read().await? else {
             return Ok(Self { seized: None });
         };

@@ -10,9 +10,9 @@ use kube::{Api, api::ListParams};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::{
-    api_server::pages,
-    write::{WriteError, in_time},
+use crate::api_server::{
+    error::{RequestError, in_time},
+    pages,
 };
 
 /// The cluster does not show what a command needs.
@@ -44,20 +44,20 @@ pub enum ReadError {
         what: String,
         /// Why.
         #[source]
-        error: WriteError,
+        error: RequestError,
     },
 }
 
 impl ReadError {
     /// What it means that this could not be done to the resource `what`.
-    fn of(verb: &'static str, what: &str, error: WriteError) -> Self {
+    fn of(verb: &'static str, what: &str, error: RequestError) -> Self {
         let what = what.to_owned();
         match error {
-            WriteError::Denied(words) => Self::Forbidden { verb, what, words },
-            WriteError::Gone if what == "windowspools" => Self::NoDefinition,
-            WriteError::Failed(error) => match *error {
+            RequestError::Denied(words) => Self::Forbidden { verb, what, words },
+            RequestError::Gone if what == "windowspools" => Self::NoDefinition,
+            RequestError::Failed(error) => match *error {
                 kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(status.message),
-                error => Self::Failed { what, error: WriteError::Failed(Box::new(error)) },
+                error => Self::Failed { what, error: RequestError::Failed(Box::new(error)) },
             },
             error => Self::Failed { what, error },
         }

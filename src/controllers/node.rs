@@ -23,14 +23,13 @@ use winpool_core::{
 };
 
 use crate::{
-    api_server::pages,
+    api_server::{error::RequestError, pages},
     cache::{
         index::Refusal,
         node::{self, CachedNode},
     },
     other_writer,
     telemetry::{list, outages, words},
-    write::WriteError,
 };
 
 use super::{Cache, Context, changes};
@@ -44,7 +43,7 @@ const ATTEMPTS: usize = 4;
 #[error("Node {name}: {source}")]
 pub struct Error {
     name: String,
-    source: WriteError,
+    source: RequestError,
 }
 
 /// Runs until `stop` is cancelled and the requests in flight have ended.
@@ -143,7 +142,7 @@ async fn reconcile(node: Arc<CachedNode>, context: Arc<Context>) -> Result<Actio
     let started = Instant::now();
     let work = bring_up_to_date(&node, &policy, &context);
     let Some(result) = context.leadership.during(term, work).await else { return Ok(Action::await_change()) };
-    context.metrics.reconciled(CONTROLLER, started.elapsed(), result.as_ref().err().map(WriteError::as_str));
+    context.metrics.reconciled(CONTROLLER, started.elapsed(), result.as_ref().err().map(RequestError::as_str));
     match result {
         Ok(action) => {
             context.retries.forget(name);
@@ -163,7 +162,7 @@ fn on_error(node: Arc<CachedNode>, error: &Error, context: Arc<Context>) -> Acti
 }
 
 /// Sends what the plan says, from fresh reads where the cached node turns out to be old.
-async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Context) -> Result<Action, WriteError> {
+async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Context) -> Result<Action, RequestError> {
     let name = cached.name();
     let mut node = cached.clone();
     let mut failed = None;
@@ -193,21 +192,23 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
                 report(name, &assessment, context);
                 return Ok(Action::await_change());
             }
-            Err(error @ (WriteError::Stale | WriteError::Conflict)) => {
-                failed = matches!(error, WriteError::Stale).then_some(patch);
+            Err(error @ (RequestError::Stale | RequestError::Conflict)) => {
+                failed = matches!(error, RequestError::Stale).then_some(patch);
                 node = match context.applier.read_node(name).await {
                     Ok(fresh) if fresh.uid() == node.uid() => fresh,
                     // Another node of that name: its own event brings it here.
-                    Ok(_) | Err(WriteError::Gone) => return Ok(Action::await_change()),
+                    Ok(_) | Err(RequestError::Gone) => return Ok(Action::await_change()),
                     Err(error) => return Err(error),
                 };
             }
-            Err(WriteError::Gone) => return Ok(Action::await_change()),
-            Err(WriteError::Denied(message)) => return send_parts(&node, &assessment, message, policy, context).await,
+            Err(RequestError::Gone) => return Ok(Action::await_change()),
+            Err(RequestError::Denied(message)) => {
+                return send_parts(&node, &assessment, message, policy, context).await;
+            }
             Err(error) => return Err(error),
         }
     }
-    Err(WriteError::Conflict)
+    Err(RequestError::Conflict)
 }
 
 /// The whole was refused: sends the label and the rest apart, so that a refused taint does not hold up the label.
@@ -217,7 +218,7 @@ async fn send_parts(
     message: String,
     policy: &Policy,
     context: &Context,
-) -> Result<Action, WriteError> {
+) -> Result<Action, RequestError> {
     let pool = pool.as_deref();
     let parts = plan.parts();
     if parts.iter().any(NodePlan::is_empty) {
@@ -233,7 +234,7 @@ async fn send_parts(
                 // As it was accepted: a fresh read could have what the next part was not computed from.
                 current.seen = current.seen.after(&part);
             }
-            Err(WriteError::Denied(message)) => denied = Some(message),
+            Err(RequestError::Denied(message)) => denied = Some(message),
             Err(error) => return Err(error),
         }
     }

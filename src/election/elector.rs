@@ -23,9 +23,10 @@ use winpool_core::{
 };
 
 use crate::{
+    api_server::error::RequestError,
     election::Leadership,
     telemetry::{outages, words},
-    write::{Leases, WriteError},
+    write::Leases,
 };
 
 /// How long the release may take, within the time that a process has to end.
@@ -89,7 +90,7 @@ impl Elector {
         }
         self.term.send_replace(None);
         let released = tokio::time::timeout(RELEASE_TIMEOUT, self.release()).await;
-        match released.unwrap_or(Err(WriteError::TimedOut(RELEASE_TIMEOUT))) {
+        match released.unwrap_or(Err(RequestError::TimedOut(RELEASE_TIMEOUT))) {
             Ok(true) => tracing::info!("Lease released"),
             Ok(false) => {}
             Err(error) => {
@@ -137,7 +138,7 @@ impl Elector {
                 now
             }
             // The Lease changed: whose it is now matters at once.
-            Err(WriteError::Conflict | WriteError::Gone) => {
+            Err(RequestError::Conflict | RequestError::Gone) => {
                 self.candidate.doubt();
                 self.pause();
                 if !was_holder {
@@ -156,12 +157,12 @@ impl Elector {
 
     /// Tells whether there was something to release. A write that was just under way may have been accepted, or still be, so
     /// the Lease is read first, and again if it changed.
-    async fn release(&mut self) -> Result<bool, WriteError> {
+    async fn release(&mut self) -> Result<bool, RequestError> {
         loop {
             self.candidate.observe(self.leases.read().await?, Instant::now());
             let Some(lease) = self.candidate.release(Timestamp::now()) else { return Ok(false) };
             match self.leases.write(&lease).await {
-                Err(WriteError::Conflict) => {}
+                Err(RequestError::Conflict) => {}
                 result => return result.map(|_| true),
             }
         }
@@ -178,7 +179,7 @@ impl Elector {
         until
     }
 
-    fn failed(&mut self, error: &WriteError) -> Instant {
+    fn failed(&mut self, error: &RequestError) -> Instant {
         if !std::mem::replace(&mut self.failing, true) {
             let namespace = self.leases.namespace();
             tracing::warn!(

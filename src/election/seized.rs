@@ -7,8 +7,9 @@ use kube::Client;
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE, held_by, is_held, released};
 
 use crate::{
+    api_server::error::RequestError,
     election::{Leadership, elector::identity},
-    write::{Leases, WriteError},
+    write::Leases,
 };
 
 /// How often a Lease may change while it is seized.
@@ -41,8 +42,8 @@ impl Seized {
     /// that; [`Seized::leadership`] sees to it.
     ///
     /// # Errors
-    /// When the Lease cannot be read or written; [`WriteError::Conflict`] when others keep writing it.
-    pub async fn take(client: Client, namespace: &str, duration: Duration) -> Result<Self, WriteError> {
+    /// When the Lease cannot be read or written; [`RequestError::Conflict`] when others keep writing it.
+    pub async fn take(client: Client, namespace: &str, duration: Duration) -> Result<Self, RequestError> {
         let (leases, identity) = (Leases::new(client, namespace), identity());
         let (mut current, mut had_leader) = (leases.read().await?, false);
         let until = Instant::now() + LEASE_DURATION;
@@ -60,7 +61,7 @@ impl Seized {
             let claim = held_by(current.unwrap_or_default(), &identity, duration, Timestamp::now());
             let lease = match leases.write(&claim).await {
                 Ok(lease) => lease,
-                Err(WriteError::Conflict | WriteError::Gone) => {
+                Err(RequestError::Conflict | RequestError::Gone) => {
                     current = leases.read().await?;
                     had_leader |= current.as_ref().is_some_and(is_held);
                     continue;
@@ -75,7 +76,7 @@ impl Seized {
                 Leadership::until(sent + duration.saturating_sub(LEASE_DURATION.saturating_sub(RENEW_DEADLINE)));
             return Ok(Self { leases, lease, leadership, had_leader });
         }
-        Err(WriteError::Conflict)
+        Err(RequestError::Conflict)
     }
 
     /// Whether somebody led when it was taken.
@@ -94,7 +95,7 @@ impl Seized {
     ///
     /// # Errors
     /// When the Lease cannot be written, or is not the one that was taken any more.
-    pub async fn release(self) -> Result<(), WriteError> {
+    pub async fn release(self) -> Result<(), RequestError> {
         self.leases.write(&released(self.lease, Timestamp::now())).await.map(|_| ())
     }
 }

@@ -13,7 +13,7 @@ use winpool_core::{
 };
 
 use super::{CONTROLLERS, Operation, RESULTS};
-use crate::{api_server::requests, write::WriteError};
+use crate::api_server::{asked, error::RequestError};
 
 /// A metric of winpool.
 pub struct Description {
@@ -70,7 +70,7 @@ pub(super) const CONDITION_STATUS: [&str; 3] = ["True", "False", "Unknown"];
 
 /// `ok`, or why a write was not accepted.
 fn write_results() -> Vec<&'static str> {
-    ["ok"].into_iter().chain(WriteError::WORDS).collect()
+    ["ok"].into_iter().chain(RequestError::WORDS).collect()
 }
 
 pub(super) static BUILD_INFO: Description = Description {
@@ -98,7 +98,7 @@ pub(super) static RECONCILES: Description = Description {
 pub(super) static RECONCILE_ERRORS: Description = Description {
     name: "winpool_reconcile_errors_total",
     kind: Kind::Counter,
-    labels: &[CONTROLLER, closed("reason", || WriteError::WORDS.to_vec())],
+    labels: &[CONTROLLER, closed("reason", || RequestError::WORDS.to_vec())],
     meaning: "Reconciles that failed and are tried again. What the API server refuses for good is no error here: see \
               the state blocked of winpool_nodes",
 };
@@ -182,8 +182,8 @@ pub(super) static KUBE_REQUESTS: Description = Description {
     name: "winpool_kube_requests_total",
     kind: Kind::Counter,
     labels: &[
-        closed("verb", || requests::VERBS.to_vec()),
-        closed("resource", || requests::RESOURCES.to_vec()),
+        closed("verb", || asked::VERBS.to_vec()),
+        closed("resource", || asked::RESOURCES.to_vec()),
         open("code", "HTTP status; `error` without an answer; `cancelled` if winpool no longer waited for one"),
     ],
     meaning: "Requests to the API server, Events included. A watch counts when it is answered, and not what comes \

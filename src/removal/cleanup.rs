@@ -14,12 +14,13 @@ use winpool_core::{
 
 use crate::{
     api_server::{
+        error::RequestError,
         pages,
         pods::{self, ListedPod},
     },
     cache::node::CachedNode,
     controllers::GuardedPool,
-    write::{Applier, WriteError},
+    write::Applier,
 };
 
 /// Nodes written at the same time.
@@ -39,11 +40,11 @@ const MANY: usize = 500;
 pub struct Unreadable {
     what: &'static str,
     #[source]
-    source: WriteError,
+    source: RequestError,
 }
 
 impl Unreadable {
-    pub(crate) fn installation(source: WriteError) -> Self {
+    pub(crate) fn installation(source: RequestError) -> Self {
         Self { what: "the objects that winpool was installed as", source }
     }
 
@@ -67,7 +68,7 @@ pub struct Leftover {
 #[derive(Debug)]
 pub enum Why {
     /// It was not to be written.
-    Refused(WriteError),
+    Refused(RequestError),
     /// It has to wait for something else that is left.
     Waits,
     /// It was taken off, and is there again.
@@ -163,7 +164,7 @@ impl Cleaner {
         let (mut pools, mut all, mut classes) = (Vec::new(), Vec::new(), Vec::new());
         match pages::each(&self.pools, ListParams::default(), |pool| all.push(pool)).await {
             // Without the kind there are no pools.
-            Ok(()) | Err(WriteError::Gone) => {}
+            Ok(()) | Err(RequestError::Gone) => {}
             Err(source) => return Err(Unreadable { what: "WindowsPools", source }),
         }
         let judge = plan::Cleanup::new(all.iter().map(as_far_as_readable), self.extent);
@@ -192,14 +193,14 @@ impl Cleaner {
         Ok(Findings { judge, nodes, ignored, doubtful, classes, pools })
     }
 
-    async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, Retirement)>, WriteError> {
+    async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, Retirement)>, RequestError> {
         if classes.is_empty() {
             return Ok(Vec::new());
         }
         let none = ClassUsers::default();
         let pods = match pods::list_unfinished(&self.pods).await {
             Ok(pods) => Ok(pods),
-            Err(WriteError::Denied(words)) => Err(words),
+            Err(RequestError::Denied(words)) => Err(words),
             Err(error) => return Err(error),
         };
         let names = classes.iter().map(ResourceExt::name_any).collect();
@@ -297,7 +298,7 @@ impl Cleaner {
         node: &CachedNode,
         plan: &NodePlan,
         judge: &plan::Cleanup,
-    ) -> (String, Result<(), WriteError>) {
+    ) -> (String, Result<(), RequestError>) {
         (format!("Node {}", node.name()), self.take_off_node(node, plan, judge).await)
     }
 
@@ -307,7 +308,7 @@ impl Cleaner {
         found: &CachedNode,
         plan: &NodePlan,
         judge: &plan::Cleanup,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), RequestError> {
         let (mut node, mut plan) = (found.clone(), plan.clone());
         for _ in 0..ATTEMPTS {
             if plan.is_empty() {
@@ -315,18 +316,18 @@ impl Cleaner {
             }
             let patch = node_patch(node.uid(), &node.seen, &plan, judge.policy());
             match self.applier.patch_node(node.name(), patch).await {
-                Ok(()) | Err(WriteError::Gone) => return Ok(()),
-                Err(WriteError::Stale | WriteError::Conflict) => {}
+                Ok(()) | Err(RequestError::Gone) => return Ok(()),
+                Err(RequestError::Stale | RequestError::Conflict) => {}
                 Err(error) => return Err(error),
             }
             node = match self.applier.read_node(node.name()).await {
                 Ok(fresh) => fresh,
-                Err(WriteError::Gone) => return Ok(()),
+                Err(RequestError::Gone) => return Ok(()),
                 Err(error) => return Err(error),
             };
             plan = judge.node(&node.seen).plan;
         }
-        Err(WriteError::Conflict)
+        Err(RequestError::Conflict)
     }
 }
 
@@ -334,13 +335,13 @@ impl Cleaner {
 #[derive(Default)]
 struct Done {
     taken_off: BTreeSet<String>,
-    refused: Vec<(String, WriteError)>,
+    refused: Vec<(String, RequestError)>,
 }
 
 impl Done {
-    fn note(&mut self, object: String, result: Result<(), WriteError>) {
+    fn note(&mut self, object: String, result: Result<(), RequestError>) {
         match result {
-            Ok(()) | Err(WriteError::Gone) => _ = self.taken_off.insert(object),
+            Ok(()) | Err(RequestError::Gone) => _ = self.taken_off.insert(object),
             Err(error) => self.refused.push((object, error)),
         }
     }

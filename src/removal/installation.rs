@@ -25,9 +25,10 @@ use tokio_util::sync::CancellationToken;
 use winpool_core::{api::names, plan::Extent};
 
 use crate::{
+    api_server::error::{RequestError, in_time},
     removal::cleanup::{Cleaner, Leftover, Unreadable, Why},
     telemetry::{failure, words},
-    write::{Applier, WriteError, in_time},
+    write::Applier,
 };
 
 /// How long a process that was told to end looks whether winpool is being removed.
@@ -121,7 +122,7 @@ impl Installation {
     }
 
     /// Whether any of the objects, or their namespace, is being deleted.
-    async fn look(&self) -> Result<bool, WriteError> {
+    async fn look(&self) -> Result<bool, RequestError> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let namespace = in_time(namespaces.get_metadata_opt(&self.namespace));
         let namespace =
@@ -140,7 +141,7 @@ impl Installation {
             }
             failed.map_or(Ok(false), Err)
         };
-        tokio::time::timeout(LAST_LOOK, all).await.unwrap_or(Err(WriteError::TimedOut(LAST_LOOK)))
+        tokio::time::timeout(LAST_LOOK, all).await.unwrap_or(Err(RequestError::TimedOut(LAST_LOOK)))
     }
 
     async fn removal(&self) {
@@ -170,12 +171,12 @@ impl Installation {
     ///
     /// # Errors
     /// When one cannot be read.
-    pub async fn held(&self) -> Result<Vec<Held>, WriteError> {
+    pub async fn held(&self) -> Result<Vec<Held>, RequestError> {
         let reads = future::try_join_all(self.parts.iter().map(|part| self.read(part)));
         Ok(reads.await?.into_iter().flatten().collect())
     }
 
-    async fn read(&self, part: &Part) -> Result<Option<Held>, WriteError> {
+    async fn read(&self, part: &Part) -> Result<Option<Held>, RequestError> {
         let found = in_time(part.api.get_metadata_opt(&self.name)).await?;
         let found = found.map(|found| found.metadata).filter(has_finalizer);
         Ok(found.map(|metadata| Held { kind: part.kind.clone(), api: part.api.clone(), metadata }))
@@ -197,7 +198,7 @@ impl Installation {
             let objects: Vec<_> = held.iter().map(|held| (&held.api, &held.metadata)).collect();
             match applier.let_go(&objects).await {
                 Ok(()) => break,
-                Err((_, WriteError::Gone | WriteError::Stale | WriteError::Conflict)) => {}
+                Err((_, RequestError::Gone | RequestError::Stale | RequestError::Conflict)) => {}
                 Err((number, error)) => {
                     let goes_on = error.is_denied();
                     left.push(Leftover { object: held[number].object(), why: Why::Refused(error) });

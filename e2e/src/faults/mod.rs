@@ -31,7 +31,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use traffic::Traffic;
-use winpool::api_server::requests::Asked;
+use winpool::api_server::asked::Asked;
 
 /// Passes requests on to an API server, but for what it was told. At first it passes everything on.
 pub struct FaultProxy {

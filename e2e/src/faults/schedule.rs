@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
-use winpool::api_server::requests::Asked;
+use winpool::api_server::asked::Asked;
 
 /// What happens to one request, or to the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::watch;
-use winpool::api_server::requests::Asked;
+use winpool::api_server::asked::Asked;
 
 /// A request, before its fate is decided.
 #[derive(Clone, Debug)]

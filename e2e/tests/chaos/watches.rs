@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::api::DeleteParams;
 use serde_json::json;
-use winpool::api_server::requests::Asked;
+use winpool::api_server::asked::Asked;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     Fault, LIMIT, Passing, Refusal,

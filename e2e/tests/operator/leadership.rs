@@ -12,9 +12,10 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool::{
+    api_server::error::RequestError,
     election::{Elector, Leadership, Seized},
     metrics::Metrics,
-    write::{Applier, WriteError},
+    write::Applier,
 };
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
 use winpool_e2e::{
@@ -65,7 +66,7 @@ async fn write_until_refused(applier: &Applier) -> (u64, Timestamp) {
         let patch: JsonPatch = serde_json::from_value(label).unwrap();
         match applier.patch_node("win", patch).await {
             Ok(()) => (number, last) = (number + 1, Timestamp::now()),
-            Err(WriteError::NotLeading) => return (number, last),
+            Err(RequestError::NotLeading) => return (number, last),
             Err(error) => panic!("{error}"),
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

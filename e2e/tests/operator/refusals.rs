@@ -13,10 +13,7 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 use winpool::{
-    cache::node::CachedNode,
-    election::Leadership,
-    metrics::Metrics,
-    write::{Applier, WriteError},
+    api_server::error::RequestError, cache::node::CachedNode, election::Leadership, metrics::Metrics, write::Applier,
 };
 use winpool_core::{
     api::WindowsPool,
@@ -48,7 +45,7 @@ async fn a_patch_of_a_node_that_changed_since_it_was_read_is_stale_and_changes_n
         let read = applier.read_node(&name).await.unwrap();
         let edited = harness.edit_node(&name, change).await;
         let result = send(&applier, &read, &policy).await;
-        assert!(matches!(result, Err(WriteError::Stale)), "{what}: {result:?}");
+        assert!(matches!(result, Err(RequestError::Stale)), "{what}: {result:?}");
         assert_eq!(harness.node(&name).await.resource_version(), edited.resource_version(), "{what}");
     }
 
@@ -56,7 +53,7 @@ async fn a_patch_of_a_node_that_changed_since_it_was_read_is_stale_and_changes_n
     let read = applier.read_node("upgraded").await.unwrap();
     kubelet.upgrade_in_place_without_label("10.0.26100.4061").await.unwrap();
     let result = send(&applier, &read, &policy).await;
-    assert!(matches!(result, Err(WriteError::Stale)), "{result:?}");
+    assert!(matches!(result, Err(RequestError::Stale)), "{result:?}");
 }
 
 #[tokio::test]
@@ -82,12 +79,12 @@ async fn a_node_that_left_is_gone_and_another_of_its_name_is_not_written_for_it(
     let read = applier.read_node("win").await.unwrap();
     kubelet.leave().await.unwrap();
     let result = send(&applier, &read, &policy).await;
-    assert!(matches!(result, Err(WriteError::Gone)), "{result:?}");
-    assert!(matches!(applier.read_node("win").await, Err(WriteError::Gone)));
+    assert!(matches!(result, Err(RequestError::Gone)), "{result:?}");
+    assert!(matches!(applier.read_node("win").await, Err(RequestError::Gone)));
 
     join(&harness, "win").await;
     let result = send(&applier, &read, &policy).await;
-    assert!(matches!(result, Err(WriteError::Stale)), "{result:?}");
+    assert!(matches!(result, Err(RequestError::Stale)), "{result:?}");
     assert_eq!(label(&harness.node("win").await, POOL), None);
 }
 
@@ -105,7 +102,7 @@ async fn an_invalid_value_is_denied_in_the_servers_words() {
     let plan = NodePlan { taints: Some(taints), ..NodePlan::default() };
     let patch = node_patch(read.uid(), &read.seen, &plan, &policy(json!({})));
     let result = applier.patch_node("win", patch).await;
-    let Err(WriteError::Denied(message)) = result else { panic!("{result:?}") };
+    let Err(RequestError::Denied(message)) = result else { panic!("{result:?}") };
     assert!(message.contains("taints[0].effect"), "{message}");
     assert!(message.contains("Sometimes"), "{message}");
 }
@@ -116,21 +113,21 @@ async fn a_class_that_changed_since_it_was_read_is_a_conflict_and_stays_as_it_is
     let applier = applier(&harness.client);
     let made = applier.create_class(&class("windows-2022")).await.unwrap();
     let again = applier.create_class(&class("windows-2022")).await;
-    assert!(matches!(again, Err(WriteError::Conflict)), "{again:?}");
+    assert!(matches!(again, Err(RequestError::Conflict)), "{again:?}");
 
     let changed = relabel(&applier, &made, "first").await.unwrap();
     let result = relabel(&applier, &made, "second").await;
-    assert!(matches!(result, Err(WriteError::Conflict)), "{result:?}");
+    assert!(matches!(result, Err(RequestError::Conflict)), "{result:?}");
     let now = applier.read_class("windows-2022").await.unwrap().unwrap();
     assert_eq!(now, changed);
 
     harness.classes().delete("windows-2022", &DeleteParams::default()).await.unwrap();
     assert_eq!(applier.read_class("windows-2022").await.unwrap(), None);
     let result = relabel(&applier, &changed, "third").await;
-    assert!(matches!(result, Err(WriteError::Gone)), "{result:?}");
+    assert!(matches!(result, Err(RequestError::Gone)), "{result:?}");
     applier.create_class(&class("windows-2022")).await.unwrap();
     let result = relabel(&applier, &changed, "fourth").await;
-    assert!(matches!(result, Err(WriteError::Stale)), "another class of that name: {result:?}");
+    assert!(matches!(result, Err(RequestError::Stale)), "another class of that name: {result:?}");
 }
 
 #[tokio::test]
@@ -147,7 +144,7 @@ async fn a_node_without_any_annotation_is_written() {
     let read = applier.read_node("win").await.unwrap();
     harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/other": "x"}}})).await;
     let result = send(&applier, &read, &policy).await;
-    assert!(matches!(result, Err(WriteError::Stale)), "the annotations of others would be lost: {result:?}");
+    assert!(matches!(result, Err(RequestError::Stale)), "the annotations of others would be lost: {result:?}");
 }
 
 #[tokio::test]
@@ -226,7 +223,7 @@ fn policy(spec: Value) -> Policy {
 }
 
 /// Sends what the operator would send to the node as it was read, and reads what became of it.
-async fn send(applier: &Applier, node: &CachedNode, policy: &Policy) -> Result<CachedNode, WriteError> {
+async fn send(applier: &Applier, node: &CachedNode, policy: &Policy) -> Result<CachedNode, RequestError> {
     let plan = assess(&node.seen, policy, Consent::Given).plan;
     assert!(!plan.is_empty());
     applier.patch_node(node.name(), node_patch(node.uid(), &node.seen, &plan, policy)).await?;
@@ -244,7 +241,7 @@ fn class(name: &str) -> RuntimeClass {
     serde_json::from_value(json!({"metadata": {"name": name, "labels": {POOL: "default"}}, "handler": "a"})).unwrap()
 }
 
-async fn relabel(applier: &Applier, class: &RuntimeClass, pool: &str) -> Result<RuntimeClass, WriteError> {
+async fn relabel(applier: &Applier, class: &RuntimeClass, pool: &str) -> Result<RuntimeClass, RequestError> {
     let change = FieldChange { path: vec!["metadata", "labels", POOL], from: Value::Null, to: json!(pool) };
     let (uid, version) = (class.uid().unwrap(), class.resource_version().unwrap());
     applier.patch_class(&class.name_any(), runtime_class_patch(&uid, &version, &[change])).await

@@ -7,9 +7,11 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use winpool_core::api::names;
 
 use crate::{
-    api_server::pages,
+    api_server::{
+        error::{RequestError, in_time},
+        pages,
+    },
     removal::cleanup::Leftover,
-    write::{WriteError, in_time},
 };
 
 use super::{SEIZED, list};
@@ -78,7 +80,7 @@ impl fmt::Display for StillRuns {
 ///
 /// # Errors
 /// When Deployments cannot be listed.
-pub async fn commands_to_stop(client: &Client) -> Result<Vec<String>, WriteError> {
+pub async fn commands_to_stop(client: &Client) -> Result<Vec<String>, RequestError> {
     let deployments: Api<Deployment> = Api::all(client.clone());
     let mut commands = Vec::new();
     let mut note = |deployment: Deployment| {

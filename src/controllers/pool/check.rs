@@ -11,12 +11,10 @@ use winpool_core::{
     pod::{LISTED_KINDS, WorkloadKind},
 };
 
-use crate::{
-    api_server::{
-        pages,
-        pods::{self, ListedPod, ListedWorkload},
-    },
-    write::{WriteError, in_time},
+use crate::api_server::{
+    error::{RequestError, in_time},
+    pages,
+    pods::{self, ListedPod, ListedWorkload},
 };
 
 /// A listing that a check needs failed.
@@ -25,7 +23,7 @@ use crate::{
 pub struct Error {
     what: &'static str,
     #[source]
-    source: WriteError,
+    source: RequestError,
 }
 
 /// Lists all workloads and pods, and hands them to `check`.
@@ -51,10 +49,10 @@ pub async fn everything(client: &Client, mut check: WorkloadCheck) -> Result<BTr
 }
 
 /// What may not be listed is left out.
-fn allowed(what: &'static str, listed: Result<(), WriteError>, forbidden: impl FnOnce(String)) -> Result<(), Error> {
+fn allowed(what: &'static str, listed: Result<(), RequestError>, forbidden: impl FnOnce(String)) -> Result<(), Error> {
     match listed {
         Ok(()) => Ok(()),
-        Err(WriteError::Denied(words)) => {
+        Err(RequestError::Denied(words)) => {
             forbidden(words);
             Ok(())
         }
@@ -62,7 +60,7 @@ fn allowed(what: &'static str, listed: Result<(), WriteError>, forbidden: impl F
     }
 }
 
-async fn selects_another_system(client: &Client, selector: &BTreeMap<String, String>) -> Result<bool, WriteError> {
+async fn selects_another_system(client: &Client, selector: &BTreeMap<String, String>) -> Result<bool, RequestError> {
     let pairs: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let labels = format!("{},{}!={}", pairs.join(","), names::OS, names::WINDOWS);
     let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());

@@ -14,8 +14,8 @@ use winpool_core::{
 };
 
 use crate::{
+    api_server::error::in_time,
     telemetry::{failure, words},
-    write::in_time,
 };
 
 /// How long it may take to find out: a pool does not wait for it.

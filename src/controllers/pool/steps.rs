@@ -14,12 +14,12 @@ use winpool_core::{
 
 use crate::{
     api_server::{
+        error::RequestError,
         pages,
         pods::{self, ListedPod},
     },
     controllers::Context,
     telemetry::words,
-    write::WriteError,
 };
 
 use super::Done;
@@ -28,10 +28,10 @@ use super::Done;
 pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> Done {
     let pool = guarded.name_any();
     let result = request(context, guarded, &step).await;
-    let error = result.as_ref().err().map(WriteError::as_str);
+    let error = result.as_ref().err().map(RequestError::as_str);
     // That a name is taken is a good answer to the question whether it may be.
     let is_expected =
-        matches!((&step, &result), (Step::Class(_, ClassRequest::TryCreate(_)), Err(WriteError::Conflict)));
+        matches!((&step, &result), (Step::Class(_, ClassRequest::TryCreate(_)), Err(RequestError::Conflict)));
     if let Some(source) = result.as_ref().err().filter(|_| !is_expected) {
         let (object, reason) = (object(&step), source.as_str());
         tracing::warn!(pool, object, reason, error = words(source), "a request for the pool failed");
@@ -39,7 +39,7 @@ pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step
     Done::Step { pool, step, answer: result.unwrap_or_else(|error| Answer::Refused(refusal(error))), error }
 }
 
-async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Result<Answer, WriteError> {
+async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Result<Answer, RequestError> {
     let (applier, name) = (&context.applier, guarded.name_any());
     Ok(match step {
         Step::ReadPool { .. } => Answer::Pool(applier.read_pool(&name).await?.map(Box::new)),
@@ -53,7 +53,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             let add = |listed: ListedPod| ClassUsers::add(&mut users, &listed.pod, taints);
             match pages::each(&context.pods, pods::unfinished(), add).await {
                 Ok(()) => Answer::Users(Ok(users)),
-                Err(WriteError::Denied(words)) => Answer::Users(Err(words)),
+                Err(RequestError::Denied(words)) => Answer::Users(Err(words)),
                 Err(error) => return Err(error),
             }
         }
@@ -77,7 +77,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
     })
 }
 
-async fn class_request(context: &Context, name: &str, request: &ClassRequest) -> Result<Answer, WriteError> {
+async fn class_request(context: &Context, name: &str, request: &ClassRequest) -> Result<Answer, RequestError> {
     let applier = &context.applier;
     Ok(match request {
         ClassRequest::Read => Answer::Class(applier.read_class(name).await?.map(Into::into)),
@@ -97,12 +97,12 @@ async fn class_request(context: &Context, name: &str, request: &ClassRequest) ->
     })
 }
 
-fn refusal(error: WriteError) -> Refusal {
+fn refusal(error: RequestError) -> Refusal {
     match error {
-        WriteError::Stale | WriteError::Conflict => Refusal::Conflict,
-        WriteError::Gone => Refusal::Gone,
-        WriteError::Denied(words) => Refusal::Denied(words),
-        error @ (WriteError::Failed(_) | WriteError::TimedOut(_) | WriteError::NotLeading) => {
+        RequestError::Stale | RequestError::Conflict => Refusal::Conflict,
+        RequestError::Gone => Refusal::Gone,
+        RequestError::Denied(words) => Refusal::Denied(words),
+        error @ (RequestError::Failed(_) | RequestError::TimedOut(_) | RequestError::NotLeading) => {
             Refusal::Failed(error.to_string())
         }
     }

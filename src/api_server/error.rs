@@ -1,0 +1,107 @@
+//! Why requests to the API server fail.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use thiserror::Error;
+
+use super::causes::with_causes;
+
+/// How long the API server may take to answer a request.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Why a request to the API server did not do what it was sent for. Reads never fail with `Stale`, `Conflict` or
+/// `NotLeading`.
+#[derive(Debug, Error)]
+pub enum RequestError {
+    /// A `test` of the patch failed: the object is not what it was computed from. Read it again, plan again.
+    #[error("the object is not what the change was computed from")]
+    Stale,
+    /// Another write came in between, or an object of that name exists already. Read it again, plan again.
+    #[error("another write came in between")]
+    Conflict,
+    /// The object is gone.
+    #[error("the object is gone")]
+    Gone,
+    /// The API server, or a policy in it, refuses this write, and will refuse it again.
+    #[error("the API server refuses: {0}")]
+    Denied(String),
+    /// The API server cannot be reached, is busy, or failed.
+    #[error("the API server did not answer as it should: {}", with_causes(.0.as_ref()))]
+    Failed(#[source] Box<kube::Error>),
+    /// No answer within this time.
+    #[error("the API server did not answer within {0:?}")]
+    TimedOut(Duration),
+    /// This process does not lead, or stopped leading before the answer. Whoever leads now plans and writes.
+    #[error("not written: this process does not lead")]
+    NotLeading,
+}
+
+impl RequestError {
+    /// What [`Self::as_str`] can be.
+    pub const WORDS: [&str; 7] = ["stale", "conflict", "gone", "denied", "failed", "timed_out", "not_leading"];
+
+    /// Whether the API server refuses this, and will refuse it again.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Denied(_))
+    }
+
+    /// Whether the API server refuses this, or does not know the account that asks: the same request will not succeed.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        let has_no_account = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 401);
+        self.is_denied() || matches!(self, Self::Failed(error) if has_no_account(error))
+    }
+
+    /// One word for metrics and logs.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Stale => "stale",
+            Self::Conflict => "conflict",
+            Self::Gone => "gone",
+            Self::Denied(_) => "denied",
+            Self::Failed(_) => "failed",
+            Self::TimedOut(_) => "timed_out",
+            Self::NotLeading => "not_leading",
+        }
+    }
+}
+
+impl From<kube::Error> for RequestError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => refusal(status),
+            other => Self::Failed(Box::new(other)),
+        }
+    }
+}
+
+/// Tells refusals apart. A failed JSON Patch `test` is 422 without causes; an invalid value, and a denial by a
+/// ValidatingAdmissionPolicy without a reason, is 422 with causes. A policy may also choose 401, 403 or 413.
+fn refusal(status: Box<Status>) -> RequestError {
+    let has_causes = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
+    match status.code {
+        404 => RequestError::Gone,
+        409 => RequestError::Conflict,
+        422 if !has_causes => RequestError::Stale,
+        400 | 403 | 413 | 422 => RequestError::Denied(status.message),
+        401 if has_causes => RequestError::Denied(status.message),
+        _ => RequestError::Failed(Box::new(kube::Error::Api(status))),
+    }
+}
+
+/// Waits for an answer, at most [`REQUEST_TIMEOUT`].
+pub(crate) async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, RequestError> {
+    within(REQUEST_TIMEOUT, answer).await
+}
+
+pub(crate) async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, RequestError> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer.map_err(RequestError::from),
+        Err(_) => Err(RequestError::TimedOut(limit)),
+    }
+}
