@@ -24,7 +24,7 @@ MACHINE_arm64 := aarch64
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
 REVISION = $(shell git rev-parse HEAD)
 # The Kubernetes of the control-plane tests: one of $(OLDER), or the newest if nothing is said.
-OLDER := 1.33 1.34 1.35
+OLDER := 1.33 1.34 1.35 1.36
 KUBERNETES ?=
 ifneq ($(KUBERNETES),)
 export WINPOOL_E2E_KUBERNETES := $(KUBERNETES)
