@@ -11,7 +11,7 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 
 use crate::{
     api::{Taint, TaintPolicy, names},
-    plan::{Entry, Node, Policy, Pool, Seen, plan_classes, tolerate},
+    plan::{Entry, Node, Policy, Pool, Seen, Tolerance, plan_classes, tolerance},
     windows::{Build, KubernetesVersion, product::PRODUCTS, taint::is_known_spelling},
 };
 
@@ -229,7 +229,7 @@ impl Facts {
     }
 }
 
-/// The taints that none of these tolerates.
+/// The taints that certainly none of these tolerates.
 pub(super) fn untolerated(tolerations: &[Toleration], taints: &BTreeSet<Taint>) -> Vec<Taint> {
-    taints.iter().filter(|taint| !tolerate(tolerations, taint)).cloned().collect()
+    taints.iter().filter(|taint| tolerance(tolerations, [*taint]) == Tolerance::No).cloned().collect()
 }

@@ -52,6 +52,6 @@ pub use status::{
 };
 pub use taints::{Applied, TaintChange, TaintList};
 pub use tally::{Contribution, NodeShare, Tally};
-pub use tolerations::tolerate;
+pub use tolerations::{Tolerance, tolerance, tolerate};
 pub use workload_check::{CheckAnswer, CheckScope, KnownNode, PODS, Question, Scheduling, WorkloadCheck};
 pub use workloads::{ClassUsers, silent};

@@ -23,7 +23,7 @@ use crate::{
 
 use super::{
     ClassUsers, FieldChange, Hosts, Policy,
-    tolerations::{all_tolerated, covers, normalised, tolerations_of},
+    tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
 };
 
 /// A RuntimeClass as it should be.
@@ -266,7 +266,7 @@ fn other_manager(class: &RuntimeClass) -> Option<&'static str> {
 /// Whether pods of this class are kept off nodes with one of `taints`.
 #[must_use]
 pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Item = &'a Taint>) -> bool {
-    !all_tolerated(&tolerations_of(class), taints)
+    tolerance(&tolerations_of(class), taints) != Tolerance::Yes
 }
 
 /// Makes a class nobody's: winpool's labels go, everything else stays.
