@@ -163,10 +163,10 @@ docs: $(MDBOOK) ## Build the book of docs/ into target/book (mdBook), and check 
 BENCH ?=
 
 .PHONY: bench
-bench: $(if $(BENCH),,bench-core) ## Measure winpool beside a bare client, e.g. BENCH="--nodes 1000 converge" (docs/performance.md)
+bench: binary-$(HOST_ARCH) $(if $(BENCH),,bench-core) ## Measure the static program beside a bare client, e.g. BENCH="--nodes 1000 converge" (docs/performance.md)
 	$(call step,bench)
-	$(call timed,cargo build --locked --release -p winpool \
-		&& cargo bench --locked -p winpool-e2e --bench operator -- $(BENCH))
+	$(call timed,WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(HOST_ARCH) \
+		cargo bench --locked -p winpool-e2e --bench operator -- $(BENCH))
 
 .PHONY: bench-core
 bench-core: ## Measure the pure core: planning, builds, compatibility (Criterion)
