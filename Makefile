@@ -24,7 +24,7 @@ MACHINE_arm64 := aarch64
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
 REVISION = $(shell git rev-parse HEAD)
 # The Kubernetes of the control-plane tests: one of $(OLDER), or the newest if nothing is said.
-OLDER := 1.33 1.34 1.35
+OLDER := 1.33 1.34 1.35 1.36
 KUBERNETES ?=
 ifneq ($(KUBERNETES),)
 export WINPOOL_E2E_KUBERNETES := $(KUBERNETES)
@@ -163,10 +163,10 @@ docs: $(MDBOOK) ## Build the book of docs/ into target/book (mdBook), and check 
 BENCH ?=
 
 .PHONY: bench
-bench: $(if $(BENCH),,bench-core) ## Measure winpool beside a bare client, e.g. BENCH="--nodes 1000 converge" (docs/performance.md)
+bench: binary-$(HOST_ARCH) $(if $(BENCH),,bench-core) ## Measure the static program beside a bare client, e.g. BENCH="--nodes 1000 converge" (docs/performance.md)
 	$(call step,bench)
-	$(call timed,cargo build --locked --release -p winpool \
-		&& cargo bench --locked -p winpool-e2e --bench operator -- $(BENCH))
+	$(call timed,WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(HOST_ARCH) \
+		cargo bench --locked -p winpool-e2e --bench operator -- $(BENCH))
 
 .PHONY: bench-core
 bench-core: ## Measure the pure core: planning, builds, compatibility (Criterion)

@@ -18,6 +18,11 @@ use winpool::{
     telemetry::{self, LogFormat},
 };
 
+/// musl's own allocator takes twice as long as that of glibc.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Makes Windows nodes safe to run beside Linux ones.
 #[derive(Parser)]
 #[command(version, about)]

@@ -49,10 +49,11 @@ const CONTROL_PLANE: Module = module!("control-plane", "", "all of it takes abou
 const VERSION_VARIABLE: &str = "WINPOOL_E2E_KUBERNETES";
 
 /// The older ones, by what [`VERSION_VARIABLE`] says.
-const OLDER: [(&str, Module); 3] = [
+const OLDER: [(&str, Module); 4] = [
     ("1.33", module!("control-plane/1.33", "", "all of it takes about 3 minutes")),
     ("1.34", module!("control-plane/1.34", "", "all of it takes about 3 minutes")),
     ("1.35", module!("control-plane/1.35", "", "all of it takes about 3 minutes")),
+    ("1.36", module!("control-plane/1.36", "", "all of it takes about 3 minutes")),
 ];
 
 /// kwok needs other versions of the same libraries, so it is a module of its own.

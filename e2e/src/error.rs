@@ -55,7 +55,7 @@ pub enum Error {
     },
 
     /// Another Kubernetes than those with a go.mod.
-    #[error("{variable}={wanted}: there is a control plane of 1.33, 1.34, 1.35 and 1.36")]
+    #[error("{variable}={wanted}: there is a control plane of 1.33, 1.34, 1.35, 1.36 and 1.37")]
     UnknownKubernetes {
         /// Where it was asked for.
         variable: &'static str,

@@ -39,7 +39,7 @@ async fn kubectl_and_helm_are_the_pinned_ones_and_reach_the_server() -> Result<(
     let api = lend().await?;
     let versions = Component::Kubectl.run(api.kubeconfig(), &["version", "-o", "json"]).await?;
     let versions: Value = serde_json::from_str(&versions).expect("JSON");
-    assert_eq!(versions["clientVersion"]["gitVersion"], "v1.36.3");
+    assert_eq!(versions["clientVersion"]["gitVersion"], "v1.37.1");
     assert_eq!(versions["serverVersion"]["gitVersion"], api.client().apiserver_version().await?.git_version);
     assert_eq!(Component::Helm.run(api.kubeconfig(), &["version", "--template={{.Version}}"]).await?, "v4.3.1");
     assert_eq!(Component::Helm.run(api.kubeconfig(), &["list", "--short"]).await?, "");

@@ -345,7 +345,7 @@ fn step(obstacle: &Obstacle, machine: &Machine) -> String {
         Obstacle::Affinity(expressions) => {
             format!("take off the required node affinity that wants {}", expressions.join(" and "))
         }
-        Obstacle::Taint(taint) => tolerate(taint),
+        Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => tolerate(taint),
         Obstacle::Resource { name, .. } => format!("ask for less of {name}"),
     }
 }

@@ -12,7 +12,7 @@ use k8s_openapi::{
 use crate::{
     api::{Taint, quantity::amount},
     labels::Labels,
-    pod::{affinity::failing_expressions, tolerate},
+    pod::{Tolerance, affinity::failing_expressions, tolerance},
 };
 
 /// What the scheduler reads of a node.
@@ -50,6 +50,8 @@ pub enum Obstacle {
     Affinity(Vec<String>),
     /// A taint that the pod does not tolerate.
     Taint(Taint),
+    /// A taint that the pod tolerates only if a toleration with an unknown operator does.
+    UnknownOperator(Taint),
     /// An extended resource that the node has less of.
     Resource {
         /// Its name.
@@ -74,6 +76,11 @@ impl std::fmt::Display for Obstacle {
             }
             Self::Affinity(expressions) => write!(f, "required node affinity wants {}", expressions.join(" and ")),
             Self::Taint(taint) => write!(f, "the taint {taint} is not tolerated"),
+            Self::UnknownOperator(taint) => write!(
+                f,
+                "it is not known whether the taint {taint} is tolerated: the toleration has an operator other than Equal and \
+                 Exists"
+            ),
             Self::Resource { name, wanted, found } => {
                 write!(f, "the pod wants {wanted} of {name}, the node has {found}")
             }
@@ -97,13 +104,17 @@ pub fn obstacles(pod: &Pod, host: &Host) -> Vec<Obstacle> {
         Obstacle::Selector { key: key.clone(), wanted: value.clone(), found: host.labels.get(key).map(str::to_owned) }
     }));
     found.extend(affinity(spec, host));
-    let tolerated = |taint: &Taint| tolerate(spec.tolerations.as_deref().unwrap_or_default(), taint);
+    let tolerated = |taint: &Taint| tolerance(spec.tolerations.as_deref().unwrap_or_default(), [taint]);
     let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", "NoSchedule");
-    if host.unschedulable && !tolerated(&unschedulable) {
+    if host.unschedulable && tolerated(&unschedulable) != Tolerance::Yes {
         found.push(Obstacle::Unschedulable);
     }
-    let keeps_off = |taint: &&Taint| !(tolerated(taint) || host.unschedulable && **taint == unschedulable);
-    found.extend(host.taints.iter().filter(keeps_off).cloned().map(Obstacle::Taint));
+    let taints = host.taints.iter().filter(|taint| !(host.unschedulable && **taint == unschedulable));
+    found.extend(taints.filter_map(|taint| match tolerated(taint) {
+        Tolerance::Yes => None,
+        Tolerance::Unknown => Some(Obstacle::UnknownOperator(taint.clone())),
+        Tolerance::No => Some(Obstacle::Taint(taint.clone())),
+    }));
     found.extend(resources(spec, host));
     found
 }
@@ -258,6 +269,8 @@ mod tests {
         the taint gone:NoExecute is not tolerated
         the pod wants 3 of example.com/gpu, the node has 2
         ");
+        let unclear = json!({"tolerations": [{"key": "gone", "operator": "Gt", "value": "1"}, {"operator": "Exists", "effect": "NoSchedule"}]});
+        insta::assert_snapshot!(why_not(&unclear, &node).join("\n"), @"it is not known whether the taint gone:NoExecute is tolerated: the toleration has an operator other than Equal and Exists");
         let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
         assert!(fits(&tolerant, &node));
         assert!(fits(&json!({"nodeName": "win-a"}), &node), "nobody schedules a pod that names its node");

@@ -12,7 +12,7 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use crate::{
     api::{Taint, TaintPolicy, names},
     plan::{Entry, Node, Policy, Pool, Seen, plan_classes},
-    pod::tolerate,
+    pod::{Tolerance, tolerance},
     windows::{Build, KubernetesVersion, product::PRODUCTS, taint::is_known_spelling},
 };
 
@@ -230,7 +230,7 @@ impl Facts {
     }
 }
 
-/// The taints that none of these tolerates.
+/// The taints that certainly none of these tolerates.
 pub(super) fn untolerated(tolerations: &[Toleration], taints: &BTreeSet<Taint>) -> Vec<Taint> {
-    taints.iter().filter(|taint| !tolerate(tolerations, taint)).cloned().collect()
+    taints.iter().filter(|taint| tolerance(tolerations, [*taint]) == Tolerance::No).cloned().collect()
 }

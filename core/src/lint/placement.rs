@@ -17,7 +17,7 @@ use crate::{
             Subject, Test, Verdict, Versions,
         },
     },
-    pod::tolerate,
+    pod::{Tolerance, tolerance, tolerate},
     windows::{Build, taint::SPELLINGS},
 };
 
@@ -154,6 +154,22 @@ pub(super) const RULES: &[Rule] = &[
         TOLERATE,
         own(unknown_toleration),
     ),
+    rule(
+        "toleration-operator-unknown",
+        Verdict(Warning, Note),
+        Scope::Windows,
+        "tolerations",
+        "it is not known which taints it tolerates: the operators Gt and Lt need the feature gate \
+         TaintTolerationComparisonOperators, which is alpha and off by default, and the API server refuses others",
+        "use the operator Equal or Exists",
+        own(|subject, hits| {
+            let is_known = |operator: &str| ["", "Equal", "Exists"].contains(&operator);
+            let tolerations = subject.pod.tolerations();
+            if !tolerations.iter().all(|toleration| toleration.operator.as_deref().is_none_or(is_known)) {
+                hits.push(Hit::at("tolerations"));
+            }
+        }),
+    ),
     classes::DAEMON_SET,
     classes::NOT_FOUND,
     classes::SELECTOR,
@@ -200,7 +216,7 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, facts) = (subject.pod, subject.facts);
     let guards = facts.guards(None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]));
     let tolerations = tolerations(subject);
-    let is_open = guards.iter().any(|taints| untolerated(&tolerations, taints).is_empty());
+    let is_open = guards.iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
     let is_elsewhere = facts.has_nodes() && pod.selector().any(|(key, value)| !facts.has_label(key, value));
     // Affinity by other labels may keep it off; only pods that certainly can land there are worth a warning.
     if is_open && !is_elsewhere && pod.terms().is_empty() && pod.node().is_none() && pod.class().is_none() {
@@ -275,8 +291,8 @@ fn unknown_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         return;
     }
     let tolerations = subject.pod.tolerations();
-    let tolerates = |key: &str, value: &str| tolerate(&tolerations, &Taint::new(key, value, "NoSchedule"));
-    if !SPELLINGS.iter().any(|spelling| tolerates(spelling.key, spelling.value)) {
+    let mut known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));
+    if known.all(|taint| tolerance(&tolerations, [&taint]) == Tolerance::No) {
         hits.push(Hit::at("tolerations"));
     }
 }

@@ -29,7 +29,7 @@ const GROUPS: [(&str, &str); 3] = [
         "Whether pods find a node on which their images start. Some rules need to know nodes, pools or RuntimeClasses, \
          and say nothing where these are not known.",
     ),
-    ("What the API server refuses", "Tested against a Kubernetes 1.36 API server."),
+    ("What the API server refuses", "Tested against a Kubernetes 1.37 API server."),
     (
         "What Windows does not do",
         "From the Kubernetes documentation, and where it is silent or differs, from the code.",

@@ -17,7 +17,7 @@ use crate::{
         names::{self, reason},
         quantity,
     },
-    pod::tolerations::{all_tolerated, covers, normalised, tolerations_of},
+    pod::tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
     windows::product,
     words::yaml,
 };
@@ -264,7 +264,7 @@ fn other_manager(class: &RuntimeClass) -> Option<&'static str> {
 /// Whether pods of this class are kept off nodes with one of `taints`.
 #[must_use]
 pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Item = &'a Taint>) -> bool {
-    !all_tolerated(&tolerations_of(class), taints)
+    tolerance(&tolerations_of(class), taints) != Tolerance::Yes
 }
 
 /// Makes a class nobody's: winpool's labels go, everything else stays.

@@ -18,10 +18,7 @@ use k8s_openapi::{
 use crate::{
     api::Taint,
     labels::Labels,
-    pod::{
-        Pod, PodProgress, Workload, WorkloadKind,
-        tolerations::{normalised, tolerations_of},
-    },
+    pod::{Pod, PodProgress, Workload, WorkloadKind, tolerations::tolerations_of},
 };
 
 use placement::{Placement, Says};
@@ -268,16 +265,15 @@ impl WorkloadCheck {
             return;
         }
         let is_daemon_set = known.is_some_and(|seen| seen.daemon_set.is_some());
-        let tolerations = normalised(pod.spec.tolerations.iter().cloned());
-        let (untolerated, says) = (self.untolerated(&tolerations), Self::says(&pod.spec, None));
+        let tolerations = &pod.spec.tolerations;
+        let (untolerated, says) = (self.untolerated(tolerations), Self::says(&pod.spec, None));
         let on_windows = on.flatten();
         let on_candidate = on_windows.map_or(0, |index| self.candidates[index]);
         // A DaemonSet is judged by its template: its pods only tell whether they run on Windows at all.
         let bound = if is_daemon_set { on_candidate } else { on_candidate & untolerated };
         let may_move = !is_daemon_set && on != Some(None) && !matches!(says, Says::NotWindows);
         let elsewhere = if may_move {
-            let spec =
-                Placement { selector: &pod.spec.node_selector, terms: &pod.spec.terms, tolerations: &tolerations };
+            let spec = Placement { selector: &pod.spec.node_selector, terms: &pod.spec.terms, tolerations };
             self.without_node(untolerated & !on_candidate, untolerated, &spec)
         } else {
             0
@@ -326,7 +322,8 @@ impl WorkloadCheck {
         let class = self.class_of(&workload.namespace, &workload.template).found();
         let class = class.filter(|_| kind != WorkloadKind::DaemonSet);
         let tolerations = workload.template.tolerations.iter().chain(class.iter().flat_map(|class| &class.tolerations));
-        workload.is_over || workload.is_ignored || self.untolerated(&normalised(tolerations.cloned())) == 0
+        let tolerations: Vec<Toleration> = tolerations.cloned().collect();
+        workload.is_over || workload.is_ignored || self.untolerated(&tolerations) == 0
     }
 
     /// The node selectors of which it has to be known whether a node of another system matches them.

@@ -7,5 +7,5 @@ pub(crate) mod tolerations;
 mod workload;
 
 pub use spec::{Pod, PodProgress, PodSpec, tells_the_system};
-pub use tolerations::tolerate;
+pub use tolerations::{Tolerance, tolerance, tolerate};
 pub use workload::{LISTED_KINDS, Workload, WorkloadKind};

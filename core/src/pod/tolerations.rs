@@ -15,19 +15,47 @@ pub(crate) fn toleration(taint: &Taint) -> Toleration {
     }
 }
 
-/// Whether one of these tolerates the taint. A taint that only advises keeps nobody off.
-#[must_use]
-pub fn tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
-    all_tolerated(&normalised(tolerations.iter().cloned()), [taint])
+/// Whether tolerations tolerate taints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tolerance {
+    /// They do not.
+    No,
+    /// That depends on an operator other than `Equal` and `Exists`. `Gt` and `Lt` need a feature gate that is off by
+    /// default and cannot be seen (`TaintTolerationComparisonOperators`, alpha since 1.35, kubernetes/kubernetes
+    /// `pkg/features/kube_features.go`).
+    Unknown,
+    /// They do.
+    Yes,
 }
 
-/// Whether these normalised tolerations tolerate all of `taints`.
-pub(crate) fn all_tolerated<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'a Taint>) -> bool {
-    let mut keeping_off = taints.into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
-    keeping_off.all(|taint| {
-        let wanted = normalised([toleration(taint)]);
-        wanted.iter().all(|wanted| tolerations.iter().any(|own| covers(own, wanted)))
-    })
+/// Whether these tolerations tolerate all of `taints`. A taint that only advises keeps nobody off.
+#[must_use]
+pub fn tolerance<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'a Taint>) -> Tolerance {
+    let keeping_off = taints.into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
+    let of_one = |taint| tolerations.iter().map(|own| reach(own, taint)).max().unwrap_or(Tolerance::No);
+    keeping_off.map(of_one).min().unwrap_or(Tolerance::Yes)
+}
+
+/// Whether one of these tolerations certainly tolerates the taint.
+#[must_use]
+pub fn tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
+    tolerance(tolerations, [taint]) == Tolerance::Yes
+}
+
+/// As `Toleration.ToleratesTaint` of kubernetes/api `core/v1/toleration.go` reads it.
+fn reach(toleration: &Toleration, taint: &Taint) -> Tolerance {
+    let Toleration { key, operator, value, effect, .. } = toleration;
+    let [key, operator, value, effect] = [key, operator, value, effect].map(|f| f.as_deref().unwrap_or_default());
+    let any_key = key.is_empty() && operator == "Exists";
+    if !(any_key || key == taint.key) || !(effect.is_empty() || effect == taint.effect) {
+        return Tolerance::No;
+    }
+    match operator {
+        "Exists" => Tolerance::Yes,
+        "" | "Equal" if value == taint.value => Tolerance::Yes,
+        "" | "Equal" => Tolerance::No,
+        _ => Tolerance::Unknown,
+    }
 }
 
 /// As the API server keeps them: empty fields are absent, `Equal` is the default operator; sorted, without repeats.

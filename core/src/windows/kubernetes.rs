@@ -102,8 +102,9 @@ const DOCUMENTED: &[Documented] = &[
     // Read in the documentation of 1.27 and later. That 2022 came with 1.23 is not verified. Until 2026 a sentence in
     // the same text called 2019 the only one "fully supported" (kubernetes/website#44401, #55103).
     documented(23, 34, &[17763, 19042, 20348]),
-    // kubernetes/website#53724.
-    documented(35, 36, &[20348, 26100]),
+    // kubernetes/website#53724. For 1.37: the changelog of 1.37 (kubernetes/kubernetes CHANGELOG/CHANGELOG-1.37.md) changes
+    // no Windows release, and the page without a version, concepts/windows/intro, lists the same two.
+    documented(35, 37, &[20348, 26100]),
 ];
 
 /// The newest Kubernetes version, a minor of 1, whose list is known here.
@@ -143,7 +144,7 @@ mod tests {
             (22..=22, "2019 2004 20h2"),
             (23..=28, "2019 20h2 2022"),
             (29..=34, "2019 20h2 2022"),
-            (35..=36, "2022 2025"),
+            (35..=37, "2022 2025"),
         ];
         for (minors, versions) in rows {
             for minor in minors {
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_build_off_the_list_is_unlisted() {
-        let off = [(16, 17134), (22, 20348), (34, 26100), (35, 17763), (36, 25398), (36, 26200), (36, 29000)];
+        let off = [(16, 17134), (22, 20348), (34, 26100), (35, 17763), (37, 25398), (37, 26200), (37, 29000)];
         for (minor, build) in off {
             assert_eq!(support(minor, build), Unlisted, "{build} with 1.{minor}");
         }
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_version_without_a_known_list_is_unknown() {
-        for minor in [0, 4, 10, 11, 12, 13, 37, 38, 100] {
+        for minor in [0, 4, 10, 11, 12, 13, 38, 100] {
             for product in PRODUCTS {
                 assert_eq!(support(minor, product.build.number()), Unknown, "1.{minor}");
             }

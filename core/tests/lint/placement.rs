@@ -82,6 +82,18 @@ fn tolerations_are_missing_where_no_node_is_left() {
 }
 
 #[test]
+fn of_a_toleration_with_an_unknown_operator_it_is_only_said_that_it_is_unknown() {
+    let unclear = with(selecting("10.0.20348"), "tolerations", json!([{"key": "os", "operator": "Gt", "value": "1"}]));
+    for kind in ["Deployment", "DaemonSet"] {
+        for facts in [two_builds(), Facts::none()] {
+            assert_eq!(broken(kind, &unclear, &facts), ["toleration-operator-unknown"], "{kind}");
+        }
+    }
+    let unsaid = json!({"tolerations": unclear["tolerations"]});
+    assert_eq!(broken("Deployment", &unsaid, &two_builds()), [""; 0], "the taint may keep it off");
+}
+
+#[test]
 fn a_daemon_set_has_to_tolerate_every_taint_and_to_select_by_itself() {
     let foreign = cluster(&[("10.0.20348", TAINT), ("10.0.20348", &["windows=true:NoSchedule"])], &[], &[]);
     let found = findings(&workload("DaemonSet", &selecting("10.0.20348")), &foreign);

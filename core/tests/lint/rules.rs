@@ -224,6 +224,14 @@ fn placement() -> Vec<Row> {
             ],
         ),
         (
+            "toleration-operator-unknown",
+            vec![
+                json!({"tolerations": [{"key": "os", "operator": "Gt", "value": "1"}]}),
+                json!({"tolerations": [{"operator": "Exists"}, {"key": "tier", "operator": "Maybe"}]}),
+            ],
+            vec![json!({"tolerations": [{"key": "os", "operator": "", "value": "windows"}]})],
+        ),
+        (
             "build-malformed",
             vec![json!({"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "2019"}})],
             vec![

@@ -2,6 +2,26 @@
 
 use crate::scene::{Scene, TOLERATES, WINDOWS, workload};
 
+/// The API server takes such tolerations only with a feature gate on, and winpool does not know whether they work.
+#[test]
+fn a_toleration_with_an_unknown_operator_never_settles_a_question() {
+    let tier = |operator: &str| format!("{WINDOWS}, tolerations: [{{key: tier, operator: {operator}, value: '9'}}]");
+    let holds = |scene: &Scene, fact: &str, kind: &str, spec: &str, expected: bool| {
+        let name = format!("{kind} shop/web");
+        let expected = if expected { &[(name.as_str(), 0)][..] } else { &[] };
+        scene.holds(fact, &[workload(kind, "web", spec, "{}")], expected);
+    };
+    let own = Scene { taints: &["tier=9:NoSchedule"], ..Scene::default() };
+    let other = Scene { nodes: vec![("other", "{}", &["tier=9:NoSchedule"])], ..Scene::default() };
+    for (operator, has_refuge) in [("Equal", true), ("Gt", false), ("Lt", false), ("Soon", false)] {
+        holds(&own, &format!("{operator} here"), "DaemonSet", &tier(operator), true);
+        holds(&other, &format!("{operator} elsewhere"), "Deployment", &tier(operator), !has_refuge);
+    }
+    holds(&own, "nothing tolerates the taint that is there", "DaemonSet", WINDOWS, false);
+    let asked = format!("{WINDOWS}, tolerations: [{{key: os, operator: Gt, value: '1'}}]");
+    holds(&Scene::default(), "the taint that is asked about", "Deployment", &asked, true);
+}
+
 const CLASSES: [&str; 4] = [
     "{metadata: {name: tolerant}, handler: h, scheduling: {nodeSelector: {kubernetes.io/os: windows}, \
       tolerations: [{key: os, operator: Exists}]}}",

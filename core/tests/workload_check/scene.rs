@@ -20,6 +20,8 @@ pub const TOLERATES: &str = "tolerations: [{key: os, value: windows, effect: NoS
 
 /// What a check starts from: node `win` would get `os=windows:NoSchedule`.
 pub struct Scene {
+    /// The taints that it has.
+    pub taints: &'static [&'static str],
     /// Further Windows nodes: name, labels and taints.
     pub nodes: Vec<(&'static str, &'static str, &'static [&'static str])>,
     /// Labels of nodes of another system.
@@ -33,6 +35,7 @@ pub struct Scene {
 impl Default for Scene {
     fn default() -> Self {
         Self {
+            taints: &[],
             nodes: Vec::new(),
             others: vec!["{kubernetes.io/os: linux, team: shared}"],
             classes: Vec::new(),
@@ -61,7 +64,7 @@ pub fn minute(minutes: i64) -> String {
 
 impl Scene {
     pub fn scope(&self) -> CheckScope {
-        let mut nodes = vec![known_node("win", "{team: a, kubernetes.io/hostname: win}", &[])];
+        let mut nodes = vec![known_node("win", "{team: a, kubernetes.io/hostname: win}", self.taints)];
         nodes.extend(self.nodes.iter().map(|(name, labels, taints)| known_node(name, labels, taints)));
         let taint = Taint::os_windows();
         let question = Question { pool: "default".to_owned(), taint, candidates: BTreeSet::from([0]), enforces: true };

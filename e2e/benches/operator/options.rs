@@ -88,7 +88,7 @@ impl Options {
 
     /// The program of the profile that this one was built with: release, unless someone tries out the bench itself.
     pub fn winpool() -> Result<PathBuf> {
-        let program = folder(2)?.join("winpool");
+        let program = std::env::var_os("WINPOOL_STATIC").map_or(folder(2)?.join("winpool"), PathBuf::from);
         if program.is_file() {
             return Ok(program);
         }

@@ -103,7 +103,7 @@ impl SimulatedNode {
             capacity: capacity.into(),
             ready: false,
         }
-        .kubelet("v1.36.3")
+        .kubelet("v1.37.1")
     }
 
     /// The node's name, which is also its host name.

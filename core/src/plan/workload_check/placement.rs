@@ -13,7 +13,7 @@ use crate::{
         LISTED_KINDS, Pod, PodProgress, PodSpec, WorkloadKind,
         affinity::matches_affinity,
         spec::selects_windows,
-        tolerations::{all_tolerated, normalised},
+        tolerations::{Tolerance, tolerance, tolerate},
     },
 };
 
@@ -37,7 +37,7 @@ impl WorkloadCheck {
     pub(super) fn untolerated(&self, tolerations: &[Toleration]) -> Mask {
         let questions = self.scope.questions.iter().enumerate();
         questions
-            .filter(|(_, question)| !all_tolerated(tolerations, [&question.taint]))
+            .filter(|(_, question)| !tolerate(tolerations, &question.taint))
             .fold(0, |all, (bit, _)| all | 1 << bit)
     }
 
@@ -58,7 +58,7 @@ impl WorkloadCheck {
                 selector.entry(key.clone()).or_insert_with(|| value.clone());
             }
         }
-        let (tolerations, says) = (normalised(tolerations), Self::says(spec, class));
+        let says = Self::says(spec, class);
         let untolerated = self.untolerated(&tolerations);
         if untolerated == 0 {
             return nothing;
@@ -114,7 +114,8 @@ impl WorkloadCheck {
     }
 
     fn fitting_candidates(&self, placement: &Placement<'_>) -> Mask {
-        let fitting = self.scope.nodes.iter().zip(&self.candidates).filter(|(node, _)| placement.fits(node));
+        let fitting =
+            self.scope.nodes.iter().zip(&self.candidates).filter(|(node, _)| placement.fit(node) > Tolerance::No);
         fitting.fold(0, |all, (_, candidate)| all | candidate)
     }
 
@@ -125,11 +126,12 @@ impl WorkloadCheck {
             if mask & !refuge == 0 {
                 return 0;
             }
-            if placement.fits(node) {
+            let fit = placement.fit(node);
+            if fit > Tolerance::No {
                 fitting |= self.candidates[index];
-                if self.coming[index] & untolerated == 0 {
-                    refuge |= !self.candidates[index];
-                }
+            }
+            if fit == Tolerance::Yes && self.coming[index] & untolerated == 0 {
+                refuge |= !self.candidates[index];
             }
         }
         mask & fitting & !refuge
@@ -164,10 +166,13 @@ pub(super) struct Placement<'a> {
 }
 
 impl Placement<'_> {
-    fn fits(&self, node: &KnownNode) -> bool {
-        node.labels.matches(self.selector)
-            && matches_affinity(self.terms, &node.labels, &node.name)
-            && all_tolerated(self.tolerations, &node.taints)
+    /// Whether it may go to the node.
+    fn fit(&self, node: &KnownNode) -> Tolerance {
+        if node.labels.matches(self.selector) && matches_affinity(self.terms, &node.labels, &node.name) {
+            tolerance(self.tolerations, &node.taints)
+        } else {
+            Tolerance::No
+        }
     }
 }
 
