@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// refused for that.
 pub(crate) const PODS_WITHOUT_SERVICE_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
 
-/// Another API server of the same cluster: it has the same state, but learns of it by itself.
+/// Another API server of the same cluster, with its own connection to etcd.
 pub struct Neighbour {
     _process: Process,
     port: u16,
@@ -26,18 +26,17 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Where it listens.
-    #[must_use]
+    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// From now on it hears nothing of etcd: what it has in its caches gets old.
+    /// Cuts its connection to etcd: its caches become stale.
     pub fn cut_from_etcd(&self) {
         self.etcd.cut();
     }
 
-    /// Lets it hear of etcd again.
+    /// Restores its connection to etcd.
     pub fn mend(&self) {
         self.etcd.mend();
     }
@@ -54,7 +53,7 @@ pub struct ApiServer {
     serving: Identity,
     folder: Folder,
     etcd: Arc<Etcd>,
-    /// Those that a neighbour has too.
+    /// The arguments that a neighbour has too.
     arguments: Vec<String>,
 }
 
@@ -63,17 +62,11 @@ impl ApiServer {
     ///
     /// No controller manager watches over it: namespaces have no service accounts (pods do without), a deleted
     /// namespace stays, nothing is garbage-collected, and new nodes keep their not-ready taint.
-    ///
-    /// # Errors
-    /// When the program cannot be had, does not start, or ends instead of becoming ready.
     pub async fn start(etcd: &Arc<Etcd>, prefix: &str) -> Result<Self> {
         Self::start_with(etcd, prefix, &[PODS_WITHOUT_SERVICE_ACCOUNTS]).await
     }
 
     /// Starts an API server with more flags; a flag given here stands after, and so wins over, the usual one.
-    ///
-    /// # Errors
-    /// When the program cannot be had, does not start, or ends instead of becoming ready.
     pub async fn start_with(etcd: &Arc<Etcd>, prefix: &str, flags: &[&str]) -> Result<Self> {
         let program = Component::KubeApiserver.path().await?;
         let folder = Guard::get()?.folder("api-server")?;
@@ -126,9 +119,6 @@ impl ApiServer {
     }
 
     /// Starts another API server of the same cluster, which reaches etcd by a network of its own.
-    ///
-    /// # Errors
-    /// When it does not start, or ends instead of becoming ready.
     pub async fn neighbour(&self) -> Result<Neighbour> {
         let program = Component::KubeApiserver.path().await?;
         let folder = Guard::get()?.folder("neighbour")?;
@@ -149,19 +139,13 @@ impl ApiServer {
     }
 
     /// Ends it with SIGKILL, starts it again on its port, and waits until it is ready.
-    ///
-    /// # Errors
-    /// When it does not start, or ends instead of becoming ready.
     pub async fn restart(&self) -> Result<()> {
         self.process.start_again()?;
         // A connection of the old process would tell nothing about the new one.
         self.process.until(async || answers(self.connect(), "/readyz").await).await
     }
 
-    /// A new client that may do everything. It lives as long as the async runtime that it was made in.
-    ///
-    /// # Errors
-    /// When the certificates cannot be read.
+    /// A new client of an administrator. It lives as long as the async runtime that created it.
     pub fn connect(&self) -> Result<Client> {
         connect(&self.endpoint, &self.admin)
     }
@@ -169,25 +153,16 @@ impl ApiServer {
     /// A new client that is `user` in `groups` (and in `system:authenticated`), by impersonation.
     ///
     /// A node's kubelet is `system:node:NAME` in `system:nodes`.
-    ///
-    /// # Errors
-    /// When the certificates cannot be read.
     pub fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {
         Ok(Client::try_from(self.config_as(user, groups)?)?)
     }
 
     /// The configuration of a client that may do everything, to change before use.
-    ///
-    /// # Errors
-    /// When a path is not UTF-8.
     pub fn config(&self) -> Result<Config> {
         self.endpoint.config(&self.admin)
     }
 
     /// The configuration of the client that [`Self::client_as`] makes, to change before use.
-    ///
-    /// # Errors
-    /// When a path is not UTF-8.
     pub fn config_as(&self, user: &str, groups: &[&str]) -> Result<Config> {
         let mut config = self.config()?;
         config.auth_info.impersonate = Some(user.to_owned());
@@ -195,40 +170,32 @@ impl ApiServer {
         Ok(config)
     }
 
-    /// A kubeconfig of a user who may do everything.
-    #[must_use]
+    /// The kubeconfig of an administrator.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
     /// `https://127.0.0.1:port`.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.endpoint.url
     }
 
-    /// Where its logs, certificates and kubeconfig are.
-    #[must_use]
+    /// The directory with its logs, certificates and kubeconfig.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The process, to look at.
-    #[must_use]
+    /// The process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
     /// The etcd with its state.
-    #[must_use]
     pub fn etcd(&self) -> &Etcd {
         &self.etcd
     }
 
     /// Fails with the end of a log if the server or its etcd has ended.
-    ///
-    /// # Errors
-    /// [`crate::Error::Died`].
     pub fn check(&self) -> Result<()> {
         self.etcd.process().check()?;
         self.process.check()
@@ -248,7 +215,6 @@ impl ApiServer {
     }
 
     /// The certificate of the authority that its serving certificate comes from.
-    #[must_use]
     pub fn authority_file(&self) -> PathBuf {
         self.authority.certificate()
     }

@@ -1,4 +1,4 @@
-//! What an API server was asked: its audit log.
+//! The audit log of an API server.
 
 use crate::error::{FileContext, text};
 use crate::guard::{Folder, Guard};
@@ -17,18 +17,16 @@ rules:
 /// Operators use the account of their installation, or are users whose names start like this, by impersonation.
 const OPERATOR: &str = "winpool";
 
-/// With this, tests ask in the operator's name what it may do.
+/// Tests use this kind to ask for the operator's permissions.
 const REVIEW: &str = "selfsubjectaccessreviews";
 
-/// What operators asked.
+/// The requests of operators.
 pub struct AuditLog(Folder);
 
 /// A request, with what it carried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Who asked.
     pub user: String,
-    /// When it was received.
     pub received: Timestamp,
     /// `get`, `create`, `update`, `patch`, `delete`.
     pub verb: String,
@@ -43,10 +41,7 @@ pub struct Request {
 }
 
 impl AuditLog {
-    /// Starts an API server that writes one, for one test.
-    ///
-    /// # Errors
-    /// When it does not start.
+    /// Starts an API server that writes an audit log, for one test.
     pub async fn start() -> Result<(ApiServer, Self)> {
         let log = Self(Guard::get()?.folder("audit")?);
         let policy = log.0.path().join("policy.yaml");
@@ -61,19 +56,27 @@ impl AuditLog {
         self.0.path().join("requests.jsonl")
     }
 
-    /// The requests of all operators so far, watches and lists apart.
-    #[must_use]
+    /// Returns the requests of all operators so far, without watches and lists.
     pub fn requests(&self) -> Vec<Request> {
         self.events().iter().filter_map(Request::of).collect()
     }
 
-    /// All requests of all operators so far, as the API server wrote them down; a watch once it has ended.
-    #[must_use]
+    /// The requests with this verb for this resource.
+    pub fn of(&self, verb: &str, resource: &str) -> Vec<Request> {
+        self.requests().into_iter().filter(|request| request.verb == verb && request.resource == resource).collect()
+    }
+
+    /// The patches of this node.
+    pub fn patches(&self, node: &str) -> Vec<Request> {
+        self.of("patch", "nodes").into_iter().filter(|request| request.name == node).collect()
+    }
+
+    /// Returns all audit events of all operators so far. A watch is logged when it ends.
     pub fn events(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.file()).unwrap_or_default();
         let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let of_operator = |event: &Value| {
-            // Who only impersonates the account is a test.
+            // A user who only impersonates the account is a test.
             let is_operator =
                 event["user"]["username"] == USER || user(event).is_some_and(|user| user.starts_with(OPERATOR));
             is_operator && event["objectRef"]["resource"] != REVIEW

@@ -1,4 +1,4 @@
-//! A whole control plane: what a cluster needs for pods to be scheduled and simulated nodes to run them.
+//! A control plane that schedules pods on simulated nodes.
 
 use crate::api_server::ApiServer;
 use crate::assets::{Component, kwok_stages};
@@ -12,24 +12,22 @@ use kube::{Api, Client};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The annotation by which kwok knows the nodes that it is to keep ready, as (key, value).
+/// The annotation of the nodes that kwok keeps ready, as (key, value).
 pub(crate) const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
-/// Flags of components besides the usual ones; one given here wins.
+/// Additional flags of components. They override the usual ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flags<'a> {
-    /// Of the controller manager.
     pub controller_manager: &'a [&'a str],
-    /// Of kwok.
     pub kwok: &'a [&'a str],
 }
 
 /// A running cluster without machines: API server, scheduler, controller manager and kwok.
 ///
-/// Nodes join it with [`crate::SimulatedNode::join`]. It is gone when this is dropped.
+/// Nodes join it with [`crate::SimulatedNode::join`]. It stops when this is dropped.
 pub struct Cluster {
     client: Client,
-    // Dropped in this order: nobody is left to complain about a missing API server.
+    // Dropped in this order, so that no component logs a missing API server.
     kwok: Process,
     controller_manager: Process,
     scheduler: Process,
@@ -38,18 +36,12 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts a cluster with an etcd of its own.
-    ///
-    /// # Errors
-    /// When a program cannot be had, does not start, or ends instead of becoming ready.
     pub async fn start() -> Result<Self> {
         let etcd = Arc::new(Etcd::start().await?);
         Self::start_on(&etcd, "registry", Flags::default()).await
     }
 
     /// Starts a cluster that keeps its state in `etcd` under `prefix`.
-    ///
-    /// # Errors
-    /// When a program cannot be had, does not start, or ends instead of becoming ready.
     pub async fn start_on(etcd: &Arc<Etcd>, prefix: &str, flags: Flags<'_>) -> Result<Self> {
         let api_server = ApiServer::start_with(etcd, prefix, &[]).await?;
         let client = api_server.connect()?;
@@ -63,34 +55,27 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A client that may do everything.
-    #[must_use]
+    /// A client of an administrator.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// A new client that is `user` in `groups`; see [`ApiServer::client_as`].
-    ///
-    /// # Errors
-    /// When the certificates cannot be read.
     pub fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {
         self.api_server.client_as(user, groups)
     }
 
-    /// A kubeconfig of a user who may do everything.
-    #[must_use]
+    /// The kubeconfig of an administrator.
     pub fn kubeconfig(&self) -> &Path {
         self.api_server.kubeconfig()
     }
 
     /// The API server.
-    #[must_use]
     pub fn api_server(&self) -> &ApiServer {
         &self.api_server
     }
 
     /// Every process of the cluster, etcd included.
-    #[must_use]
     pub fn processes(&self) -> [&Process; 5] {
         [
             self.api_server.etcd().process(),
@@ -102,26 +87,17 @@ impl Cluster {
     }
 
     /// Fails with the end of a log if a process has ended.
-    ///
-    /// # Errors
-    /// [`Error::Died`].
     pub fn check(&self) -> Result<()> {
         self.processes().into_iter().try_for_each(Process::check)
     }
 
-    /// Waits until the node is Ready and rid of the taint that every new node has until then.
-    ///
-    /// # Errors
-    /// When it does not get there in time, or a process has died.
+    /// Waits until the node is Ready and has no not-ready taint.
     pub async fn node_ready(&self, name: &str) -> Result<Node> {
         let nodes: Api<Node> = Api::all(self.client());
         self.wait_for(&format!("node {name} is ready"), async || Ok(nodes.get_opt(name).await?.filter(is_ready))).await
     }
 
     /// Waits until the pod runs.
-    ///
-    /// # Errors
-    /// When it does not get there in time, or a process has died.
     pub async fn pod_running(&self, namespace: &str, name: &str) -> Result<Pod> {
         let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
         self.wait_for(&format!("pod {namespace}/{name} runs"), async || {
@@ -130,10 +106,7 @@ impl Cluster {
         .await
     }
 
-    /// Like [`wait_for`], but if a process has died in the meantime, says that instead.
-    ///
-    /// # Errors
-    /// The probe's own error, a timeout that names the condition, or a process that died.
+    /// Like [`wait_for`], but reports a process that died meanwhile instead.
     pub async fn wait_for<T>(&self, what: &str, probe: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
         match wait_for(what, LIMIT, probe).await {
             Err(error @ (Error::Timeout { .. } | Error::Kube(_))) => {
@@ -144,7 +117,7 @@ impl Cluster {
         }
     }
 
-    /// The API server admits pods once the controller manager has made the namespace's service account.
+    /// The API server admits pods once the controller manager has created the namespace's ServiceAccount.
     async fn until_pods_are_admitted(&self) -> Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), "default");
         self.wait_for("namespace default has its service account", async || Ok(accounts.get_opt("default").await?))
@@ -191,7 +164,7 @@ async fn start_controller_manager(api_server: &ApiServer, more: &[&str]) -> Resu
     start_component(api_server, Component::KubeControllerManager, &flags, "/healthz").await
 }
 
-/// Starts a component that serves its health, alone and without the usual restraint towards the API server.
+/// Starts a component that serves its health, without leader election and rate limits.
 async fn start_component(
     api_server: &ApiServer,
     component: Component,
@@ -224,7 +197,7 @@ async fn start_component(
     Ok(start_on_free_port(launch, ready).await?.0)
 }
 
-/// kwok serves nothing here; that it works shows in nodes that get ready.
+/// kwok serves no health endpoint here. If it works, nodes become Ready.
 async fn start_kwok(api_server: &ApiServer, more: &[&str]) -> Result<Process> {
     let program = Component::Kwok.path().await?;
     let stages = kwok_stages().await?;

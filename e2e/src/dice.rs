@@ -8,7 +8,6 @@ pub struct Dice(Rng);
 
 impl Dice {
     /// The numbers of this seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Rng::with_seed(seed))
     }
@@ -18,12 +17,12 @@ impl Dice {
         self.0.usize(..sides)
     }
 
-    /// One of these.
+    /// Returns one of these.
     pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
         from[self.roll(from.len())]
     }
 
-    /// One time out of `sides`.
+    /// Returns true once in `sides` times.
     pub fn once_in(&mut self, sides: usize) -> bool {
         self.roll(sides) == 0
     }

@@ -1,4 +1,4 @@
-//! Takes an API server back to what it was born with.
+//! Restores an API server to its initial state.
 //!
 //! What is there is not guessed: every kind that the server lists is compared with what was there at first. Where emptying
 //! cannot be complete, it fails and the server is thrown away.
@@ -16,10 +16,10 @@ use std::time::Duration;
 /// Far more than it takes to delete the nodes of a large test.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The API server looks at admission policies once a second: one that is deleted still acts for a while.
+/// The API server reads admission policies once a second: a deleted one stays in force for a while.
 const SLOW_TO_GO: &str = "admissionregistration.k8s.io";
 
-/// The API server renews its own all the time.
+/// The API server renews its own Leases all the time.
 const VOLATILE: &str = "leases";
 
 /// The API server itself keeps these in step with services and kinds, at a time of its choosing.
@@ -42,7 +42,7 @@ const NAMESPACES: &str = "namespaces";
 /// and objects that outlive their CustomResourceDefinition come back with the next one.
 const LAST: [&str; 2] = [NAMESPACES, "customresourcedefinitions"];
 
-/// What an API server is born with.
+/// The initial objects of an API server.
 pub(crate) struct Baseline {
     kinds: BTreeSet<String>,
     /// Every object with its version.
@@ -79,7 +79,7 @@ impl Baseline {
         LATECOMERS.into_iter().all(has)
     }
 
-    /// Deletes what was not there at first, finalizers or not, until nothing of it is left.
+    /// Deletes everything else, with or without finalizers.
     pub(crate) async fn restore(&self, client: &Client) -> Result<()> {
         wait_for("the API server is empty", LIMIT, async || {
             let listings = list_everything(client).await?;
@@ -100,7 +100,7 @@ impl Baseline {
         .await
     }
 
-    /// What the server was born with is not repaired.
+    /// Fails if an initial object was changed.
     fn expect_unchanged(&self, listings: &[Listing]) -> Result<()> {
         let now: BTreeMap<Id, String> = versions(listings).collect();
         let changed = self.objects.iter().find(|(id, version)| id.kind != VOLATILE && now.get(*id) != Some(*version));
@@ -110,7 +110,7 @@ impl Baseline {
         }
     }
 
-    /// Whether there were none.
+    /// Returns true if there were none.
     async fn delete_leftovers(&self, client: &Client, listing: &Listing) -> Result<bool> {
         let mut leftovers: BTreeMap<Option<String>, Vec<&PartialObjectMeta<DynamicObject>>> = BTreeMap::new();
         for object in &listing.objects {

@@ -1,4 +1,4 @@
-//! What can go wrong, told so that the reader knows what to do next.
+//! Errors that tell the reader what to do next.
 
 use std::fmt;
 use std::io;
@@ -17,60 +17,32 @@ pub enum Error {
         "building {component} needs Go, and `go` could not be started ({source}). \
          Install Go 1.26 or later (https://go.dev/dl)"
     )]
-    GoMissing {
-        /// What was to be built.
-        component: String,
-        /// Why `go` did not start.
-        source: io::Error,
-    },
+    GoMissing { component: String, source: io::Error },
 
     /// A Go command ran and failed.
     #[error(
         "`{command}` failed ({status}). It needs a Go module proxy or a filled module cache. Its last words:\n{tail}"
     )]
-    GoFailed {
-        /// The command line.
-        command: String,
-        /// How it ended.
-        status: String,
-        /// The end of its output.
-        tail: String,
-    },
+    GoFailed { command: String, status: String, tail: String },
 
     /// `KUBEBUILDER_ASSETS` names a folder without the program.
     #[error(
         "KUBEBUILDER_ASSETS is set, but {} is not there. Fill the folder (`setup-envtest use`) \
          or unset the variable to have it built", .path.display()
     )]
-    AssetMissing {
-        /// Where the program was looked for.
-        path: PathBuf,
-    },
+    AssetMissing { path: PathBuf },
 
     /// A go.mod of this crate does not name the module it must pin.
     #[error("{module} is not required in its go.mod: restore e2e/*/go.mod from version control")]
-    NotPinned {
-        /// The module that was looked for.
-        module: String,
-    },
+    NotPinned { module: String },
 
     /// Another Kubernetes than those with a go.mod.
     #[error("{variable}={wanted}: there is a control plane of 1.33, 1.34, 1.35, 1.36 and 1.37")]
-    UnknownKubernetes {
-        /// Where it was asked for.
-        variable: &'static str,
-        /// What was asked for.
-        wanted: String,
-    },
+    UnknownKubernetes { variable: &'static str, wanted: String },
 
     /// A version of Kubernetes that is not one.
     #[error("{told_by} says that Kubernetes is {version:?}, which is not a version such as v1.36.3")]
-    UnreadableVersion {
-        /// Who said it.
-        told_by: &'static str,
-        /// What was said.
-        version: String,
-    },
+    UnreadableVersion { told_by: &'static str, version: String },
 
     /// No folder for the cache can be named.
     #[error("no cache folder: set XDG_CACHE_HOME or HOME")]
@@ -78,14 +50,7 @@ pub enum Error {
 
     /// A file or folder could not be read, written or made.
     #[error("could not {action} {}: {source}", .path.display())]
-    File {
-        /// What was tried, as a verb.
-        action: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    File { action: &'static str, path: PathBuf, source: io::Error },
 
     /// No port could be had on 127.0.0.1.
     #[error("no free port on 127.0.0.1: {0}")]
@@ -93,45 +58,19 @@ pub enum Error {
 
     /// A program could not be started at all.
     #[error("{program} could not be started: {source}")]
-    NotStarted {
-        /// Which one.
-        program: String,
-        /// Why not.
-        source: io::Error,
-    },
+    NotStarted { program: String, source: io::Error },
 
     /// kubectl or Helm ended with an error.
     #[error("`{command}` failed ({status}). It said:\n{output}")]
-    ToolFailed {
-        /// The command line.
-        command: String,
-        /// How it ended.
-        status: String,
-        /// All that it wrote.
-        output: String,
-    },
+    ToolFailed { command: String, status: String, output: String },
 
     /// A process of the control plane ended by itself.
     #[error("{program} ended by itself ({status}). The end of its log:\n{tail}")]
-    Died {
-        /// Which one.
-        program: String,
-        /// How it ended.
-        status: String,
-        /// The end of its log.
-        tail: String,
-    },
+    Died { program: String, status: String, tail: String },
 
     /// A condition did not come true in time.
     #[error("{what}: not so after {} s. {seen}", .limit.as_secs_f32())]
-    Timeout {
-        /// What was waited for, as a statement.
-        what: String,
-        /// For how long.
-        limit: Duration,
-        /// What was seen instead, or the end of a log.
-        seen: String,
-    },
+    Timeout { what: String, limit: Duration, seen: String },
 
     /// A certificate could not be made.
     #[error("a certificate could not be made: {0}")]
@@ -147,12 +86,7 @@ pub enum Error {
 
     /// A manifest cannot be used as it is.
     #[error("{}: {why}", .path.display())]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    Manifest { path: PathBuf, why: String },
 
     /// The operator could not start, or ended with an error.
     #[error("the operator: {0}")]

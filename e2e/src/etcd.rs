@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) const ENDPOINT: &str = "unix://etcd.sock:0";
 const SOCKET: &str = "etcd.sock:0";
 
-/// A running etcd with empty data, gone when this is dropped.
+/// A running etcd with empty data, stopped when this is dropped.
 pub struct Etcd {
     process: Process,
     folder: Folder,
@@ -23,9 +23,6 @@ pub struct Etcd {
 
 impl Etcd {
     /// Starts etcd and waits until it is healthy.
-    ///
-    /// # Errors
-    /// When the program cannot be had, does not start, or ends instead of answering.
     pub async fn start() -> Result<Self> {
         let program = Component::Etcd.path().await?;
         let folder = Guard::get()?.folder("etcd")?;
@@ -56,9 +53,6 @@ impl Etcd {
     }
 
     /// Ends etcd with SIGKILL, starts it again on its data, and waits until it is healthy.
-    ///
-    /// # Errors
-    /// When it does not start, or ends instead of answering.
     pub async fn restart(&self) -> Result<()> {
         self.process.start_again()?;
         self.until_healthy().await
@@ -69,18 +63,17 @@ impl Etcd {
         self.process.until(async || is_healthy(&socket).unwrap_or(false)).await
     }
 
-    /// Where it listens.
+    /// The socket on which it listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join(SOCKET)
     }
 
-    /// The process, to look at.
-    #[must_use]
+    /// The process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Where its socket and its data are.
+    /// The directory with its socket and its data.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }

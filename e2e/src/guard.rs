@@ -1,4 +1,4 @@
-//! Nothing outlives this process: not a child, not a file.
+//! Ends all children and removes all files when this process ends.
 //!
 //! Drop handlers are not enough. Statics are never dropped, and a test binary that is killed drops nothing. So
 //! one shell per process, the guard, reads a pipe that only we hold open. When we end, however we end, the

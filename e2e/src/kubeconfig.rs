@@ -1,4 +1,4 @@
-//! How to reach an API server, as a file for programs and as a configuration for clients here.
+//! How to reach an API server: kubeconfig files and client configurations.
 
 use crate::Result;
 use crate::certificates::{Authority, Identity};
@@ -73,7 +73,7 @@ fn write(server: &str, authority: &Path, user: &Value, namespace: &str, file: &P
     std::fs::write(file, format!("{kubeconfig:#}\n")).when("write", file)
 }
 
-/// Whether there is a client, and `path` of its server answers 200.
+/// True if there is a client, and `path` of its server answers 200.
 pub(crate) async fn answers(client: Result<kube::Client>, path: &str) -> bool {
     match (client, http::Request::get(path).body(Vec::new())) {
         (Ok(client), Ok(request)) => client.request_text(request).await.is_ok(),

@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many API servers are kept while nobody uses them. `cargo test` runs as many tests at a time as there are
+/// The number of idle API servers that are kept. `cargo test` runs as many tests in parallel as there are
 /// cores; each server takes 265 MB.
 const IDLE: usize = 2;
 
@@ -33,9 +33,6 @@ pub struct Lent {
 
 /// Lends an API server with an empty state: one that another test has used and that was emptied, or else a new
 /// one. See [`ApiServer::start`] for what it does without a controller manager.
-///
-/// # Errors
-/// When a server is neither to be had nor to be started.
 pub async fn lend() -> Result<Lent> {
     while let Some(lendable) = take_idle() {
         match emptied(&lendable).await {
@@ -53,9 +50,6 @@ pub async fn lend() -> Result<Lent> {
 
 /// Starts an API server with more flags, on the same etcd as the lent ones but for one test only: it is thrown
 /// away afterwards.
-///
-/// # Errors
-/// When it does not start.
 pub async fn lend_with(flags: &[&str]) -> Result<ApiServer> {
     let mut all = vec![PODS_WITHOUT_SERVICE_ACCOUNTS];
     all.extend_from_slice(flags);
@@ -64,24 +58,17 @@ pub async fn lend_with(flags: &[&str]) -> Result<ApiServer> {
 
 /// Starts a whole cluster for one test, on the same etcd as the lent API servers. It is thrown away afterwards:
 /// its controllers remember things.
-///
-/// # Errors
-/// When it does not start.
 pub async fn lend_cluster() -> Result<Cluster> {
     lend_cluster_with(Flags::default()).await
 }
 
 /// The same with more flags.
-///
-/// # Errors
-/// When it does not start.
 pub async fn lend_cluster_with(flags: Flags<'_>) -> Result<Cluster> {
     Cluster::start_on(&shared_etcd().await?, &fresh_prefix(), flags).await
 }
 
 impl Lent {
-    /// A client that may do everything.
-    #[must_use]
+    /// A client of an administrator.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -95,7 +82,7 @@ impl Deref for Lent {
     }
 }
 
-/// After a failed test the server goes, and its logs are shown.
+/// After a failed test the server stops, and its logs are shown.
 impl Drop for Lent {
     fn drop(&mut self) {
         let mut idle_servers = idle_servers();
@@ -112,7 +99,7 @@ async fn emptied(lendable: &Lendable) -> Result<Client> {
     Ok(client)
 }
 
-/// The one etcd of this process. It is never given back: the guard ends it.
+/// The only etcd of this process. The guard stops it.
 async fn shared_etcd() -> Result<Arc<Etcd>> {
     static ETCD: tokio::sync::Mutex<Option<Arc<Etcd>>> = tokio::sync::Mutex::const_new(None);
     let mut etcd = ETCD.lock().await;

@@ -17,21 +17,15 @@ pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 
 const COMPONENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components");
 
-/// Where objects without a namespace go.
+/// The namespace of objects that do not name one.
 const NAMESPACE: &str = "default";
 
-/// All objects of a file in `examples/`.
-///
-/// # Errors
-/// When it cannot be read, or is not made of Kubernetes objects.
+/// Reads all objects of a file in `examples/`.
 pub fn example(file: &str) -> Result<Vec<DynamicObject>> {
     read(&Path::new(EXAMPLES).join(file))
 }
 
-/// All objects that a component in `config/components/` adds to an installation.
-///
-/// # Errors
-/// When a file cannot be read, or is not made of Kubernetes objects.
+/// Reads all objects that a component in `config/components/` adds to an installation.
 pub fn component(name: &str) -> Result<Vec<DynamicObject>> {
     let folder = Path::new(COMPONENTS).join(name);
     let kustomization: Vec<Kustomization> = read(&folder.join("kustomization.yaml"))?;
@@ -39,7 +33,7 @@ pub fn component(name: &str) -> Result<Vec<DynamicObject>> {
     Ok(files.map(|file| read(&folder.join(file))).collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// What a kustomization consists of, as far as it matters here.
+/// The fields of a kustomization that matter here.
 #[derive(Deserialize)]
 struct Kustomization {
     resources: Vec<String>,
@@ -52,9 +46,6 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
 
 /// Applies objects as `kubectl apply --server-side --validate=strict` does: a field that the API server does not
 /// know is an error.
-///
-/// # Errors
-/// When the API server refuses one.
 pub async fn apply(client: &Client, objects: &[DynamicObject]) -> Result<()> {
     let strictly =
         PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::apply("winpool-e2e") };
@@ -80,9 +71,6 @@ async fn api_of(client: &Client, object: &DynamicObject) -> Result<Api<DynamicOb
 }
 
 /// Waits until a Deployment of the examples has all its replicas running, and nothing else, and returns its pods.
-///
-/// # Errors
-/// When it does not get there in time, or a process has died.
 pub async fn rolled_out(cluster: &Cluster, name: &str) -> Result<Vec<Pod>> {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), NAMESPACE);
     cluster

@@ -1,4 +1,4 @@
-//! One process of the control plane: its log, its life, its end.
+//! A process of the control plane, with its log.
 
 use crate::error::FileContext;
 use crate::guard::Guard;
@@ -12,13 +12,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long a process may take until it answers. Starting takes seconds, but a busy machine may have more to do.
+/// The limit until a process answers. Starting takes seconds, more on a busy machine.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
-/// How many ports are tried before the fault must lie elsewhere.
+/// The number of ports that are tried.
 const PORTS_TO_TRY: usize = 5;
 
-/// A running program, ended when this is dropped.
+/// A running process, killed when this is dropped.
 ///
 /// It belongs to no async runtime, so a server may outlive the test that started it.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Process {
     log: PathBuf,
 }
 
-/// What to start and where.
+/// The process to start.
 pub(crate) struct Launch<'a> {
     pub name: &'static str,
     pub program: &'a Path,
@@ -44,12 +44,12 @@ pub(crate) struct Launch<'a> {
 }
 
 impl Process {
-    /// Starts the program; whether it works is for the caller to find out.
+    /// Starts the process. The caller has to check that it works.
     pub(crate) fn start(launch: Launch<'_>) -> Result<Self> {
         Self::start_in(launch, Vec::new())
     }
 
-    /// The same, with these environment variables.
+    /// Like [`Self::start`], with these environment variables.
     pub(crate) fn start_in(launch: Launch<'_>, environment: Vec<(&'static str, String)>) -> Result<Self> {
         let log = launch.logs.join(format!("{}.log", launch.name));
         let output = File::create(&log).when("write", &log)?;
@@ -65,10 +65,7 @@ impl Process {
         })
     }
 
-    /// Ends the process with SIGKILL and starts the program once more, with the same arguments. Its log goes on.
-    ///
-    /// # Errors
-    /// When it does not start.
+    /// Kills the process (SIGKILL) and starts it again with the same arguments. It appends to its log.
     pub fn start_again(&self) -> Result<()> {
         self.kill();
         let output = File::options().append(true).open(&self.log).when("write", &self.log)?;
@@ -76,7 +73,7 @@ impl Process {
         Ok(())
     }
 
-    /// SIGKILL, and the end that follows.
+    /// Kills the process (SIGKILL) and waits for its end.
     pub fn kill(&self) {
         let mut child = self.child();
         // An error means that it has ended already.
@@ -84,18 +81,12 @@ impl Process {
         let _ = child.wait();
     }
 
-    /// Stops it where it is (SIGSTOP): its connections stay open, and nobody answers.
-    ///
-    /// # Errors
-    /// When it has ended.
+    /// Stops it (SIGSTOP): its connections stay open, and nobody answers.
     pub fn pause(&self) -> Result<()> {
         self.signal("STOP")
     }
 
-    /// Lets it go on (SIGCONT).
-    ///
-    /// # Errors
-    /// When it has ended.
+    /// Continues it (SIGCONT).
     pub fn go_on(&self) -> Result<()> {
         self.signal("CONT")
     }
@@ -107,15 +98,11 @@ impl Process {
     }
 
     /// The process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().id()
     }
 
     /// Fails with the end of the log if the process has ended.
-    ///
-    /// # Errors
-    /// [`Error::Died`].
     pub fn check(&self) -> Result<()> {
         let status = match self.child().try_wait() {
             Ok(None) => return Ok(()),
@@ -139,7 +126,7 @@ impl Process {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // Somebody else may have answered on the port that this process could not get.
+        // Another process may have answered on the port that this one could not get.
         self.check()
     }
 
@@ -165,7 +152,7 @@ fn spawn(
     Command::new(program)
         .args(arguments)
         .current_dir(folder)
-        // Proxies, feature gates and home folders of the user are none of the control plane's business.
+        // The user's proxies, feature gates and home directories must not affect the control plane.
         .env_clear()
         .env("HOME", folder)
         .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -199,9 +186,6 @@ pub(crate) async fn start_on_free_port(
 
 /// A port that is free now and was not given out before by this process, so that two servers that start at the
 /// same time never get the same one.
-///
-/// # Errors
-/// When there is none.
 pub fn free_port() -> Result<u16> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {

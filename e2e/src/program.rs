@@ -1,4 +1,4 @@
-//! The program `winpool` as a process: to be killed like one, and to be measured.
+//! The winpool binary as a process.
 
 use crate::error::{FileContext, text};
 use crate::guard::Guard;
@@ -15,17 +15,14 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::sync::OnceCell;
 
-/// Whatever takes longer than this is broken: measured programs may have much to do.
+/// The limit for anything. A measured process may have much to do.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// How often an endpoint is asked: often enough to measure milliseconds by.
+/// The interval between requests to an endpoint: short enough to measure milliseconds.
 const INTERVAL: Duration = Duration::from_micros(500);
 
 /// Starts `winpool run` as the user of `kubeconfig`, with these arguments and any free port for its endpoints. Its log lies
 /// beside the kubeconfig.
-///
-/// # Errors
-/// When the program cannot be built or started.
 pub async fn start_winpool(kubeconfig: &Path, arguments: &[&str]) -> Result<Process> {
     let program = winpool_program().await?;
     let folder = kubeconfig.parent().unwrap_or(Path::new("/"));
@@ -34,10 +31,7 @@ pub async fn start_winpool(kubeconfig: &Path, arguments: &[&str]) -> Result<Proc
     Process::start_in(launch, vec![("KUBECONFIG", text(kubeconfig)?.to_owned()), ("RUST_BACKTRACE", "1".to_owned())])
 }
 
-/// The program of the profile that the tests have, built by now.
-///
-/// # Errors
-/// When it cannot be built.
+/// Builds winpool with the profile of the tests, and returns the path of the binary.
 pub async fn winpool_program() -> Result<&'static Path> {
     static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
     PROGRAM.get_or_try_init(build).await.map(PathBuf::as_path)
@@ -64,10 +58,7 @@ async fn build() -> Result<PathBuf> {
     })
 }
 
-/// Starts a process that ends when this one does, however that ends, and tells its id.
-///
-/// # Errors
-/// When it cannot be started.
+/// Starts a process that ends with this one, and returns its id.
 pub fn start_child(mut command: Command) -> Result<(Child, u32)> {
     let program = command.as_std().get_program().display().to_string();
     let started = command.process_group(Guard::get()?.process_group()).kill_on_drop(true).spawn();
@@ -78,7 +69,7 @@ pub fn start_child(mut command: Command) -> Result<(Child, u32)> {
     }
 }
 
-/// `winpool run` of some build, asked for what it does and what it takes.
+/// A running `winpool run`.
 pub struct Program {
     process: Child,
     pid: u32,
@@ -87,18 +78,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it with the rights of an administrator. Its log lies beside those of the API server.
-    ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Starts it as an administrator. Its log is in the directory of the API server.
     pub fn start(program: &Path, server: &ApiServer) -> Result<Self> {
         Self::start_with(program, server, server.kubeconfig())
     }
 
-    /// Starts it as whoever this kubeconfig says.
-    ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Starts it with this kubeconfig.
     pub fn start_with(program: &Path, server: &ApiServer, kubeconfig: &Path) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let log = server.folder().join("winpool.log");
@@ -111,32 +96,22 @@ impl Program {
     }
 
     /// Its process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// How long it took until this path answered 200.
-    ///
-    /// # Errors
-    /// When it does not.
+    /// Returns the time from its start until this path answers 200.
     pub async fn answers(&self, path: &str) -> Result<Duration> {
         self.until(path, |_| true).await
     }
 
-    /// Waits until it leads and has looked at its pools for the first time.
-    ///
-    /// # Errors
-    /// When it does not get there.
+    /// Waits until it leads and has reconciled its pools once.
     pub async fn leads(&self) -> Result<()> {
         self.until("/metrics", |text| sample(text, "winpool_leader") == Some(1.0)).await?;
         Ok(())
     }
 
-    /// Waits until what this path answers is like this; tells when that was, counted from its start.
-    ///
-    /// # Errors
-    /// When it does not get there.
+    /// Waits until this holds for the response of this path. Returns the time from its start.
     pub async fn until(&self, path: &str, holds: impl Fn(&str) -> bool) -> Result<Duration> {
         let (mut last, asked) = (String::new(), Instant::now());
         while asked.elapsed() < LIMIT {
@@ -152,7 +127,7 @@ impl Program {
         Err(Error::Timeout { what, limit: LIMIT, seen })
     }
 
-    /// Code and body of an answer; `None` while nobody answers.
+    /// Returns code and body of the response, or `None` while nobody answers.
     async fn get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.address).await.ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: winpool\r\nConnection: close\r\n\r\n");
@@ -163,18 +138,12 @@ impl Program {
         Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
     }
 
-    /// What it has used so far.
-    ///
-    /// # Errors
-    /// When it has ended.
+    /// The CPU time and memory that it has used.
     pub fn usage(&self) -> Result<Usage> {
         Usage::of(self.pid)
     }
 
-    /// Tells it to end, as Kubernetes would, and waits until it has.
-    ///
-    /// # Errors
-    /// When it ends with an error, or not at all.
+    /// Sends SIGTERM and waits for its end.
     pub async fn stop(mut self) -> Result<()> {
         let told = Command::new("kill").args(["-TERM", &self.pid.to_string()]).status().await;
         let status = match told {

@@ -1,4 +1,4 @@
-//! A real Prometheus, to see what it makes of winpool's metrics, and promtool.
+//! Prometheus and promtool.
 
 use crate::assets::Component;
 use crate::error::{FileContext, text};
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A running Prometheus, gone when this is dropped.
+/// A running Prometheus, stopped when this is dropped.
 pub struct Prometheus {
     _process: Process,
     client: Client,
@@ -22,9 +22,6 @@ pub struct Prometheus {
 
 impl Prometheus {
     /// Starts it: it scrapes `targets` as job `winpool` each second, and evaluates the rule groups of `rules`.
-    ///
-    /// # Errors
-    /// When the program cannot be had, refuses its configuration or the rules, or ends instead of becoming ready.
     pub async fn start(targets: &[SocketAddr], rules: &Value) -> Result<Self> {
         let program = Component::Prometheus.path().await?;
         let folder = Guard::get()?.folder("prometheus")?;
@@ -55,10 +52,7 @@ impl Prometheus {
         Ok(Self { _process: process, client: client(port)?, _folder: folder })
     }
 
-    /// What a query finds now: labels and value of each series.
-    ///
-    /// # Errors
-    /// When it is not valid.
+    /// Returns the labels and value of each series that the query finds now.
     pub async fn query(&self, query: &str) -> Result<Vec<Value>> {
         let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
         let answer = self.get(&format!("/api/v1/query?query={query}")).await?;
@@ -66,9 +60,6 @@ impl Prometheus {
     }
 
     /// The answer of its HTTP API, as JSON.
-    ///
-    /// # Errors
-    /// When it refuses the request.
     pub async fn get(&self, path: &str) -> Result<Value> {
         Ok(self.client.request(http::Request::get(path).body(Vec::new())?).await?)
     }
@@ -84,9 +75,6 @@ fn write(path: &Path, content: &Value) -> Result<()> {
 }
 
 /// Runs promtool in `folder`, with this as its standard input.
-///
-/// # Errors
-/// When the program cannot be had or started; what it says is in the output.
 pub async fn promtool(arguments: &[&str], folder: &Path, input: &str) -> Result<Output> {
     let program = Component::Promtool.path().await?;
     let stdin = folder.join("promtool.stdin");

@@ -18,17 +18,11 @@ pub struct Proxy {
 
 impl Proxy {
     /// Listens on a free port and connects to this port.
-    ///
-    /// # Errors
-    /// When there is no free port.
     pub async fn start(target: u16) -> Result<Self> {
         Self::start_to(Target::Port(target)).await
     }
 
     /// Listens on a free port and connects to this etcd.
-    ///
-    /// # Errors
-    /// When there is no free port.
     pub async fn to_etcd(etcd: &Etcd) -> Result<Self> {
         Self::start_to(Target::Socket(etcd.socket())).await
     }
@@ -46,18 +40,17 @@ impl Proxy {
         Ok(Self { port, cut, _stop: stop.drop_guard() })
     }
 
-    /// Where it listens.
-    #[must_use]
+    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// From now on nothing gets through. Connections stay open, as when a network swallows packets, and new ones too.
+    /// Drops everything. Connections stay open, as in a network that loses packets, and new ones are accepted.
     pub fn cut(&self) {
         self.cut.send_replace(true);
     }
 
-    /// New connections get through again; those that were cut are closed, and what was on its way is lost.
+    /// Passes new connections on again, and closes those that were cut.
     pub fn mend(&self) {
         self.cut.send_replace(false);
     }

@@ -1,10 +1,10 @@
-//! What an API server was asked, by its own metrics.
+//! Requests to an API server, by its metrics.
 
 use crate::Result;
 use kube::Client;
 use std::collections::BTreeMap;
 
-/// What winpool reads and writes. The API server's own business with Leases and Services is left out.
+/// The resources that winpool reads and writes. The API server's own requests for Leases and Services are left out.
 const RESOURCES: [&str; 5] = ["nodes", "pods", "runtimeclasses", "windowspools", "events"];
 
 /// Numbers of requests by verb and resource: `PATCH nodes`, `PATCH windowspools/status`. Watches are left out: they count
@@ -13,10 +13,7 @@ const RESOURCES: [&str; 5] = ["nodes", "pods", "runtimeclasses", "windowspools",
 pub struct Requests(BTreeMap<String, u64>);
 
 impl Requests {
-    /// All until now.
-    ///
-    /// # Errors
-    /// When the API server does not tell.
+    /// Reads the numbers until now.
     pub async fn until_now(client: &Client) -> Result<Self> {
         let text = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
         let mut counts = BTreeMap::new();
@@ -38,8 +35,7 @@ impl Requests {
         Ok(Self(counts))
     }
 
-    /// Those since an earlier look.
-    #[must_use]
+    /// Returns the numbers since then.
     pub fn since(&self, earlier: &Self) -> Self {
         let new = |(key, count): (&String, &u64)| {
             let count = count.saturating_sub(earlier.of(key));
@@ -48,26 +44,22 @@ impl Requests {
         Self(self.0.iter().filter_map(new).collect())
     }
 
-    /// How many of this kind.
-    #[must_use]
+    /// Returns the number for this verb and resource.
     pub fn of(&self, key: &str) -> u64 {
         self.0.get(key).copied().unwrap_or_default()
     }
 
-    /// How many of these verbs about this resource, its status apart.
-    #[must_use]
+    /// Returns the number of writes of this resource, without its status.
     pub fn writes(&self, resource: &str) -> u64 {
         ["POST", "PUT", "PATCH", "APPLY", "DELETE"].iter().map(|verb| self.of(&format!("{verb} {resource}"))).sum()
     }
 
-    /// All of them.
-    #[must_use]
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
     /// `1000 PATCH nodes, 1 LIST pods`.
-    #[must_use]
     pub fn text(&self) -> String {
         if self.0.is_empty() {
             return "none".to_owned();
@@ -82,7 +74,6 @@ fn to_count(value: f64) -> u64 {
 }
 
 /// The value of a sample, by its name with its labels as they are written: `winpool_pending_changes{pool="default"}`.
-#[must_use]
 pub fn sample(metrics: &str, name: &str) -> Option<f64> {
     metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }

@@ -1,4 +1,4 @@
-//! What the demo, the guides and `cluster` play with: nodes, the operator, its kind and a pool.
+//! Nodes, the operator, its CRD and a pool: for the demo, the guides and `cluster`.
 
 use crate::{Cluster, Error, LIMIT, Result, SimulatedNode, WINDOWS_BUILD, manifests, wait_for};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,17 +14,13 @@ use winpool_core::api::{WindowsPool, crd, names::condition::READY};
 /// The node that joins without its `windows-build` label.
 pub const UNLABELLED: &str = "win-2019-a";
 
-/// A node of each Windows Server since 2019, as they come: those of the guides.
-#[must_use]
+/// A node of each Windows Server since 2019, as in the guides.
 pub fn windows_servers() -> Vec<SimulatedNode> {
     let node = |name: &str, version| SimulatedNode::windows(version).name(name);
     vec![node("win-2019", "10.0.17763.6659"), node("win-2022", "10.0.20348.2655"), node("win-2025", "10.0.26100.4061")]
 }
 
-/// Two Linux nodes and one of each Windows Server since 2019 join and get ready: those of the demo.
-///
-/// # Errors
-/// When a node cannot join, or does not get ready.
+/// Registers the nodes of the demo, and waits until they are Ready: 2 Linux nodes, and one of each Windows Server.
 pub async fn nodes_join(cluster: &Cluster) -> Result<()> {
     let nodes = [
         SimulatedNode::linux().name("linux-a"),
@@ -36,10 +32,7 @@ pub async fn nodes_join(cluster: &Cluster) -> Result<()> {
     join(cluster, nodes).await
 }
 
-/// These nodes join and get ready.
-///
-/// # Errors
-/// When a node cannot join, or does not get ready.
+/// Registers these nodes, and waits until they are Ready.
 pub async fn join(cluster: &Cluster, nodes: impl IntoIterator<Item = SimulatedNode>) -> Result<()> {
     let mut names = Vec::new();
     for node in nodes {
@@ -51,10 +44,7 @@ pub async fn join(cluster: &Cluster, nodes: impl IntoIterator<Item = SimulatedNo
     Ok(())
 }
 
-/// Installs the CustomResourceDefinition of WindowsPools and waits until they are served.
-///
-/// # Errors
-/// When the API server refuses it, or does not get there in time.
+/// Installs the CRD of WindowsPools and waits until the API server serves them.
 pub async fn install_crd(client: &Client) -> Result<()> {
     define(client, &crd()).await?;
     // Established comes before the API server can list: for a moment it answers 404, then 429.
@@ -63,10 +53,7 @@ pub async fn install_crd(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Installs a CustomResourceDefinition and waits until it is established.
-///
-/// # Errors
-/// When the API server refuses it, or does not get there in time.
+/// Installs a CRD and waits until it is established.
 pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     definitions.create(&PostParams::default(), definition).await?;
@@ -78,9 +65,6 @@ pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> R
 }
 
 /// Applies the pool of the examples, which is empty, and waits until it is Ready.
-///
-/// # Errors
-/// When it is refused, or does not get Ready in time; then with what its conditions say.
 pub async fn pool_gets_ready(cluster: &Cluster) -> Result<WindowsPool> {
     manifests::apply(&cluster.client(), &manifests::example("windowspool.yaml")?).await?;
     let pools: Api<WindowsPool> = Api::all(cluster.client());
@@ -121,24 +105,19 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Starts it alone, with the rights that `config` gives it.
-    #[must_use]
+    /// Starts it without leader election.
     pub fn start(config: Config) -> Self {
         Self::start_with(config, Options { leader_election: false, ..Options::default() })
     }
 
     /// Starts it with these options.
-    #[must_use]
     pub fn start_with(config: Config, options: Options) -> Self {
         let stop = CancellationToken::new();
         let task = tokio::spawn(winpool::run(config, options, stop.clone()));
         Self { stop, task }
     }
 
-    /// Waits until it has ended by itself.
-    ///
-    /// # Errors
-    /// When it ends with an error.
+    /// Waits until it ends by itself.
     pub async fn ended(&mut self) -> Result<()> {
         match (&mut self.task).await {
             Ok(result) => Ok(result?),
@@ -146,10 +125,7 @@ impl Operator {
         }
     }
 
-    /// Tells it to stop and waits until it has.
-    ///
-    /// # Errors
-    /// When it ends with an error.
+    /// Stops it.
     pub async fn stop(mut self) -> Result<()> {
         self.stop.cancel();
         self.ended().await

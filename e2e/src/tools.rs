@@ -12,9 +12,6 @@ impl Component {
     /// Runs the program to its end, as the user of `kubeconfig`, and returns what it wrote to its standard output.
     ///
     /// The user's own environment and configuration have no influence; caches go to the kubeconfig's folder.
-    ///
-    /// # Errors
-    /// When the program cannot be had, or fails; then with all that it said.
     pub async fn run(self, kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
         let program = self.path().await?;
         let home = kubeconfig.parent().unwrap_or(Path::new("/"));

@@ -1,36 +1,30 @@
-//! What a process takes from the machine.
+//! CPU time and memory of a process.
 
 use crate::Result;
 use crate::error::FileContext;
 use std::io;
 use std::path::Path;
 
-/// What a process has used so far.
+/// The CPU time and memory that a process has used.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
-    /// Processor time, of users and of the system.
+    /// User and system time.
     pub cpu_seconds: f64,
     /// Resident memory.
     pub resident_mb: f64,
-    /// The most that it ever was.
+    /// The peak of resident memory.
     pub peak_mb: f64,
 }
 
 impl Usage {
-    /// Of this process.
-    ///
-    /// # Errors
-    /// When it has ended.
+    /// Reads the usage of a process.
     pub fn of(pid: u32) -> Result<Self> {
         let cpu_seconds = read(&format!("/proc/{pid}/stat"), cpu_seconds)?;
         let memory = |key: &'static str| read(&format!("/proc/{pid}/status"), |text| megabytes(text, key));
         Ok(Self { cpu_seconds, resident_mb: memory("VmRSS:")?, peak_mb: memory("VmHWM:")? })
     }
 
-    /// Of this very process.
-    ///
-    /// # Errors
-    /// When /proc is not there.
+    /// Reads the usage of this process.
     pub fn own() -> Result<Self> {
         Self::of(std::process::id())
     }

@@ -1,17 +1,17 @@
-//! Waiting for a condition, never for a time.
+//! Waiting for conditions.
 
 use crate::{Error, Result};
 use std::time::{Duration, Instant};
 
-/// Between two looks. Short, because most conditions come true within a few milliseconds.
+/// Short, because most conditions become true within a few milliseconds.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long anything in a simulated cluster may take before it counts as broken.
+/// The limit for anything in a simulated cluster.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Asks again and again until `probe` returns a value; after `limit` it gives up and says what was waited for.
+/// Polls until `probe` returns a value. After `limit` the error says what it waited for.
 ///
-/// An error of the probe ends the wait at once.
+/// An error of the probe ends the wait.
 ///
 /// ```no_run
 /// # use winpool_e2e::{wait_for, LIMIT, Result};
@@ -19,9 +19,6 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 /// let node = wait_for("node a is there", LIMIT, async || Ok(nodes.get_opt("a").await?)).await?;
 /// # Ok(()) }
 /// ```
-///
-/// # Errors
-/// The probe's own error, or a timeout that names the condition.
 pub async fn wait_for<T>(what: &str, limit: Duration, mut probe: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {

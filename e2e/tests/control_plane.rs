@@ -26,7 +26,7 @@ async fn the_server_is_the_pinned_kubernetes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_tests_are_skipped_for_is_what_the_server_does_not_serve() -> Result<()> {
+async fn tests_are_skipped_only_for_apis_that_the_server_does_not_serve() -> Result<()> {
     let api = lend().await?;
     let kinds = api.client().list_api_group_resources("admissionregistration.k8s.io/v1").await?.resources;
     let served = kinds.iter().any(|kind| kind.name == "mutatingadmissionpolicies");
@@ -61,7 +61,7 @@ async fn two_lent_servers_do_not_see_each_others_nodes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_sample_node_registers_with_what_it_is_known_for() -> Result<()> {
+async fn every_sample_node_registers_with_its_known_properties() -> Result<()> {
     let api = lend().await?;
     for sample in Sample::ALL {
         let kubelet = SimulatedNode::sample(sample).join(&api.client()).await?;

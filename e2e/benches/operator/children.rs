@@ -1,12 +1,9 @@
-//! What this program does as a child of itself: the bare clients, and whatever needs a process for its memory.
+//! What the bench does in processes of its own: the floor's clients, and measurements of memory.
 
-use crate::{
-    Result, fleet,
-    stage::{WINDOWS, policy},
-};
+use crate::Result;
+use crate::objects::{self, PARALLEL, PODS_PER_DEPLOYMENT, PODS_PER_NODE, WINDOWS, each, policy};
 use futures::{StreamExt, TryStreamExt};
-use json_patch::Patch as JsonPatch;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::core::ObjectList;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, Config};
@@ -30,21 +27,20 @@ use winpool_core::{
 };
 use winpool_e2e::Usage;
 
-/// Objects in one page of a list, as kube's watcher asks for them if nothing is said.
-const PAGE: u32 = 500;
+/// Objects in one page of a list: the default of kube's watcher.
+const PAGE: usize = 500;
 
-/// Does what these arguments say.
+/// Runs the child that the arguments name.
 pub async fn run(arguments: &[String]) -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["patch", spec] => patch_all(&policy(spec)?).await,
-        ["join", spec] => watch_and_patch(policy(spec)?).await,
-        ["watch"] => watch().await,
-        ["list"] => list().await,
-        ["pages"] => pages().await,
-        ["look", pods] => look(pods.parse()?).await,
-        ["decode-nodes", count] => decode_nodes(count.parse()?),
-        ["decode-pods", count] => decode_pods(count.parse()?),
+        ["patch", spec] => patch(policy(spec)?).await,
+        ["watch", spec] => watch(policy(spec)?).await,
+        ["cache", _] => cache().await,
+        ["pages", _] => pages().await,
+        ["check", pods] => check(pods.parse()?).await,
+        ["decode-nodes", count, node] => decode_nodes(count.parse()?, node),
+        ["decode-pods", count, pod, deployment] => decode_pods(count.parse()?, pod, deployment),
         _ => Err(format!("no such child: {arguments:?}").into()),
     }
 }
@@ -54,172 +50,145 @@ async fn client() -> Result<Client> {
     Ok(winpool::api_server::client::connect(Config::infer().await?, None)?)
 }
 
-fn say(word: &str) {
-    println!("{word}");
+async fn nodes() -> Result<(Api<CachedNode>, watcher::Config)> {
+    Ok((Api::all(client().await?), watcher::Config::default().labels(WINDOWS)))
 }
 
-/// Waits for the parent's word; without a parent it ends.
+/// Waits for the parent's signal. Ends with an error if the parent is gone.
 async fn until_go() -> Result<()> {
     let mut line = String::new();
     tokio::io::BufReader::new(tokio::io::stdin()).read_line(&mut line).await?;
     if line == "go\n" { Ok(()) } else { Err("the parent is gone".into()) }
 }
 
-/// The very patch that the operator would send.
-fn patch_of(node: &CachedNode, policy: &Policy) -> Option<JsonPatch> {
+type NodePatch = (String, json_patch::Patch);
+
+/// The patch that the operator would send.
+fn patch_of(node: &CachedNode, policy: &Policy) -> Option<NodePatch> {
     let plan = assess(&node.seen, policy, Consent::Given).plan;
-    (!plan.is_empty()).then(|| node_patch(node.uid(), &node.seen, &plan, policy))
+    (!plan.is_empty()).then(|| (node.name().to_owned(), node_patch(node.uid(), &node.seen, &plan, policy)))
 }
 
-/// Like the operator, it has only the metadata sent back.
-async fn send(nodes: &Api<CachedNode>, name: &str, patch: JsonPatch) -> Result<()> {
-    nodes.patch_metadata(name, &PatchParams::default(), &Patch::<()>::Json(patch)).await?;
-    Ok(())
+/// Sends patches as the operator does: in parallel up to its limit, and only the metadata is sent back.
+#[derive(Clone)]
+struct Sender {
+    nodes: Api<CachedNode>,
+    slots: Arc<Semaphore>,
 }
 
-/// All patches are made before the clock starts. Then they are sent, as many at a time as the operator sends.
-async fn patch_all(policy: &Policy) -> Result<()> {
-    let nodes: Api<CachedNode> = Api::all(client().await?);
+impl Sender {
+    fn new(nodes: Api<CachedNode>) -> Self {
+        Self { nodes, slots: Arc::new(Semaphore::new(Options::DEFAULT_CONCURRENCY.into())) }
+    }
+
+    async fn send(self, (name, patch): NodePatch) -> Result<()> {
+        let _slot = self.slots.acquire().await?;
+        self.nodes.patch_metadata(&name, &PatchParams::default(), &Patch::<()>::Json(patch)).await?;
+        Ok(())
+    }
+}
+
+/// Prepares all patches before the clock starts, then sends them.
+async fn patch(policy: Policy) -> Result<()> {
+    let (nodes, config) = nodes().await?;
     let mut patches = Vec::new();
-    each_page(&nodes, &ListParams::default().labels(WINDOWS), |node: CachedNode| {
-        patches.extend(patch_of(&node, policy).map(|patch| (node.name().to_owned(), patch)));
-    })
-    .await?;
-    say("ready");
-    until_go().await?;
-    let patches = Arc::new(std::sync::Mutex::new(patches.into_iter()));
-    let workers = (0..Options::DEFAULT_CONCURRENCY).map(|_| {
-        let (nodes, patches) = (nodes.clone(), Arc::clone(&patches));
-        tokio::spawn(async move {
-            loop {
-                let next = patches.lock().map_err(|_| "a worker panicked")?.next();
-                let Some((name, patch)) = next else { return Result::Ok(()) };
-                send(&nodes, &name, patch).await?;
-            }
-        })
-    });
-    for worker in workers.collect::<Vec<_>>() {
-        worker.await??;
-    }
-    say("done");
-    until_go().await
-}
-
-/// Patches each node that needs it as soon as its event comes, first come, first served.
-async fn watch_and_patch(policy: Policy) -> Result<()> {
-    let nodes: Api<CachedNode> = Api::all(client().await?);
-    say("ready");
-    until_go().await?;
-    let slots = Arc::new(Semaphore::new(Options::DEFAULT_CONCURRENCY.into()));
-    let mut events = watcher(nodes.clone(), watcher::Config::default().labels(WINDOWS)).boxed();
+    let mut events = watcher(nodes.clone(), config).boxed();
     while let Some(event) = events.try_next().await? {
-        let node = match event {
-            watcher::Event::Apply(node) | watcher::Event::InitApply(node) => node,
-            watcher::Event::InitDone => {
-                say("watching");
-                continue;
-            }
-            watcher::Event::Init | watcher::Event::Delete(_) => continue,
-        };
-        let Some(patch) = patch_of(&node, &policy) else { continue };
-        let (nodes, slots) = (nodes.clone(), Arc::clone(&slots));
-        tokio::spawn(async move {
-            let _slot = slots.acquire_owned().await;
-            if let Err(error) = send(&nodes, node.name(), patch).await {
-                eprintln!("bench: node {}: {error}", node.name());
-            }
-        });
-    }
-    Ok(())
-}
-
-/// A cache and nothing else.
-async fn watch() -> Result<()> {
-    let nodes: Api<CachedNode> = Api::all(client().await?);
-    let (reader, writer) = reflector::store();
-    let mut events = watcher(nodes, watcher::Config::default().labels(WINDOWS)).reflect(writer).boxed();
-    while let Some(event) = events.try_next().await? {
-        if matches!(event, watcher::Event::InitDone) {
-            say("watching");
+        match event {
+            watcher::Event::InitApply(node) => patches.extend(patch_of(&node, &policy)),
+            watcher::Event::InitDone => break,
+            _ => {}
         }
     }
-    drop(reader);
-    Ok(())
-}
-
-/// All nodes in pages, decoded and dropped.
-async fn list() -> Result<()> {
-    let nodes: Api<CachedNode> = Api::all(client().await?);
-    each_page(&nodes, &ListParams::default().labels(WINDOWS), |_: CachedNode| ()).await?;
-    say("done");
+    drop(events);
+    println!("ready");
+    until_go().await?;
+    let sender = Sender::new(nodes);
+    each(PARALLEL, patches, async |patch| tokio::spawn(sender.clone().send(patch)).await?).await?;
+    println!("done");
     until_go().await
 }
 
-async fn each_page<K>(api: &Api<K>, parameters: &ListParams, mut take: impl FnMut(K)) -> Result<()>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let mut parameters = parameters.clone().limit(PAGE);
+/// Patches each node that needs it as soon as its event arrives.
+async fn watch(policy: Policy) -> Result<()> {
+    let (nodes, config) = nodes().await?;
+    println!("ready");
+    until_go().await?;
+    let sender = Sender::new(nodes.clone());
+    let mut events = watcher(nodes, config).boxed();
+    while let Some(event) = events.try_next().await? {
+        match event {
+            watcher::Event::Apply(node) | watcher::Event::InitApply(node) => {
+                let Some(patch) = patch_of(&node, &policy) else { continue };
+                let send = sender.clone().send(patch);
+                tokio::spawn(async move { send.await.inspect_err(|error| eprintln!("bench: {error}")) });
+            }
+            watcher::Event::InitDone => println!("done"),
+            watcher::Event::Init | watcher::Event::Delete(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Keeps a cache of the nodes and does nothing else.
+async fn cache() -> Result<()> {
+    let (nodes, config) = nodes().await?;
+    let (_reader, writer) = reflector::store();
+    let mut events = watcher(nodes, config).reflect(writer).boxed();
+    while let Some(event) = events.try_next().await? {
+        if matches!(event, watcher::Event::InitDone) {
+            println!("ready");
+        }
+    }
+    Ok(())
+}
+
+/// Receives everything that a workload check lists, and decodes nothing.
+async fn pages() -> Result<()> {
+    let client = client().await?;
+    client.apiserver_version().await?;
+    let before = Instant::now();
+    for (_, group, version, plural) in LISTED_KINDS {
+        let api = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+        receive(&client, &format!("/{api}/{plural}?")).await?;
+    }
+    receive(&client, "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&").await?;
+    print(&json!({"seconds": before.elapsed().as_secs_f64()}));
+    Ok(())
+}
+
+async fn receive(client: &Client, path: &str) -> Result<()> {
+    let mut token = String::new();
     loop {
-        let page = api.list(&parameters).await?;
-        page.items.into_iter().for_each(&mut take);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
+        let path = format!("{path}limit={PAGE}&continue={token}");
+        let text = client.request_text(http::Request::get(path).body(Vec::new())?).await?;
+        // The token is in the first few hundred bytes.
+        match text.split_once(r#""continue":""#).and_then(|(_, rest)| rest.split_once('"')) {
+            Some((next, _)) => next.clone_into(&mut token),
             None => return Ok(()),
         }
     }
 }
 
-/// Everything that a workload check lists, in pages that are only received: what it costs at least.
-async fn pages() -> Result<()> {
-    let client = client().await?;
-    client.apiserver_version().await?;
-    let before = Instant::now();
-    let mut bytes = 0;
-    for (_, group, version, plural) in LISTED_KINDS {
-        let api = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
-        bytes += receive(&client, &format!("/{api}/{plural}?")).await?;
-    }
-    let unfinished = "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&";
-    bytes += receive(&client, unfinished).await?;
-    print_json(&json!({"seconds": before.elapsed().as_secs_f64(), "bytes": bytes}));
-    Ok(())
-}
-
-async fn receive(client: &Client, path: &str) -> Result<usize> {
-    let (mut bytes, mut token) = (0, String::new());
-    loop {
-        let path = format!("{path}limit={PAGE}&continue={token}");
-        let text = client.request_text(http::Request::get(path).body(Vec::new())?).await?;
-        bytes += text.len();
-        // The token stands in the first few hundred bytes.
-        let next = text.split_once(r#""continue":""#).and_then(|(_, rest)| rest.split_once('"'));
-        match next {
-            Some((next, _)) => next.clone_into(&mut token),
-            None => return Ok(bytes),
-        }
-    }
-}
-
-/// The operator's own workload check, on the API server.
-async fn look(pods: usize) -> Result<()> {
+/// Runs the operator's workload check on the API server.
+async fn check(pods: usize) -> Result<()> {
     let client = client().await?;
     client.apiserver_version().await?;
     let idle = Usage::own()?;
     let before = Instant::now();
     let answers = everything(&client, check_of(pods)?).await?;
-    print_look(&answers, before.elapsed().as_secs_f64(), 0.0, idle)
+    print_answers(&answers, before.elapsed().as_secs_f64(), 0.0, idle)
 }
 
-/// A check of the nodes of so many pods, about a taint that none of them tolerates: every pod is counted.
+/// A check of the nodes of these pods, with a taint that no pod tolerates: every pod counts.
 fn check_of(pods: usize) -> Result<WorkloadCheck> {
     let node = |number: usize| KnownNode {
-        name: fleet::name(number).into(),
+        name: objects::node_name(number).into(),
         uid: format!("uid-{number}").into(),
         labels: [("kubernetes.io/os", "windows")].into_iter().collect(),
         taints: Vec::new(),
     };
-    let nodes: Vec<KnownNode> = (0..pods.div_ceil(fleet::PODS_OF_A_NODE)).map(node).collect();
+    let nodes: Vec<KnownNode> = (0..pods.div_ceil(PODS_PER_NODE)).map(node).collect();
     let question = Question {
         pool: "default".to_owned(),
         taint: Taint::new("example.com/measured", "", "NoSchedule"),
@@ -227,98 +196,68 @@ fn check_of(pods: usize) -> Result<WorkloadCheck> {
         enforces: true,
     };
     let scope = CheckScope { nodes, questions: vec![question], ..CheckScope::default() };
-    WorkloadCheck::start(scope).ok_or_else(|| "no question is asked".into())
+    WorkloadCheck::start(scope).ok_or_else(|| "the check has no question".into())
 }
 
-fn print_look(answers: &BTreeMap<String, CheckAnswer>, seconds: f64, judging: f64, idle: Usage) -> Result<()> {
-    let usage = Usage::own()?;
-    let counted = || answers.values().flat_map(|answer| answer.unschedulable.values());
-    print_json(&json!({
-        "seconds": seconds, "judging": judging, "pods": counted().sum::<usize>(), "workloads": counted().count(),
-        "megabytes": usage.peak_mb - idle.resident_mb, "peak": usage.peak_mb,
-    }));
+fn print_answers(answers: &BTreeMap<String, CheckAnswer>, seconds: f64, judging: f64, idle: Usage) -> Result<()> {
+    let counted: usize = answers.values().flat_map(|answer| answer.unschedulable.values()).sum();
+    let peak = Usage::own()?.peak_mb - idle.resident_mb;
+    print(&json!({"seconds": seconds, "judging": judging, "counted": counted, "peak": peak}));
     Ok(())
 }
 
-/// Decodes pages of generated nodes, as they come from an API server, into the operator's cache.
-fn decode_nodes(count: usize) -> Result<()> {
-    let (reader, mut writer) = reflector::store::<CachedNode>();
-    let template = fleet::served_node()?;
-    let idle = Usage::own()?;
-    writer.apply_watcher_event(&watcher::Event::Init);
-    each_generated(count, |page| {
-        let list: ObjectList<CachedNode> = serde_json::from_str(&page_of("NodeList", &template, page))?;
-        for node in list.items {
-            writer.apply_watcher_event(&watcher::Event::InitApply(node));
-        }
-        Ok(())
-    })?;
-    writer.apply_watcher_event(&watcher::Event::InitDone);
-    let cached = Usage::own()?;
-    let index = Index::default();
-    index.judge_by(policy("{}")?, || reader.state());
-    let usage = Usage::own()?;
-    print_json(&json!({
-        "nodes": index.tally("default").counts().selected, "bytes": template.len(),
-        "megabytes": cached.resident_mb - idle.resident_mb, "index": usage.resident_mb - cached.resident_mb,
-        "resident": usage.resident_mb, "peak": usage.peak_mb,
-    }));
-    Ok(())
-}
-
-/// Decodes pages of generated Deployments and pods as the operator does, and hands them to a workload check.
-fn decode_pods(count: usize) -> Result<()> {
-    let (pod, deployment) = (fleet::served_pod()?, fleet::served_deployment()?);
-    let deployments = count.div_ceil(fleet::PODS_OF_A_DEPLOYMENT);
+/// Decodes generated Deployments and pods, and hands them to a workload check.
+fn decode_pods(count: usize, pod: &str, deployment: &str) -> Result<()> {
     let idle = Usage::own()?;
     let mut check = check_of(count)?;
     let add = |listed: ListedWorkload| check.workload(WorkloadKind::Deployment, &listed.workload);
-    let first = hand_over("DeploymentList", &deployment, deployments, add)?;
-    let last = hand_over("PodList", &pod, count, |listed: ListedPod| check.pod(&listed.pod))?;
+    let deployments = decode(deployment, count.div_ceil(PODS_PER_DEPLOYMENT), add)?;
+    let pods = decode(pod, count, |listed: ListedPod| check.pod(&listed.pod))?;
     let before = Instant::now();
     let answers = check.finish();
-    let judging = first.judging + last.judging + before.elapsed().as_secs_f64();
-    print_look(&answers, first.decoding + last.decoding + judging, judging, idle)
+    let judging = deployments.1 + pods.1 + before.elapsed().as_secs_f64();
+    print_answers(&answers, deployments.0 + pods.0 + judging, judging, idle)
 }
 
-/// Seconds.
-#[derive(Default)]
-struct Took {
-    decoding: f64,
-    judging: f64,
+/// Decodes generated nodes into the operator's cache, and counts them in its index.
+fn decode_nodes(count: usize, template: &str) -> Result<()> {
+    let (reader, mut writer) = reflector::store::<CachedNode>();
+    let idle = Usage::own()?.resident_mb;
+    writer.apply_watcher_event(&watcher::Event::Init);
+    decode(template, count, |node| writer.apply_watcher_event(&watcher::Event::InitApply(node)))?;
+    writer.apply_watcher_event(&watcher::Event::InitDone);
+    let cached = Usage::own()?.resident_mb;
+    let index = Index::default();
+    index.judge_by(policy("{}")?, || reader.state());
+    let usage = Usage::own()?;
+    let selected = index.tally("default").counts().selected;
+    let each = (cached - idle) * 1e3 / f64::from(u32::try_from(count)?);
+    let (bytes, cache, index) = (template.len(), cached - idle, usage.resident_mb - cached);
+    let (resident, peak) = (usage.resident_mb, usage.peak_mb);
+    print(&json!({
+        "counted": selected, "bytes": bytes, "cache": cache, "each": each, "index": index, "resident": resident,
+        "peak": peak,
+    }));
+    Ok(())
 }
 
-/// Decodes generated pages and hands over what is in them.
-fn hand_over<K>(kind: &str, template: &str, count: usize, mut judge: impl FnMut(K)) -> Result<Took>
-where
-    K: Clone + DeserializeOwned,
-{
-    let mut took = Took::default();
-    each_generated(count, |page| {
-        let text = page_of(kind, template, page);
+/// Decodes pages of generated objects and hands over each. Returns the seconds for decoding and for handing over.
+fn decode<K: Clone + DeserializeOwned>(template: &str, count: usize, mut take: impl FnMut(K)) -> Result<(f64, f64)> {
+    let (mut decoding, mut taking) = (0.0, 0.0);
+    for start in (0..count).step_by(PAGE) {
+        let numbers = start..(start + PAGE).min(count);
+        let items: Vec<String> = numbers.map(|number| objects::numbered(template, number)).collect();
+        let text = format!(r#"{{"metadata":{{"resourceVersion":"1"}},"items":[{}]}}"#, items.join(","));
         let before = Instant::now();
         let list: ObjectList<K> = serde_json::from_str(&text)?;
         let decoded = Instant::now();
-        list.items.into_iter().for_each(&mut judge);
-        took.decoding += (decoded - before).as_secs_f64();
-        took.judging += decoded.elapsed().as_secs_f64();
-        Ok(())
-    })?;
-    Ok(took)
+        list.items.into_iter().for_each(&mut take);
+        decoding += (decoded - before).as_secs_f64();
+        taking += decoded.elapsed().as_secs_f64();
+    }
+    Ok((decoding, taking))
 }
 
-fn each_generated(count: usize, mut page: impl FnMut(std::ops::Range<usize>) -> Result<()>) -> Result<()> {
-    let size = PAGE as usize;
-    (0..count).step_by(size).try_for_each(|start| page(start..(start + size).min(count)))
-}
-
-/// A page of objects that differ as those of a cluster do: by name, uid and whatever else is numbered.
-fn page_of(kind: &str, template: &str, numbers: std::ops::Range<usize>) -> String {
-    let items: Vec<String> = numbers.map(|number| fleet::numbered(template, number)).collect();
-    let items = items.join(",");
-    format!(r#"{{"kind":"{kind}","apiVersion":"v1","metadata":{{"resourceVersion":"1"}},"items":[{items}]}}"#)
-}
-
-fn print_json(value: &Value) {
+fn print(value: &Value) {
     println!("{value}");
 }

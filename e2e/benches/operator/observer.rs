@@ -1,12 +1,11 @@
-//! Sees by one watch how far the nodes are: nothing is polled.
+//! Follows the nodes with one watch in the bench's own process, whoever writes them. Nothing is polled.
 
-use crate::{Result, stage::WINDOWS};
+use crate::Result;
+use crate::objects::{WINDOWS, node_name};
 use futures::{StreamExt, TryStreamExt};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -16,74 +15,60 @@ use winpool_core::{
     plan::{Consent, Policy, assess},
 };
 
-/// Whatever takes longer than this is broken.
-const LIMIT: Duration = Duration::from_mins(5);
+/// Anything that takes longer is broken.
+pub const LIMIT: Duration = Duration::from_mins(5);
 
-/// Watches the Windows nodes from this process, whoever writes them.
 pub struct Observer {
-    seen: Arc<Mutex<HashMap<String, Seen>>>,
-    /// Nodes that are there, and those that are right.
-    count: watch::Sender<(usize, usize)>,
-    events: Arc<AtomicUsize>,
+    seen: watch::Receiver<Seen>,
     task: JoinHandle<()>,
 }
 
-/// A node, by the events that came.
-#[derive(Clone, Copy)]
+#[derive(Default)]
 struct Seen {
-    first: Instant,
-    /// Since when nothing is left to be done to it.
-    right: Option<Instant>,
+    /// When each node appeared, and since when it is converged.
+    nodes: HashMap<String, (Instant, Option<Instant>)>,
+    converged: usize,
+    events: usize,
 }
 
 impl Observer {
-    /// Starts to watch. A node is right when this policy has nothing left to do and its marks are there.
+    /// Starts the watch. A node is converged if it has a pool and this policy changes nothing.
     pub fn start(client: Client, policy: Policy) -> Self {
-        let (seen, count) = (Arc::new(Mutex::default()), watch::Sender::new((0, 0)));
-        let events = Arc::new(AtomicUsize::new(0));
-        let task = tokio::spawn(observe(client, policy, Arc::clone(&seen), count.clone(), Arc::clone(&events)));
-        Self { seen, count, events, task }
+        let (sender, seen) = watch::channel(Seen::default());
+        Self { seen, task: tokio::spawn(observe(client, policy, sender)) }
     }
 
-    /// Waits until there are so many nodes, and so many of them are right.
-    pub async fn until(&self, there: usize, right: usize) -> Result<()> {
-        let mut count = self.count.subscribe();
-        let reached = tokio::time::timeout(LIMIT, count.wait_for(|count| *count == (there, right))).await;
-        match reached {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                Err(format!("{right} of {there} nodes are to be right; (there, right): {:?}", *self.count.borrow())
-                    .into())
-            }
+    /// Waits until this holds for the number of nodes and the number of converged ones.
+    pub async fn until(&self, holds: impl Fn(usize, usize) -> bool) -> Result<()> {
+        let mut seen = self.seen.clone();
+        let reached = seen.wait_for(|seen| holds(seen.nodes.len(), seen.converged));
+        if tokio::time::timeout(LIMIT, reached).await.is_err() {
+            let seen = self.seen.borrow();
+            return Err(
+                format!("{} of {} nodes are converged after {LIMIT:?}", seen.converged, seen.nodes.len()).into()
+            );
         }
-    }
-
-    /// Waits until at least one node is right.
-    pub async fn until_any(&self) -> Result<()> {
-        let mut count = self.count.subscribe();
-        tokio::time::timeout(LIMIT, count.wait_for(|(_, right)| *right > 0)).await??;
         Ok(())
     }
 
-    /// When the last of the right nodes became it.
+    /// Returns when the last of the converged nodes got there.
     pub fn last(&self) -> Option<Instant> {
-        self.lock().values().filter_map(|seen| seen.right).max()
+        self.seen.borrow().nodes.values().filter_map(|(_, converged)| *converged).max()
     }
 
-    /// How many events have come.
+    /// Returns how many events have arrived.
     pub fn events(&self) -> usize {
-        self.events.load(Ordering::Relaxed)
+        self.seen.borrow().events
     }
 
-    /// For how long these nodes were there without being right, in milliseconds.
-    pub fn unguarded<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Vec<f64> {
-        let seen = self.lock();
-        let nodes = names.into_iter().filter_map(|name| seen.get(name));
-        nodes.filter_map(|node| Some((node.right? - node.first).as_secs_f64() * 1e3)).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the milliseconds until each of these nodes was converged.
+    pub fn latencies(&self, numbers: impl IntoIterator<Item = usize>) -> Vec<f64> {
+        let seen = self.seen.borrow();
+        let latency = |number| {
+            let (first, converged) = seen.nodes.get(&node_name(number))?;
+            Some(((*converged)? - *first).as_secs_f64() * 1e3)
+        };
+        numbers.into_iter().filter_map(latency).collect()
     }
 }
 
@@ -93,43 +78,41 @@ impl Drop for Observer {
     }
 }
 
-async fn observe(
-    client: Client,
-    policy: Policy,
-    seen: Arc<Mutex<HashMap<String, Seen>>>,
-    count: watch::Sender<(usize, usize)>,
-    number: Arc<AtomicUsize>,
-) {
+async fn observe(client: Client, policy: Policy, sender: watch::Sender<Seen>) {
     let config = watcher::Config::default().labels(WINDOWS);
     let mut events = watcher(Api::<CachedNode>::all(client), config).default_backoff().boxed();
-    let mut right = 0;
     loop {
-        let event = match events.try_next().await {
-            Ok(Some(event)) => event,
+        let (name, converged) = match events.try_next().await {
+            Ok(Some(watcher::Event::Apply(node) | watcher::Event::InitApply(node))) => {
+                let plan = assess(&node.seen, &policy, Consent::Given).plan;
+                let converged = node.seen.labels.get(names::POOL).is_some() && plan.is_empty();
+                (node.name().to_owned(), Some(converged))
+            }
+            Ok(Some(watcher::Event::Delete(node))) => (node.name().to_owned(), None),
+            Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => continue,
             Ok(None) => return,
-            // It comes again by itself; a run in which this happens is not worth much.
+            // The watcher recovers, but such a run is not worth much.
             Err(error) => {
-                eprintln!("    the observer's watch: {error}");
+                eprintln!("    the bench's own watch failed: {error}");
                 continue;
             }
         };
         let now = Instant::now();
-        number.fetch_add(1, Ordering::Relaxed);
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            watcher::Event::Apply(node) | watcher::Event::InitApply(node) => {
-                let done = node.seen.labels.get(names::POOL).is_some()
-                    && assess(&node.seen, &policy, Consent::Given).plan.is_empty();
-                let entry = seen.entry(node.name().to_owned()).or_insert(Seen { first: now, right: None });
-                right = right - usize::from(entry.right.is_some()) + usize::from(done);
-                entry.right = done.then(|| entry.right.unwrap_or(now));
-            }
-            watcher::Event::Delete(node) => {
-                let gone = seen.remove(node.name());
-                right -= usize::from(gone.is_some_and(|gone| gone.right.is_some()));
-            }
-            watcher::Event::Init | watcher::Event::InitDone => {}
+        sender.send_modify(|seen| seen.update(name, converged, now));
+    }
+}
+
+impl Seen {
+    /// `None` stands for a deleted node.
+    fn update(&mut self, name: String, converged: Option<bool>, now: Instant) {
+        self.events += 1;
+        let before = self.nodes.remove(&name);
+        let since = before.and_then(|(_, since)| since);
+        self.converged -= usize::from(since.is_some());
+        if let Some(converged) = converged {
+            let first = before.map_or(now, |(first, _)| first);
+            self.nodes.insert(name, (first, converged.then(|| since.unwrap_or(now))));
+            self.converged += usize::from(converged);
         }
-        count.send_replace((seen.len(), right));
     }
 }

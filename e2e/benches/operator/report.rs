@@ -1,207 +1,195 @@
-//! Results: as a table and as JSON.
+//! Results: a table on standard output, and JSON. Medians and quartiles assume nothing about the noise.
 
 use crate::Result;
-use crate::options::Options;
-use crate::statistics::{Pairs, Quartiles, median};
 use k8s_openapi::jiff::Timestamp;
-use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 use winpool_e2e::kubernetes_version;
 
-/// All results of one run.
-#[derive(Serialize)]
-pub struct Report<'o> {
-    started: Timestamp,
-    commit: String,
-    kubernetes: String,
-    machine: String,
-    cpus: usize,
-    options: &'o Options,
-    results: Vec<Row>,
-    notes: Vec<String>,
-    /// What is measured at present.
-    #[serde(skip)]
-    pub scenario: &'static str,
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    Winpool,
+    Floor,
 }
 
-/// One result.
-#[derive(Serialize)]
-pub struct Row {
-    scenario: &'static str,
-    what: String,
-    unit: &'static str,
-    winpool: f64,
-    floor: Option<f64>,
-    ratio: Option<Quartiles>,
-    target: Option<Target>,
-    reached: Option<bool>,
+/// The turns of a number of pairs: A B, B A, …, so that neither always finds the machine as the other left it.
+pub fn turns(pairs: u16) -> impl Iterator<Item = Turn> {
+    (0..pairs).flat_map(|pair| match pair % 2 {
+        0 => [Turn::Winpool, Turn::Floor],
+        _ => [Turn::Floor, Turn::Winpool],
+    })
 }
 
-/// What a result is to be, at most.
-#[derive(Clone, Copy, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Target {
+/// The values of a turn by what they measure.
+pub type Values = Vec<(&'static str, f64)>;
+
+/// The values of all turns.
+#[derive(Default)]
+pub struct Series {
+    winpool: HashMap<&'static str, Vec<f64>>,
+    floor: HashMap<&'static str, Vec<f64>>,
+}
+
+impl Series {
+    pub fn add(&mut self, turn: Turn, values: &Values) {
+        let series = if turn == Turn::Winpool { &mut self.winpool } else { &mut self.floor };
+        for (key, value) in values {
+            series.entry(key).or_default().push(*value);
+        }
+    }
+
+    /// The median of winpool's values.
+    pub fn median(&self, key: &str) -> f64 {
+        quantile(&self.winpool[key], 0.5)
+    }
+}
+
+/// One line of the report: which value, and its target.
+#[derive(Clone, Copy)]
+pub struct Row(pub &'static str, pub &'static str, pub &'static str, pub Show, pub Target);
+
+/// How the values of all turns become one.
+#[derive(Clone, Copy)]
+pub enum Show {
+    /// The medians, and the median of the ratios of the pairs.
+    Pairs,
+    /// This quantile of winpool's values.
+    Winpool(f64),
+    /// This quantile of each.
+    Both(f64),
+}
+
+/// The most that is allowed.
+#[derive(Clone, Copy)]
+pub enum Target {
+    None,
+    /// In times of the floor.
     Ratio(f64),
     Value(f64),
+    /// By the size.
+    AtSize(&'static [(usize, f64)]),
 }
 
-impl Row {
-    /// A value without a floor.
-    pub fn value(what: impl Into<String>, unit: &'static str, value: f64) -> Self {
-        Self {
-            scenario: "",
-            what: what.into(),
-            unit,
-            winpool: value,
-            floor: None,
-            ratio: None,
-            target: None,
-            reached: None,
-        }
-    }
+#[derive(Default)]
+pub struct Report {
+    /// What is measured at present.
+    pub scenario: String,
+    results: Vec<Value>,
+}
 
-    /// Medians, and the median of the ratios.
-    pub fn paired(what: impl Into<String>, unit: &'static str, pairs: &Pairs) -> Self {
-        Self {
-            floor: Some(median(&pairs.floor)),
-            ratio: Some(pairs.ratio()),
-            ..Self::value(what, unit, median(&pairs.winpool))
-        }
-    }
-
-    /// A value beside its floor, where there are no pairs.
-    pub fn beside(what: impl Into<String>, unit: &'static str, value: f64, floor: f64) -> Self {
-        Self { floor: Some(floor), ratio: Some(Quartiles::of(&[value / floor])), ..Self::value(what, unit, value) }
-    }
-
-    /// The ratio is to be this at most.
-    pub fn ratio_at_most(mut self, target: f64) -> Self {
-        self.target = Some(Target::Ratio(target));
-        self.reached = self.ratio.map(|ratio| ratio.median <= target);
-        self
-    }
-
-    /// winpool's value is to be this at most.
-    pub fn at_most(mut self, target: f64) -> Self {
-        self.target = Some(Target::Value(target));
-        self.reached = Some(self.winpool <= target);
-        self
-    }
-
-    fn cells(&self) -> [String; 6] {
-        let ratio = self.ratio.map(|Quartiles { q1, median, q3, count }| match count {
-            1 => format!("{median:.2}"),
-            _ => format!("{median:.2} ({q1:.2} to {q3:.2}, {count} pairs)"),
-        });
-        let target = match self.target {
-            Some(Target::Ratio(target)) => format!("at most {target} times the floor"),
-            Some(Target::Value(target)) => format!("at most {}", number(target, self.unit)),
-            None => String::new(),
+impl Report {
+    /// Adds a row of this size.
+    pub fn add(&mut self, row: Row, size: usize, what: &str, series: &Series) {
+        let Row(_, unit, key, show, target) = row;
+        let [winpool, floor] = [&series.winpool, &series.floor].map(|values| values.get(key).map_or(&[][..], |v| v));
+        let target = match target {
+            Target::AtSize(targets) => {
+                let target = targets.iter().find(|(at, _)| *at == size);
+                target.map_or(Target::None, |(_, target)| Target::Value(*target))
+            }
+            target => target,
         };
-        let verdict = match self.reached {
-            Some(true) => "reached: ",
-            Some(false) => "MISSED: ",
-            None => "",
-        };
-        [
-            self.scenario.to_owned(),
-            self.what.clone(),
-            number(self.winpool, self.unit),
-            self.floor.map(|floor| number(floor, self.unit)).unwrap_or_default(),
-            ratio.unwrap_or_default(),
-            format!("{verdict}{target}"),
-        ]
-    }
-}
-
-/// Three digits are more than a measurement can promise.
-fn number(value: f64, unit: &str) -> String {
-    let text = if value.fract() == 0.0 || value.abs() >= 100.0 {
-        format!("{value:.0}")
-    } else if value.abs() >= 10.0 {
-        format!("{value:.1}")
-    } else if value.abs() >= 1.0 {
-        format!("{value:.2}")
-    } else {
-        format!("{value:.3}")
-    };
-    format!("{text} {unit}").trim_end().to_owned()
-}
-
-impl<'o> Report<'o> {
-    /// Nothing is measured yet.
-    pub fn new(options: &'o Options) -> Self {
-        Self {
-            started: Timestamp::now(),
-            commit: commit(),
-            kubernetes: kubernetes_version().unwrap_or("unknown").to_owned(),
-            machine: machine(),
-            cpus: std::thread::available_parallelism().map_or(0, usize::from),
-            options,
-            results: Vec::new(),
-            notes: Vec::new(),
-            scenario: "",
-        }
-    }
-
-    /// Adds a result, and shows it at once.
-    pub fn add(&mut self, row: Row) {
-        let row = Row { scenario: self.scenario, ..row };
-        let [_, what, winpool, floor, ratio, target] = row.cells();
-        let beside = if floor.is_empty() { String::new() } else { format!(", floor {floor}, ratio {ratio}") };
-        let target = if target.is_empty() { target } else { format!(" ({target})") };
-        eprintln!("    {what}: {winpool}{beside}{target}");
-        self.results.push(row);
-    }
-
-    /// Adds what is no number.
-    pub fn note(&mut self, text: &str) {
-        eprintln!("    {text}");
-        self.notes.push(format!("{}: {text}", self.scenario));
-    }
-
-    /// The whole table, in Markdown.
-    pub fn print(&self) {
-        let head = ["scenario", "what", "winpool", "floor", "ratio", "target"].map(str::to_owned);
-        let rows: Vec<_> = [head].into_iter().chain(self.results.iter().map(Row::cells)).collect();
-        let widths: Vec<usize> =
-            (0..6).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()).collect();
-        println!(
-            "\nKubernetes {}, {} CPUs ({}), commit {}, {}\n",
-            self.kubernetes, self.cpus, self.machine, self.commit, self.started
-        );
-        for (index, row) in rows.iter().enumerate() {
-            let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-            println!("| {} |", cells.join(" | "));
-            if index == 0 {
-                let rules: Vec<_> = widths.iter().map(|width| "-".repeat(*width)).collect();
-                println!("| {} |", rules.join(" | "));
+        match show {
+            Show::Winpool(part) => self.value(what, unit, quantile(winpool, part), target),
+            Show::Both(part) => self.beside(what, unit, quantile(winpool, part), quantile(floor, part), target),
+            Show::Pairs => {
+                let ratios: Vec<f64> = winpool.iter().zip(floor).map(|(winpool, floor)| winpool / floor).collect();
+                self.result(what, unit, quantile(winpool, 0.5), Some(quantile(floor, 0.5)), &ratios, target);
             }
         }
-        println!();
-        for note in &self.notes {
-            println!("- {note}");
-        }
-        let missed = self.results.iter().filter(|row| row.reached == Some(false)).count();
-        let targets = self.results.iter().filter(|row| row.reached.is_some()).count();
-        println!("\n{} of {targets} targets are reached.", targets - missed);
     }
 
-    /// The same as JSON.
-    pub fn write(&self, file: &Path) -> Result<()> {
-        if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder)?;
+    /// Adds one value.
+    pub fn value(&mut self, what: &str, unit: &str, value: f64, target: Target) {
+        self.result(what, unit, value, None, &[], target);
+    }
+
+    /// Adds one value beside another.
+    pub fn beside(&mut self, what: &str, unit: &str, value: f64, floor: f64, target: Target) {
+        self.result(what, unit, value, Some(floor), &[value / floor], target);
+    }
+
+    fn result(&mut self, what: &str, unit: &str, value: f64, floor: Option<f64>, ratios: &[f64], target: Target) {
+        let [q1, median, q3] = [0.25, 0.5, 0.75].map(|part| quantile(ratios, part));
+        let ratio = match ratios.len() {
+            0 => String::new(),
+            1 => format!("{median:.2}"),
+            pairs => format!("{median:.2} ({q1:.2} to {q3:.2}, {pairs} pairs)"),
+        };
+        let (reached, target) = match target {
+            Target::Ratio(target) => (Some(median <= target), format!("at most {target} times the floor")),
+            Target::Value(target) => (Some(value <= target), format!("at most {}", text(target, unit))),
+            Target::None | Target::AtSize(_) => (None, String::new()),
+        };
+        let verdict = reached.map_or("", |reached| if reached { "reached: " } else { "MISSED: " });
+        let floor_text = floor.map(|floor| text(floor, unit)).unwrap_or_default();
+        let (scenario, verdict) = (self.scenario.clone(), format!("{verdict}{target}"));
+        if self.results.is_empty() {
+            print_cells(&["scenario", "what", "winpool", "floor", "ratio", "target"].map(str::to_owned));
+            print_cells(&WIDTHS.map(|width| "-".repeat(width)));
         }
-        Ok(std::fs::write(file, serde_json::to_string_pretty(self)? + "\n")?)
+        print_cells(&[scenario.clone(), what.to_owned(), text(value, unit), floor_text, ratio, verdict]);
+        self.results.push(json!({
+            "scenario": scenario, "what": what, "unit": unit, "winpool": value, "floor": floor,
+            "ratio": {"q1": q1, "median": median, "q3": q3, "count": ratios.len()}, "target": target, "reached": reached,
+        }));
+    }
+
+    /// Says how many targets are reached, and writes everything as JSON.
+    pub fn finish(&self, options: &Value, file: &Path) -> Result<()> {
+        let count = |reached: bool| self.results.iter().filter(|result| result["reached"] == reached).count();
+        let (kubernetes, commit, machine) = (kubernetes_version().unwrap_or("unknown"), commit(), machine());
+        let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+        let started = Timestamp::now();
+        println!("\nKubernetes {kubernetes}, {cpus} CPUs ({machine}), commit {commit}, {started}");
+        println!("{} of {} targets are reached.", count(true), count(true) + count(false));
+        let all = json!({
+            "finished": started, "commit": commit, "kubernetes": kubernetes, "machine": machine, "cpus": cpus,
+            "options": options, "results": self.results,
+        });
+        std::fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
+        std::fs::write(file, format!("{all:#}\n"))?;
+        println!("The same as JSON: {}", file.display());
+        Ok(())
     }
 }
 
-/// The commit that is measured, marked if files differ from it.
+const WIDTHS: [usize; 6] = [14, 66, 8, 8, 28, 36];
+
+fn print_cells(cells: &[String; 6]) {
+    let cells: Vec<String> = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:width$}")).collect();
+    println!("| {} |", cells.join(" | "));
+}
+
+/// Writes three digits: more than a measurement can promise.
+fn text(value: f64, unit: &str) -> String {
+    let digits = match value.abs() {
+        size if size.fract() == 0.0 || size >= 100.0 => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$} {unit}").trim_end().to_owned()
+}
+
+/// The value below which this part of the values lies, interpolated between two of them. NaN if there is no value.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+pub fn quantile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let position = part * last as f64;
+    let (below, above) = (sorted[position.floor() as usize], sorted[position.ceil() as usize]);
+    below + (above - below) * position.fract()
+}
+
+/// The measured commit, marked if files differ from it.
 fn commit() -> String {
     let output = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output();
-    let text = output.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
-    Some(text.trim()).filter(|text| !text.is_empty()).unwrap_or("unknown").to_owned()
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
 fn machine() -> String {

@@ -1,95 +1,90 @@
 //! A control plane with nodes, on which winpool and the floor take turns.
 
 use crate::Result;
-use crate::fleet::Fleet;
-use crate::observer::Observer;
-use crate::process::Bare;
+use crate::objects::{self, NODES, create, each, node_name, policy};
+use crate::observer::{LIMIT, Observer};
+use crate::report::Turn;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Instant;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use winpool_core::api::WindowsPool;
-use winpool_core::plan::{Entry, Policy, Pool};
 use winpool_e2e::scene::install_crd;
-use winpool_e2e::{ApiServer, Etcd, LIMIT, Program, wait_for};
+use winpool_e2e::{ApiServer, Etcd, Program, Usage, start_child, wait_for};
 
-/// Which nodes are watched, as winpool does it.
-pub const WINDOWS: &str = "kubernetes.io/os=windows";
+/// The first argument of the bench's own child processes.
+pub const CHILD: &str = "child";
 
-/// What nodes are judged by once a pool with this spec has done all that comes before: its classes are right, and nobody
-/// would be stranded.
-pub fn policy(spec: &str) -> Result<Policy> {
-    let pool = Pool::read(&WindowsPool::new("default", serde_json::from_str(spec)?))?;
-    Ok(Policy::new([Entry { pool: Arc::new(pool), ready: true }], BTreeSet::new()))
-}
+/// Heartbeats in parallel: the machine is busy, but not overloaded.
+const HEARTBEATS: usize = 16;
 
-/// An API server with an etcd of its own, nodes, and somebody who watches them.
 pub struct Stage {
-    // Dropped first: it would complain about a missing API server.
+    // Dropped first, or it would report that the API server is gone.
     pub observer: Observer,
     pub server: ApiServer,
     pub client: Client,
-    pub fleet: Fleet,
-    /// How many nodes stand on it from the beginning.
+    nodes: Api<Node>,
+    pools: Api<WindowsPool>,
+    /// The number of nodes that exist between turns.
     pub size: usize,
-    program: PathBuf,
-    spec: String,
+    pub program: PathBuf,
+    taints: Value,
+    /// The spec by which nodes are observed, and which the floor writes.
+    spec: Value,
 }
 
 impl Stage {
-    /// Sets it. Nodes are observed until they are as a pool with this spec would have them.
-    pub async fn set(
-        program: &Path,
-        size: usize,
-        taint: Option<(&'static str, &'static str)>,
-        spec: &Value,
-    ) -> Result<Self> {
-        let server = start_server().await?;
+    /// Starts a control plane whose nodes have these taints.
+    pub async fn start(program: &Path, size: usize, taints: Value, spec: Value) -> Result<Self> {
+        let etcd = Arc::new(Etcd::start().await?);
+        // Every turn writes all nodes, and etcd keeps each version until it is compacted.
+        let flags = ["--disable-admission-plugins=ServiceAccount", "--etcd-compaction-interval=1m"];
+        let server = ApiServer::start_with(&etcd, "bench", &flags).await?;
         let client = server.connect()?;
         install_crd(&client).await?;
-        let fleet = Fleet::new(client.clone(), taint);
-        fleet.join(0..size).await?;
-        let spec = spec.to_string();
-        let observer = Observer::start(server.connect()?, policy(&spec)?);
-        observer.until(size, 0).await?;
-        Ok(Self { server, client, fleet, observer, size, program: program.to_owned(), spec })
+        let observer = Observer::start(server.connect()?, policy(&spec.to_string())?);
+        let (nodes, pools) = (Api::all(client.clone()), Api::all(client.clone()));
+        let stage = Self { observer, server, client, nodes, pools, size, program: program.to_owned(), taints, spec };
+        stage.join(0..size).await?;
+        stage.until(size, 0).await?;
+        Ok(stage)
     }
 
-    /// The operator starts, has filled its caches, and leads.
-    pub async fn operator(&self) -> Result<Program> {
-        let operator = Program::start(&self.program, &self.server)?;
-        operator.answers("/readyz").await?;
-        operator.leads().await?;
-        Ok(operator)
+    /// Waits until this many nodes exist, and this many are converged.
+    pub async fn until(&self, nodes: usize, converged: usize) -> Result<()> {
+        self.observer.until(|n, c| (n, c) == (nodes, converged)).await
     }
 
-    /// A bare client that writes what a pool with the spec of this stage would; see [`crate::children`].
-    pub async fn bare(&self, what: &str) -> Result<Bare> {
-        let mut bare = Bare::start(&[what, &self.spec], &self.server)?;
-        bare.says("ready").await?;
-        Ok(bare)
+    pub async fn join(&self, numbers: Range<usize>) -> Result<()> {
+        create(&self.client, NODES, &objects::node(&self.taints), numbers).await
     }
 
-    /// The pool `default` gets this spec.
+    /// Creates the pool `default` or changes its spec.
     pub async fn apply_pool(&self, spec: &Value) -> Result<()> {
         let pool = json!({
             "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"}, "spec": spec,
         });
-        self.pools().patch("default", &PatchParams::apply("bench").force(), &Patch::Apply(pool)).await?;
+        self.pools.patch("default", &PatchParams::apply("bench").force(), &Patch::Apply(pool)).await?;
         Ok(())
     }
 
-    /// Waits until the pool is Ready by its newest spec and counts so many converged nodes.
-    pub async fn until_ready(&self, converged: i64) -> Result<()> {
-        let pools = self.pools();
-        wait_for("WindowsPool default is Ready", 10 * LIMIT, async || {
-            let pool = pools.get("default").await?;
+    /// Waits until the pool is Ready by its newest spec, and counts all nodes as converged.
+    pub async fn until_ready(&self) -> Result<()> {
+        wait_for("WindowsPool default is Ready", LIMIT, async || {
+            let pool = self.pools.get("default").await?;
             let ready = pool.status.is_some_and(|status| {
                 let ready = status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
-                ready && status.nodes.converged == converged && status.observed_generation == pool.metadata.generation
+                let all = usize::try_from(status.nodes.converged) == Ok(self.size);
+                ready && all && status.observed_generation == pool.metadata.generation
             });
             Ok(ready.then_some(()))
         })
@@ -97,28 +92,135 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes away the pool and its classes, without an operator, and every mark on these nodes.
-    pub async fn reset(&self, numbers: impl IntoIterator<Item = usize>, nodes_left: usize) -> Result<()> {
-        let pools = self.pools();
-        if pools.get_opt("default").await?.is_some() {
-            let unfinished = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-            pools.patch("default", &PatchParams::default(), &unfinished).await?;
-            pools.delete("default", &DeleteParams::default()).await?;
-        }
-        let classes: Api<RuntimeClass> = Api::all(self.client.clone());
-        classes.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-        self.fleet.reset(numbers).await?;
-        self.observer.until(nodes_left, 0).await
+    /// Creates the pool, and lets winpool converge the nodes.
+    pub async fn converge(&self) -> Result<()> {
+        let writer = self.writer(Turn::Winpool, "").await?;
+        self.apply_pool(&self.spec).await?;
+        self.until(self.size, self.size).await?;
+        self.until_ready().await?;
+        writer.stop().await
     }
 
-    fn pools(&self) -> Api<WindowsPool> {
-        Api::all(self.client.clone())
+    /// Deletes the pool, its classes and all nodes, and creates the first nodes again.
+    pub async fn reset(&self) -> Result<()> {
+        if self.pools.get_opt("default").await?.is_some() {
+            let no_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            self.pools.patch("default", &PatchParams::default(), &no_finalizers).await?;
+            self.pools.delete("default", &DeleteParams::default()).await?;
+        }
+        let (delete, all) = (DeleteParams::default(), ListParams::default());
+        Api::<RuntimeClass>::all(self.client.clone()).delete_collection(&delete, &all).await?;
+        self.nodes.delete_collection(&delete, &all).await?;
+        self.until(0, 0).await?;
+        self.join(0..self.size).await?;
+        self.until(self.size, 0).await
+    }
+
+    /// Sends heartbeats of each node in turn.
+    pub async fn heartbeats(&self, count: usize) -> Result<()> {
+        let start = Timestamp::now().as_second();
+        each(HEARTBEATS, 0..count, async |beat| {
+            // Times have whole seconds, and a heartbeat that changes nothing makes no event.
+            let time = Timestamp::from_second(start + i64::try_from(beat)?)?;
+            let patch = json!({"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": time}]}});
+            let name = node_name(beat % self.size);
+            self.nodes.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Starts winpool, or this child of the bench as the floor, and waits until it is ready.
+    pub async fn writer(&self, turn: Turn, floor: &str) -> Result<Writer> {
+        let started = Instant::now();
+        let (process, ready) = match turn {
+            Turn::Winpool => {
+                let operator = Program::start(&self.program, &self.server)?;
+                let ready = operator.answers("/readyz").await?;
+                operator.leads().await?;
+                (Writing::Winpool(operator), ready)
+            }
+            Turn::Floor => {
+                let mut floor = Floor::start(&[floor.to_owned(), self.spec.to_string()], &self.server)?;
+                floor.says("ready").await?;
+                (Writing::Floor(floor), started.elapsed())
+            }
+        };
+        Ok(Writer { process, ready: ready.as_secs_f64() })
+    }
+
+    /// Lets the writer begin: winpool by its pool, the floor by a signal.
+    pub async fn begin(&self, writer: &mut Writer) -> Result<()> {
+        match &mut writer.process {
+            Writing::Winpool(_) => self.apply_pool(&self.spec).await,
+            Writing::Floor(floor) => Ok(floor.input.write_all(b"go\n").await?),
+        }
     }
 }
 
-/// Compacted often: every turn writes all nodes anew, and etcd keeps each version until then.
-pub async fn start_server() -> Result<ApiServer> {
-    let etcd = Arc::new(Etcd::start().await?);
-    let flags = ["--disable-admission-plugins=ServiceAccount", "--etcd-compaction-interval=1m"];
-    Ok(ApiServer::start_with(&etcd, "bench", &flags).await?)
+/// A process that is measured while it writes nodes.
+pub struct Writer {
+    process: Writing,
+    /// Seconds from its start until it was ready.
+    pub ready: f64,
+}
+
+enum Writing {
+    Winpool(Program),
+    Floor(Floor),
+}
+
+impl Writer {
+    pub fn usage(&self) -> Result<Usage> {
+        Ok(match &self.process {
+            Writing::Winpool(operator) => operator.usage()?,
+            Writing::Floor(floor) => Usage::of(floor.pid)?,
+        })
+    }
+
+    /// Waits until the floor has its last answer.
+    pub async fn done(&mut self) -> Result<()> {
+        if let Writing::Floor(floor) = &mut self.process { floor.says("done").await } else { Ok(()) }
+    }
+
+    pub async fn stop(self) -> Result<()> {
+        match self.process {
+            Writing::Winpool(operator) => Ok(operator.stop().await?),
+            Writing::Floor(mut floor) => Ok(floor.process.kill().await?),
+        }
+    }
+}
+
+struct Floor {
+    process: Child,
+    pid: u32,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Floor {
+    fn start(arguments: &[String], server: &ApiServer) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(CHILD).args(arguments).env("KUBECONFIG", server.kubeconfig());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let (mut process, pid) = start_child(command)?;
+        let (input, output) = process.stdin.take().zip(process.stdout.take()).ok_or("no pipes")?;
+        Ok(Self { process, pid, input, output: BufReader::new(output).lines() })
+    }
+
+    async fn line(&mut self) -> Result<String> {
+        let line = tokio::time::timeout(LIMIT, self.output.next_line()).await??;
+        line.ok_or_else(|| "a child of the bench ended early".into())
+    }
+
+    async fn says(&mut self, word: &str) -> Result<()> {
+        let line = self.line().await?;
+        if line == word { Ok(()) } else { Err(format!("a child of the bench says {line}, not {word}").into()) }
+    }
+}
+
+/// Runs a child that measures itself, and returns the JSON that it prints.
+pub async fn measured_by_child(arguments: &[String], server: &ApiServer) -> Result<Value> {
+    let line = Floor::start(arguments, server)?.line().await?;
+    Ok(serde_json::from_str(&line)?)
 }

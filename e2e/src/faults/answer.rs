@@ -1,4 +1,4 @@
-//! Answers that are not what the server sent.
+//! Responses that differ from what the server sent.
 
 use super::{Fault, Refusal, Severed};
 use futures::{Stream, StreamExt, TryStreamExt, future, stream};
@@ -46,7 +46,7 @@ fn status(code: StatusCode, reason: &str) -> Value {
     })
 }
 
-/// A watch from a version that is not to be had any more: API servers say it in an event.
+/// The response to a watch from an expired version: API servers send an event.
 pub(super) fn expired() -> Response<Answer> {
     let event = json!({"type": "ERROR", "object": status(StatusCode::GONE, "Expired")});
     with_status(StatusCode::OK, JSON, format!("{event}\n"))
@@ -66,7 +66,7 @@ fn with_status(code: StatusCode, kind: &'static str, text: String) -> Response<A
     response
 }
 
-/// The first half of an answer, whose length was promised or not.
+/// The first half of a response.
 pub(super) async fn halved(response: Response<Body>) -> Result<Response<Answer>, Severed> {
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.map_err(|_| Severed)?.to_bytes();
@@ -108,7 +108,7 @@ pub(super) fn events(
     })
 }
 
-/// All of `events`, then nothing until `silence` is over, then the end of the connection.
+/// Sends all of `events`, then nothing until `silence` is over, then closes the connection.
 fn then_severed(
     events: impl Stream<Item = Result<Bytes, Failure>> + Send + 'static,
     silence: impl Future<Output = ()> + Send + 'static,

@@ -1,6 +1,6 @@
-//! A proxy before an API server that makes go wrong what can go wrong between a client and it.
+//! A proxy that injects faults between a client and an API server.
 //!
-//! TLS on both sides, so that a client is none the wiser; who it is passes through in its token. Clients with certificates
+//! It uses TLS on both sides, so clients notice no difference. It passes tokens on. Clients with certificates
 //! cannot be passed on.
 
 mod answer;
@@ -33,7 +33,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use traffic::Traffic;
 use winpool::api_server::asked::Asked;
 
-/// Passes requests on to an API server, but for what it was told. At first it passes everything on.
+/// Passes requests on to an API server, except for injected faults.
 pub struct FaultProxy {
     port: u16,
     authority: PathBuf,
@@ -46,28 +46,22 @@ struct Shared {
     server: Client,
     neighbour: Option<Client>,
     traffic: Traffic,
-    /// What all connections hang on; cancelled as long as nothing gets through.
+    /// Cancelled while the network is cut. All connections depend on it.
     network: Mutex<CancellationToken>,
 }
 
-/// The connection ends here.
+/// The proxy closed the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is closed on purpose")]
 struct Severed;
 
 impl FaultProxy {
     /// Listens on a free port.
-    ///
-    /// # Errors
-    /// When there is no free port, or the certificates of the server cannot be read.
     pub async fn start(server: &ApiServer) -> Result<Self> {
         Self::start_before(server, None).await
     }
 
-    /// The same, and requests may be sent to another server of the same cluster: see [`Fault::Neighbour`].
-    ///
-    /// # Errors
-    /// As [`FaultProxy::start`].
+    /// Like [`Self::start`], with a second server of the same cluster: see [`Fault::Neighbour`].
     pub async fn with_neighbour(server: &ApiServer, neighbour: &crate::Neighbour) -> Result<Self> {
         let mut config = bare(server)?;
         config.cluster_url = url(neighbour.port())?;
@@ -100,10 +94,7 @@ impl FaultProxy {
         Ok(Self { port, authority, folder, shared, _stop: stop.drop_guard() })
     }
 
-    /// `config`, but with this proxy as the server.
-    ///
-    /// # Errors
-    /// Never in practice.
+    /// Returns `config` with this proxy as the server.
     pub fn config(&self, config: &Config) -> Result<Config> {
         let mut config = config.clone();
         config.cluster_url = url(self.port)?;
@@ -111,45 +102,38 @@ impl FaultProxy {
     }
 
     /// A kubeconfig of a user with this token, who works in this namespace.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn kubeconfig(&self, token: &str, namespace: &str) -> Result<PathBuf> {
         let file = self.folder.join(format!("kubeconfig-proxy-{}", self.port));
         token_kubeconfig(&format!("https://127.0.0.1:{}", self.port), &self.authority, token, namespace, &file)?;
         Ok(file)
     }
 
-    /// From now on `rule` says what each request meets. Counts of requests start at zero.
+    /// Sets the rule that selects the fault for each request, and resets the counts of requests.
     pub fn inject(&self, rule: impl Fn(&Passing) -> Option<Fault> + Send + Sync + 'static) {
         self.shared.traffic.inject(Box::new(rule));
     }
 
-    /// No more faults: all that is held back is let go.
+    /// Stops all faults, and releases requests that are held back.
     pub fn calm(&self) {
         self.inject(|_| None);
     }
 
-    /// Nothing gets through any more: connections are closed, and new ones too.
+    /// Cuts the network: closes all connections, and new ones too.
     pub fn cut(&self) {
         self.shared.network().cancel();
     }
 
-    /// Lets everything through again.
+    /// Restores the network.
     pub fn mend(&self) {
         *self.shared.network() = CancellationToken::new();
     }
 
-    /// All requests so far, in the order in which their fate was clear, with what became of them.
-    #[must_use]
+    /// Returns all requests so far, in the order in which they were decided, with their outcomes.
     pub fn passed(&self) -> Vec<Passed> {
         self.shared.traffic.passed()
     }
 
-    /// Waits until so many requests have met a fault since the last [`FaultProxy::inject`].
-    ///
-    /// # Errors
-    /// When that does not happen in time.
+    /// Waits until this many requests met a fault since the last [`FaultProxy::inject`].
     pub async fn faulted(&self, count: usize, limit: Duration) -> Result<()> {
         let faulted = async || Ok((self.shared.traffic.faulted() >= count).then_some(()));
         wait_for(&format!("{count} requests have met a fault"), limit, faulted).await
@@ -211,7 +195,7 @@ impl Shared {
                 Err(Severed)
             }
             Some(Fault::Lose) => {
-                // All of it: the server is done.
+                // The server has finished when the whole body has arrived.
                 if !watches {
                     let _ = response.into_body().collect().await;
                 }

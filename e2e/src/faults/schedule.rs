@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 use winpool::api_server::asked::Asked;
 
-/// What happens to one request, or to the answer.
+/// What happens to a request or its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The server gets it later.
@@ -77,8 +77,7 @@ pub enum Refusal {
 }
 
 impl Fault {
-    /// One word or two, to count by.
-    #[must_use]
+    /// A short name for counts.
     pub fn name(self) -> &'static str {
         match self {
             Self::Delay(_) => "delayed",
@@ -148,14 +147,12 @@ pub struct Schedule {
 
 impl Schedule {
     /// So many of a hundred requests meet a fault.
-    #[must_use]
     pub fn new(seed: u64, percent: u8) -> Self {
         Self { seed, percent }
     }
 
     /// What the request with this number among its like meets. It depends on nothing else, so that other requests, which
     /// may come in another order in each run, do not change it.
-    #[must_use]
     pub fn fault(&self, asked: Asked, number: u64) -> Option<Fault> {
         let mut random = self.random(asked, number);
         if random.u8(..100) >= self.percent {

@@ -1,4 +1,4 @@
-//! What came by, what it met, and what is held back.
+//! The requests that passed, and their faults.
 
 use super::Fault;
 use http::Uri;
@@ -11,7 +11,6 @@ use winpool::api_server::asked::Asked;
 /// A request, before its fate is decided.
 #[derive(Clone, Debug)]
 pub struct Passing {
-    /// What it asks.
     pub asked: Asked,
     /// Its path and query.
     pub path: String,
@@ -19,16 +18,14 @@ pub struct Passing {
     pub number: u64,
     /// Its number among the writes of state, from 0: Events are news, and a Lease is written at times of its own.
     pub write: Option<u64>,
-    /// When it came.
     pub received: Instant,
 }
 
-/// A request, and what became of it.
+/// A request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Passed {
     /// The request.
     pub request: Passing,
-    /// What it met.
     pub fault: Option<Fault>,
     /// The code of the answer, given to the client or not; `None` when there was none.
     pub code: Option<u16>,
@@ -36,7 +33,6 @@ pub struct Passed {
 
 impl Passed {
     /// `patch nodes 200`.
-    #[must_use]
     pub fn summary(&self) -> String {
         let Asked { verb, resource } = self.request.asked;
         let code = self.code.map_or_else(|| "-".to_owned(), |code| code.to_string());

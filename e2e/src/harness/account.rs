@@ -1,4 +1,4 @@
-//! The operator's own account: the rights of `config/rbac/`, and no others.
+//! The operator's ServiceAccount with the permissions of `config/rbac/`.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,10 +21,10 @@ use crate::{ApiServer, LIMIT, wait_for};
 /// The account's name as the API server knows it.
 pub const USER: &str = "system:serviceaccount:winpool-system:winpool";
 
-/// Where the operator is installed.
+/// The namespace of the operator.
 pub const NAMESPACE: &str = "winpool-system";
 
-/// Name of the account and of everything that gives it rights.
+/// The name of the account and of everything that gives it permissions.
 const NAME: &str = "winpool";
 
 /// The kinds of these objects, in the order in which `kubectl delete -k` deletes them.
@@ -35,25 +35,25 @@ pub type Right<'a> = (&'a str, &'a str, &'a str);
 
 /// The operator's account on one API server.
 pub struct Account {
-    /// How the operator reaches the API server: with the account's token and nothing more.
+    /// The operator's configuration: it has the account's token and nothing more.
     pub config: Config,
-    /// As the account.
+    /// A client with the account's token.
     client: Client,
     admin: Client,
-    /// As in `config/`.
+    /// The role in `config/`.
     role: ClusterRole,
     local_role: Role,
 }
 
 impl Account {
-    /// Makes the namespace, and the account with the rights that an installation gives it.
+    /// Creates the namespace, and the account with the permissions of an installation.
     pub async fn create(server: &ApiServer, admin: &Client) -> Self {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
         Api::all(admin.clone()).create(&PostParams::default(), &namespace).await.unwrap();
         Self::install(server, admin).await
     }
 
-    /// Makes the account in its namespace, for the first time or after it was uninstalled.
+    /// Creates the account in its namespace, for the first time or after it was uninstalled.
     pub async fn install(server: &ApiServer, admin: &Client) -> Self {
         let role = create::<ClusterRole>(everywhere(admin), "cluster_role.yaml").await;
         create::<ClusterRoleBinding>(everywhere(admin), "cluster_role_binding.yaml").await;
@@ -71,13 +71,13 @@ impl Account {
         NAMESPACE.clone_into(&mut config.default_namespace);
         let client = Client::try_from(config.clone()).unwrap();
         let account = Self { config, client, admin: admin.clone(), role, local_role };
-        // The API server looks at roles and bindings through caches of their own.
+        // The API server caches roles and bindings.
         account.until(("list", "", "nodes"), true).await;
         account.until(("create", "coordination.k8s.io", "leases"), true).await;
         account
     }
 
-    /// Deletes all that was made here as `kubectl delete -k` does: each object waits for the operator.
+    /// Deletes the installation as `kubectl delete -k` does. Each object waits for the operator.
     pub async fn uninstall(&self) {
         for kind in INSTALLATION {
             self.delete(kind).await;
@@ -90,21 +90,21 @@ impl Account {
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits until that is done.
+    /// Waits until the installation is deleted.
     pub async fn is_uninstalled(&self) {
         for kind in INSTALLATION {
             self.is_gone(kind, LIMIT).await;
         }
     }
 
-    /// Waits until there is no object of this kind any more.
+    /// Waits until the object of this kind is deleted.
     pub async fn is_gone(&self, kind: &str, limit: Duration) {
         let (api, name) = self.part(kind);
         let is_gone = async || Ok(api.get_metadata_opt(name).await?.is_none().then_some(()));
         wait_for(&format!("{kind} {name} is gone"), limit, is_gone).await.unwrap();
     }
 
-    /// Kinds of the objects whose deletion waits for the operator.
+    /// Returns the kinds of the objects whose deletion waits for the operator.
     pub async fn held(&self) -> Vec<&'static str> {
         let mut held = Vec::new();
         for kind in INSTALLATION {
@@ -136,7 +136,7 @@ impl Account {
         json!(self.config.auth_info)["token"].as_str().unwrap().to_owned()
     }
 
-    /// All that the roles allow, wherever they allow it.
+    /// Returns everything that the roles allow.
     pub fn rights(&self) -> BTreeSet<[String; 3]> {
         let rules = self.role.rules.iter().chain(&self.local_role.rules).flatten();
         let mut rights = BTreeSet::new();
@@ -150,7 +150,7 @@ impl Account {
         rights
     }
 
-    /// Takes a right of the ClusterRole away, and waits until the API server knows.
+    /// Removes a permission from the ClusterRole, and waits until the API server applies the change.
     pub async fn take(&self, right: Right<'_>) {
         let (verb, group, resource) = right;
         let mut role = self.role.clone();
@@ -164,7 +164,7 @@ impl Account {
         self.until(right, false).await;
     }
 
-    /// Gives it all rights again, and waits until the API server knows.
+    /// Restores all permissions, and waits until the API server applies the change.
     pub async fn give_back(&self, right: Right<'_>) {
         self.set(self.role.clone()).await;
         self.until(right, true).await;
@@ -181,7 +181,7 @@ impl Account {
         wait_for(&what, LIMIT, asked).await.unwrap();
     }
 
-    /// `None` while the API server does not know the account yet.
+    /// Returns `None` while the API server does not know the account yet.
     async fn may(&self, (verb, group, resource): Right<'_>) -> Option<bool> {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let question: SelfSubjectAccessReview = serde_json::from_value(json!({"spec": {"resourceAttributes": {

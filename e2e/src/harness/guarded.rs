@@ -1,4 +1,4 @@
-//! With `WINPOOL_E2E_GUARD` set, the operator of every test has to do its work under `config/components/guard`.
+//! If `WINPOOL_E2E_GUARD` is set, all tests run with `config/components/guard` installed.
 
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{
@@ -11,12 +11,12 @@ use winpool_core::api::WindowsPool;
 use super::USER;
 use crate::{ApiServer, LIMIT, SimulatedNode, manifests, wait_for};
 
-/// Keys of taints that pools of tests want, besides those that the guard lists as it comes.
+/// Keys of taints that the pools of tests want, in addition to the guard's list.
 const TAINT_KEYS: [&str; 4] = ["dedicated", "odd", "older", "younger"];
 /// Handlers of their RuntimeClasses.
 const HANDLERS: [&str; 3] = ["first", "second", "third"];
 
-/// Installs the guard, if tests are to run under it, and waits until it is in force.
+/// Installs the guard if tests run with it, and waits until it is in force.
 pub async fn guard(server: &ApiServer, admin: &Client) {
     if std::env::var_os("WINPOOL_E2E_GUARD").is_none() {
         return;
@@ -30,7 +30,7 @@ pub async fn guard(server: &ApiServer, admin: &Client) {
     let node = json!(SimulatedNode::linux().name("refused").node());
     let class = json!({"metadata": {"name": "refused"}, "handler": "refused"});
     let pool = json!({"metadata": {"name": "refused"}, "spec": {}});
-    // Each policy comes into force by itself.
+    // Each policy comes into force separately.
     let in_force = async || {
         let refused = refuses::<Node>(&account, &node).await
             && refuses::<RuntimeClass>(&account, &class).await

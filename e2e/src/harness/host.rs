@@ -1,4 +1,4 @@
-//! A Linux node on which pods really run: each container is the program.
+//! A Linux node that runs pods: each container is the winpool binary.
 
 use std::{
     collections::BTreeMap,
@@ -27,9 +27,9 @@ use tokio::task::JoinHandle;
 
 use crate::{Cluster, Kubelet, SimulatedNode, free_port, guard::Guard, kubeconfig::token_kubeconfig};
 
-/// Far below what a kubelet takes, and often enough not to be waited for.
+/// Much shorter than a kubelet's interval.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// A node that is silent for 40 seconds is given up.
+/// A node without a heartbeat for 40 seconds counts as lost.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// The node; its pods end when this is dropped.
@@ -38,7 +38,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A node that kwok leaves alone, and whose containers are this program.
+    /// Registers a node that kwok ignores. Its containers run this binary.
     pub async fn join(cluster: &Cluster, name: &str, program: &Path) -> Self {
         let node = SimulatedNode::linux().name(name).without_kwok().ready();
         let kubelet = node.join(&cluster.client()).await.unwrap();
@@ -63,7 +63,7 @@ impl Drop for Host {
     }
 }
 
-/// What a kubelet does, as far as it is needed here.
+/// The parts of a kubelet that tests need.
 struct Agent {
     kubelet: Kubelet,
     client: Client,
@@ -137,7 +137,7 @@ impl Agent {
         }
     }
 
-    /// The end of a pod, of which only the kubelet can tell.
+    /// Removes a pod that has ended, as only the kubelet does.
     async fn remove(&self, pod: &Pod) {
         let _ = self.pods(pod).delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
     }
@@ -151,7 +151,7 @@ impl Agent {
         Api::namespaced(self.client.clone(), &pod.namespace().unwrap())
     }
 
-    /// As the image would: its entry point is the program, and what the pod says are arguments and environment.
+    /// Starts the container as the image would: the entry point is winpool, with the pod's arguments and environment.
     async fn start(&self, pod: &Pod) -> Running {
         let container = container(pod);
         assert_eq!(container.command, None, "the image has the program");

@@ -1,6 +1,6 @@
-//! A running operator and what tests ask of it.
+//! A running operator, and helpers for tests.
 //!
-//! Unlike the rest of this crate it panics where something is not as it should be: only tests use it.
+//! Unlike the rest of this crate it panics on errors, because only tests use it.
 #![expect(
     clippy::expect_used,
     clippy::missing_panics_doc,
@@ -21,8 +21,8 @@ mod workloads;
 pub use account::{Account, INSTALLATION, NAMESPACE, Right, USER};
 pub use host::Host;
 pub use objects::{
-    approved, condition, condition_text, face, has_taint, label, lasting_taints, node_of, scheduling, taints,
-    unschedulable,
+    approved, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of, problems,
+    scheduling, taints, tolerates, unschedulable,
 };
 pub use operator::Operator;
 pub use workloads::{END_OF_HOLD, NEXT_CHECK, pod_of, workload};
@@ -42,9 +42,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool::Options;
-use winpool_core::api::{WindowsPool, crd};
+use winpool_core::api::{NodeCounts, WindowsPool, crd};
 
-use crate::{ApiServer, AuditLog, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend, scene::install_crd, wait_for};
+use crate::{
+    ApiServer, AuditLog, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend, scene::install_crd, wait_for,
+};
 
 use guarded::guard;
 
@@ -56,14 +58,14 @@ pub const POOL: &str = "winpool.dev/pool";
 pub const APPLIED: &str = "winpool.dev/applied";
 /// The taint of a pool with all defaults.
 pub const OS_WINDOWS: &str = "os=windows:NoSchedule";
-/// The taint that the API server puts on every new node, where it stays without a controller manager.
+/// The taint that the API server adds to every new node. Without a controller manager it stays.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 
 /// The API server of one test.
 pub enum Server {
-    /// Given back at the end of the test.
+    /// Returned at the end of the test.
     Lent(Lent),
-    /// Its own, which ends with the test.
+    /// Started for this test, and stopped at its end.
     Own(Box<ApiServer>),
 }
 
@@ -80,23 +82,23 @@ impl std::ops::Deref for Server {
 
 /// An API server with the CustomResourceDefinition and the operator's account, for one test.
 pub struct Harness {
-    /// The API server; it ends, or is given back, when this is dropped.
+    /// The API server. It stops, or is returned, when this is dropped.
     pub server: Server,
-    /// Of an administrator.
+    /// The client of an administrator.
     pub client: Client,
-    /// Of the operator.
+    /// The account of the operator.
     pub account: Account,
 }
 
 impl Harness {
-    /// With an API server that was lent.
+    /// Borrows an API server.
     pub async fn new() -> Self {
         let harness = Self::unguarded().await;
         guard(&harness.server, &harness.client).await;
         harness
     }
 
-    /// For tests that install the guard themselves, or do what it refuses.
+    /// Borrows an API server without the guard: for tests that install it, or that do what it refuses.
     pub async fn unguarded() -> Self {
         let server = lend().await.unwrap();
         let client = server.client();
@@ -105,7 +107,7 @@ impl Harness {
         Self { server: Server::Lent(server), client, account }
     }
 
-    /// With an API server that writes an audit log.
+    /// Starts an API server that writes an audit log.
     pub async fn audited() -> (Self, AuditLog) {
         let (server, audit) = AuditLog::start().await.unwrap();
         let harness = Self::on(server).await;
@@ -113,7 +115,7 @@ impl Harness {
         (harness, audit)
     }
 
-    /// With an API server that is this test's own, and without the guard.
+    /// Uses this API server, without the guard.
     pub async fn on(server: ApiServer) -> Self {
         let client = server.connect().unwrap();
         install_crd(&client).await.unwrap();
@@ -121,16 +123,26 @@ impl Harness {
         Self { server: Server::Own(Box::new(server)), client, account }
     }
 
-    /// The operator, alone, with its own account.
+    /// Starts the operator without leader election, with its own account.
     #[expect(clippy::unused_async, reason = "whatever is done to a cluster is awaited")]
     pub async fn operator(&self) -> Operator {
         Operator::start(self.account.config.clone())
     }
 
-    /// One of several, with its endpoints at this address.
+    /// Starts an operator with leader election and with its endpoints at this address.
     pub fn operator_at(&self, listen: SocketAddr) -> Operator {
         let options = Options { listen: Some(listen), ..Options::default() };
         Operator::start_with(self.server.config().unwrap(), options)
+    }
+
+    /// Registers a node of Windows Server 2022.
+    pub async fn join(&self, name: &str) -> Kubelet {
+        self.join_node(SimulatedNode::windows("10.0.20348.2655").name(name)).await
+    }
+
+    /// Registers a node.
+    pub async fn join_node(&self, node: SimulatedNode) -> Kubelet {
+        node.join(&self.client).await.unwrap()
     }
 
     /// All nodes.
@@ -153,7 +165,7 @@ impl Harness {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// Creates a pod with this spec, but for its container.
+    /// Creates a pod with this spec and a container.
     pub async fn run_pod(&self, name: &str, mut spec: Value) -> Pod {
         spec["containers"] = json!([{"name": "c", "image": "servercore"}]);
         self.create_pod(json!({"metadata": {"name": name}, "spec": spec})).await
@@ -169,6 +181,12 @@ impl Harness {
         self.apply_pool_named("default", spec).await;
     }
 
+    /// Applies a pool named `default` with this spec, and waits until it is Ready.
+    pub async fn apply_until_ready(&self, spec: Value) -> WindowsPool {
+        self.apply_pool(spec).await;
+        self.ready("default").await
+    }
+
     /// Applies a pool with this name and spec.
     pub async fn apply_pool_named(&self, name: &str, spec: Value) {
         let pool = json!({
@@ -181,7 +199,7 @@ impl Harness {
         self.pools().patch(name, &parameters, &Patch::Apply(pool)).await.unwrap();
     }
 
-    /// Applies a pool with the taint `younger` that adopts a class which does not tolerate it: its nodes have to wait until
+    /// Applies a pool with the taint `younger` that adopts a class without that toleration. Its nodes have to wait until
     /// the class does. The guard refuses to adopt such a class.
     pub async fn apply_pool_that_waits_for_its_class(&self, name: &str) {
         let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
@@ -197,19 +215,19 @@ impl Harness {
         self.apply_pool_named(name, next).await;
     }
 
-    /// Deletes a pool. It stays until the operator is done with it.
+    /// Deletes a pool. It stays until the operator has cleaned up.
     pub async fn delete_pool(&self, name: &str) {
         self.pools().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits until there is no pool of this name.
+    /// Waits until the pool is deleted.
     pub async fn pool_is_gone(&self, name: &str) {
         let pools = self.pools();
         let gone = async || Ok(pools.get_opt(name).await?.is_none().then_some(()));
         wait_for(&format!("pool {name} is gone"), LIMIT, gone).await.unwrap();
     }
 
-    /// Waits until a pool that is being deleted names, among its problems, what it waits for.
+    /// Waits until a pool that is being deleted names this object among its problems.
     pub async fn waits_for(&self, pool: &str, object: &str) {
         let pools = self.pools();
         let mut seen = None;
@@ -224,12 +242,12 @@ impl Harness {
         result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)));
     }
 
-    /// Deletes the CustomResourceDefinition, and with it all pools.
+    /// Deletes the CRD, and with it all pools.
     pub async fn delete_definition(&self) {
         self.definitions().delete(&crd().name_any(), &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits until the CustomResourceDefinition is gone: no pool holds it up.
+    /// Waits until the CRD is deleted.
     pub async fn definition_is_gone(&self) {
         let (definitions, name) = (self.definitions(), crd().name_any());
         let gone = async || Ok(definitions.get_opt(&name).await?.is_none().then_some(()));
@@ -240,12 +258,12 @@ impl Harness {
         Api::all(self.client.clone())
     }
 
-    /// Waits until the pool's status was computed from its newest spec and says Ready.
+    /// Waits until the pool is Ready by its newest spec.
     pub async fn ready(&self, pool: &str) -> WindowsPool {
         self.pool_until(pool, "is Ready", |pool| condition(pool, "Ready") == Some("True")).await
     }
 
-    /// Waits until the pool's status was computed from its newest spec and this holds of it.
+    /// Waits until the pool's status is current and this holds for it.
     pub async fn pool_until(&self, name: &str, what: &str, holds: impl Fn(&WindowsPool) -> bool) -> WindowsPool {
         let pools = self.pools();
         let mut seen = None;
@@ -260,12 +278,17 @@ impl Harness {
         result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen.and_then(|p| p.status))))
     }
 
-    /// The node as it is now.
+    /// Waits until this holds for the numbers of nodes in the pool's status.
+    pub async fn nodes_until(&self, pool: &str, what: &str, holds: impl Fn(&NodeCounts) -> bool) -> WindowsPool {
+        self.pool_until(pool, what, |pool| pool.status.as_ref().is_some_and(|status| holds(&status.nodes))).await
+    }
+
+    /// Reads the node.
     pub async fn node(&self, name: &str) -> Node {
         self.nodes().get(name).await.unwrap()
     }
 
-    /// Waits until this holds of the node.
+    /// Waits until this holds for the node.
     pub async fn node_until(&self, name: &str, what: &str, holds: impl Fn(&Node) -> bool) -> Node {
         let nodes = self.nodes();
         let mut seen = None;
@@ -284,7 +307,17 @@ impl Harness {
         })
     }
 
-    /// Waits until this holds of the RuntimeClass, once it is there.
+    /// Waits until the node has the taint of a pool with all defaults.
+    pub async fn is_tainted(&self, name: &str) -> Node {
+        self.node_until(name, "is tainted", |node| has_taint(node, OS_WINDOWS)).await
+    }
+
+    /// Waits until the node belongs to a pool.
+    pub async fn is_marked(&self, name: &str) -> Node {
+        self.node_until(name, "is marked", |node| label(node, POOL).is_some()).await
+    }
+
+    /// Waits until the RuntimeClass exists and this holds for it.
     pub async fn class_until(&self, name: &str, what: &str, holds: impl Fn(&RuntimeClass) -> bool) -> RuntimeClass {
         let classes = self.classes();
         let mut seen = None;
@@ -298,23 +331,20 @@ impl Harness {
         result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)))
     }
 
-    /// Merges this into a node, as an administrator with kubectl would.
+    /// Patches a node as an administrator.
     pub async fn edit_node(&self, name: &str, patch: Value) -> Node {
         self.nodes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
 
-    /// Returns when the operator has seen all that happened to nodes until now: it has counted, for the pool `default`,
+    /// Waits until the operator has seen all events of nodes until now: it has counted, for the pool `default`,
     /// a node that joined later and that left again. Nothing is written to that node.
     pub async fn node_events_are_seen(&self) {
-        let counts = |ignored| {
-            move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.ignored == ignored)
-        };
         let witness =
             SimulatedNode::windows("10.0.20348.2655").name("witness").annotation("winpool.dev/ignore", "true");
-        let witness = witness.join(&self.client).await.unwrap();
-        self.pool_until("default", "counts the witness", counts(1)).await;
+        let witness = self.join_node(witness).await;
+        self.nodes_until("default", "counts the witness", |nodes| nodes.ignored == 1).await;
         witness.leave().await.unwrap();
-        self.pool_until("default", "no longer counts the witness", counts(0)).await;
+        self.nodes_until("default", "no longer counts the witness", |nodes| nodes.ignored == 0).await;
     }
 
     /// Creates a cluster-scoped object.
@@ -327,7 +357,7 @@ impl Harness {
     }
 }
 
-/// Changes the taints of a node as careful clients do: by PUT with the resourceVersion that was read, until nobody else
+/// Changes the taints of a node safely: by PUT with the resourceVersion that was read, until nobody else
 /// writes in between.
 pub async fn change_taints(nodes: &Api<Node>, name: &str, mut change: impl FnMut(&mut Vec<Taint>)) {
     loop {

@@ -1,4 +1,4 @@
-//! What tests ask of an object.
+//! Accessors for objects.
 
 use k8s_openapi::api::{
     core::v1::{Node, Pod, Taint},
@@ -23,20 +23,40 @@ pub fn condition_text(pool: &WindowsPool, name: &str) -> Option<(String, String,
     Some((condition.status.clone(), condition.reason.clone(), condition.message.clone()))
 }
 
+/// True if the pool holds a taint because of workloads that do not tolerate it.
+pub fn is_held(pool: &WindowsPool) -> bool {
+    condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "WorkloadsNotTolerating")
+}
+
+/// The problems in the pool's status as JSON.
+pub fn problems(pool: &WindowsPool) -> String {
+    json!(pool.status.as_ref().map(|status| &status.problems)).to_string()
+}
+
+/// True if the class tolerates this taint, written as `key=value:effect`.
+pub fn tolerates(class: &RuntimeClass, taint: &str) -> bool {
+    let scheduling = scheduling(class);
+    let text = |toleration: &Value| {
+        let part = |key: &str| toleration[key].as_str().unwrap_or_default().to_owned();
+        format!("{}={}:{}", part("key"), part("value"), part("effect"))
+    };
+    scheduling["tolerations"].as_array().is_some_and(|all| all.iter().any(|toleration| text(toleration) == taint))
+}
+
 /// `key=value:effect` of each taint, in order.
 pub fn taints(node: &Node) -> Vec<String> {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     taints.map(taint).collect()
 }
 
-/// The same but for [`NOT_READY`].
+/// The same without [`NOT_READY`].
 pub fn lasting_taints(node: &Node) -> Vec<String> {
     let mut taints = taints(node);
     taints.retain(|taint| taint != NOT_READY);
     taints
 }
 
-/// Whether the node has this taint, written as `key=value:effect`.
+/// True if the node has this taint, written as `key=value:effect`.
 pub fn has_taint(node: &Node, taint: &str) -> bool {
     taints(node).iter().any(|other| other == taint)
 }
@@ -54,7 +74,7 @@ pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.labels().get(key).map(String::as_str)
 }
 
-/// All of a node that winpool may change, and takes back. The build label is a fact about the node: it stays.
+/// Everything on a node that winpool changes and restores. The build label is a fact about the node: it stays.
 pub fn face(node: &Node) -> Value {
     let mut labels = node.labels().clone();
     labels.remove(BUILD);
@@ -70,7 +90,7 @@ pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// Why the scheduler has found no node for a pod.
+/// The scheduler's message if it found no node for the pod.
 pub fn unschedulable(pod: &Pod) -> Option<&str> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let scheduled = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;

@@ -9,48 +9,48 @@ use winpool::{Options, telemetry::DIRECTIVES};
 use super::{Account, guarded::guard};
 use crate::{ApiServer, Cluster, scene};
 
-/// How long its end may take where nothing is in its way.
+/// The limit for a regular stop.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The operator, running in this process with its own account.
 pub struct Operator(scene::Operator);
 
 impl Operator {
-    /// On a cluster that has the CustomResourceDefinition.
+    /// Starts it on a cluster that has the CRD.
     pub async fn on(cluster: &Cluster) -> Self {
         let account = Account::create(cluster.api_server(), &cluster.client()).await;
         guard(cluster.api_server(), &cluster.client()).await;
         Self::start(account.config)
     }
 
-    /// Alone.
+    /// Starts it without leader election.
     pub fn start(config: Config) -> Self {
         Self::start_with(config, Options { leader_election: false, ..Options::default() })
     }
 
-    /// Alone, and soon trying again what was refused.
+    /// Starts it without leader election and with short pauses after refusals.
     pub fn impatient(config: Config) -> Self {
         let options = Options { leader_election: false, patience: Duration::from_secs(2), ..Options::default() };
         Self::start_with(config, options)
     }
 
-    /// One of several users who may do everything: only the leader writes.
+    /// Starts it with leader election, as this administrator.
     pub fn elected(server: &ApiServer, user: &str) -> Self {
         Self::start_with(server.config_as(user, &["system:masters"]).unwrap(), Options::default())
     }
 
-    /// As whoever `config` says.
+    /// Starts it with these options.
     pub fn start_with(config: Config, options: Options) -> Self {
         logs();
         Self(scene::Operator::start_with(config, options))
     }
 
-    /// Ends it and waits until it has ended.
+    /// Stops it.
     pub async fn stop(self) {
         in_time(LIMIT, self.0.stop()).await;
     }
 
-    /// Waits until it has ended by itself, without an error.
+    /// Waits until it ends by itself, without an error.
     pub async fn ended(self) {
         self.ended_within(LIMIT).await;
     }
@@ -65,7 +65,7 @@ async fn in_time(limit: Duration, end: impl Future<Output = crate::Result<()>>) 
     tokio::time::timeout(limit, end).await.expect("the operator ends in time").unwrap();
 }
 
-/// The operator's log lines, shown when a test fails. `RUST_LOG` sets the level.
+/// Shows the operator's log when a test fails. `RUST_LOG` sets the level.
 fn logs() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {

@@ -1,4 +1,4 @@
-//! The schema of WindowsPools, loosened: pools as they were stored before its rules were in force.
+//! The schema of WindowsPools without its rules: for pools that were stored before the rules existed.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -22,7 +22,7 @@ pub fn object(name: &str, spec: &Value) -> DynamicObject {
     pool
 }
 
-/// Has the API server take any spec.
+/// Makes the API server accept any spec.
 pub async fn loosen_schema(client: &Client) {
     with_schema(client, &json!({"taints": "x"}), true, |schema| {
         without_rules(schema);
@@ -36,7 +36,7 @@ pub async fn create(client: &Client, name: &str, spec: &Value) {
     untyped(client).create(&PostParams::default(), &object(name, spec)).await.unwrap();
 }
 
-/// Changes the schema of WindowsPools, starting from the true one, and waits until the API server goes by it, which
+/// Changes the schema of WindowsPools, starting from the real one, and waits until the API server uses it, which
 /// shows in whether this spec is accepted.
 pub async fn with_schema(client: &Client, spec: &Value, accepted: bool, change: impl Fn(&mut Value)) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -51,7 +51,7 @@ pub async fn with_schema(client: &Client, spec: &Value, accepted: bool, change: 
     wait_for("the schema is in force", LIMIT, in_force).await.unwrap();
 }
 
-/// Takes the CEL rules out.
+/// Removes the CEL rules.
 pub fn without_rules(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -63,7 +63,7 @@ pub fn without_rules(schema: &mut Value) {
     }
 }
 
-/// Has a spec be any object.
+/// Allows any object as a spec.
 pub fn without_any_shape(schema: &mut Value) {
     schema["properties"]["spec"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
 }

@@ -1,5 +1,4 @@
-//! Clocks that are wrong. What winpool decides by time it measures itself, on the monotonic clock; what others wrote down
-//! with the wrong time must not matter.
+//! Wrong clocks. winpool measures time with its monotonic clock. Timestamps that others wrote must not matter.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ use winpool::{Options, election::Elector};
 use winpool_core::{api::WindowsPool, election::LEASE_DURATION};
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{Harness, OS_WINDOWS, Operator, POOL, condition, has_taint, label, taints},
+    harness::{Harness, OS_WINDOWS, Operator, condition, has_taint, taints},
     lend, wait_for,
 };
 
@@ -29,8 +28,8 @@ use crate::stage::{Stage, WINDOWS_2022};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A holder with this clock renews the Lease so often, and is gone then. Until then the candidate never leads; returns how
-/// long after the last renewal it does.
+/// A holder with this clock renews the Lease this many times and then stops. Until then the candidate must not lead.
+/// Returns the time from the last renewal until it leads.
 async fn outlast(client: Client, namespace: &str, clock: impl Fn() -> Timestamp, renewals: usize) -> Duration {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let held = |version: Option<String>| Lease {
@@ -62,11 +61,11 @@ async fn outlast(client: Client, namespace: &str, clock: impl Fn() -> Timestamp,
 }
 
 #[tokio::test]
-async fn a_lease_runs_out_by_the_candidates_own_clock_whatever_time_its_holder_wrote() {
+async fn a_lease_expires_by_the_candidates_clock_whatever_time_its_holder_wrote() {
     let server = lend().await.unwrap();
     let (ahead, behind) = tokio::join!(
         outlast(server.client(), "default", || Timestamp::now() + HOUR, 0),
-        // Long enough that it would have run out by the times written.
+        // By the written times the Lease would have expired.
         outlast(server.client(), "kube-public", || Timestamp::now() - HOUR, 9),
     );
     println!("holder an hour ahead: taken over after {ahead:.1?}; an hour behind: {behind:.1?} after its last renewal");
@@ -76,10 +75,10 @@ async fn a_lease_runs_out_by_the_candidates_own_clock_whatever_time_its_holder_w
 }
 
 #[tokio::test]
-async fn times_of_others_on_nodes_and_in_status_change_nothing() {
+async fn timestamps_of_other_writers_change_nothing() {
     let stage = Stage::new().await;
     let name = "win";
-    SimulatedNode::windows(WINDOWS_2022).name(name).join(&stage.harness.client).await.unwrap();
+    stage.harness.join_node(SimulatedNode::windows(WINDOWS_2022).name(name)).await;
     let far = ["1970-01-01T00:00:00Z", "2999-12-31T23:59:59Z"];
     let theirs: Vec<_> = far
         .iter()
@@ -88,9 +87,8 @@ async fn times_of_others_on_nodes_and_in_status_change_nothing() {
         .collect();
     stage.harness.edit_node(name, json!({"spec": {"taints": theirs}})).await;
     let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
-    let node = stage.harness.node_until(name, "is marked", |node| label(node, POOL).is_some()).await;
+    stage.harness.apply_until_ready(json!({})).await;
+    let node = stage.harness.is_marked(name).await;
     assert!(has_taint(&node, OS_WINDOWS));
     let kept = json!(node.spec.unwrap().taints);
     for taint in &theirs {
@@ -122,7 +120,7 @@ async fn times_of_others_on_nodes_and_in_status_change_nothing() {
 async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
     // The guard refuses to adopt a class that does not fit.
     let harness = Harness::unguarded().await;
-    SimulatedNode::windows(WINDOWS_2022).name("win").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows(WINDOWS_2022).name("win")).await;
     // More than the nodes of the next pool wait for its class.
     let patience = Duration::from_secs(8);
     let options = || Options { leader_election: false, patience, ..Options::default() };

@@ -1,5 +1,5 @@
-//! The operator, as a process, is killed (SIGKILL) before and after each of its writes, one by one. The next one has to
-//! bring about what an operator that is never killed would.
+//! Kills the operator (SIGKILL) before and after each of its writes. The next one has to reach the state that an operator
+//! without a crash reaches.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use winpool_e2e::{
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, picture};
 
-/// Longer than the operator puts off a status.
+/// Longer than the operator delays a status.
 const QUIET: Duration = Duration::from_millis(1500);
 /// Longer than it lets nodes wait for the API server to see a class.
 const VERY_QUIET: Duration = Duration::from_secs(7);
@@ -22,22 +22,22 @@ const VERY_QUIET: Duration = Duration::from_secs(7);
 enum Scenario {
     /// Nodes join a pool.
     Join,
-    /// A pool of defaults comes to nodes.
+    /// A pool with all defaults is created.
     EmptyPool,
     /// From one taint to another, which retires the first.
     TaintChange,
-    /// A class gets another handler: it is deleted and made again.
+    /// A class gets another handler: it is deleted and recreated.
     HandlerChange,
     /// A pool is deleted, and the next one takes its nodes and its class over.
     HandOver,
     /// A pool is deleted.
     Deletion,
-    /// A class of somebody else is adopted and corrected.
+    /// A foreign class is adopted and corrected.
     Adoption,
 }
 
 impl Scenario {
-    /// What there is before the operator comes.
+    /// Creates the nodes that exist before the operator starts.
     async fn nodes(self, stage: &Stage) {
         let client = &stage.harness.client;
         SimulatedNode::windows(WINDOWS_2019).name("win-a").without_label(BUILD).join(client).await.unwrap();
@@ -46,7 +46,7 @@ impl Scenario {
         }
     }
 
-    /// What the operator has done when the scenario begins; `None`: it has not been there.
+    /// Creates the pools that an operator reconciles before the scenario. `None`: no operator runs before.
     async fn pools(self, stage: &Stage) -> Option<&'static [&'static str]> {
         let harness = &stage.harness;
         match self {
@@ -63,7 +63,7 @@ impl Scenario {
         Some(&["default"])
     }
 
-    /// What the operator finds when it starts.
+    /// Makes the change that the operator finds when it starts.
     async fn begins(self, stage: &Stage) {
         let harness = &stage.harness;
         match self {
@@ -101,7 +101,7 @@ fn handler(handler: &str) -> Value {
     json!({"runtimeClasses": [{"name": "extra", "version": "2022", "handler": handler}]})
 }
 
-/// The scenario, up to the moment in which the operator starts.
+/// Prepares the scenario until the operator starts.
 async fn set_up(scenario: Scenario) -> Stage {
     let stage = Stage::new().await;
     scenario.nodes(&stage).await;
@@ -134,7 +134,7 @@ async fn survive_every_crash(scenario: Scenario) {
     assert!(survived >= writes.len(), "only {survived} crashes: other runs have other writes than the first");
 }
 
-/// How it ends, and which writes it took.
+/// Returns the state at the end, and the writes that led to it.
 async fn never_killed(scenario: Scenario) -> (Value, Vec<String>) {
     let stage = set_up(scenario).await;
     let before = stage.writes().len();
@@ -145,7 +145,7 @@ async fn never_killed(scenario: Scenario) -> (Value, Vec<String>) {
     (picture(&stage.harness.client).await, writes.iter().map(Passed::summary).collect())
 }
 
-/// Tells whether there was such a write: two writes of status may have become one.
+/// Returns true if there was such a write. Two writes of status can become one.
 async fn killed(scenario: Scenario, number: u64, fault: Fault, expected: &Value, what: &str) -> bool {
     let stage = set_up(scenario).await;
     stage.proxy.inject(move |passing| (passing.write == Some(number)).then_some(fault));
@@ -159,50 +159,38 @@ async fn killed(scenario: Scenario, number: u64, fault: Fault, expected: &Value,
     crashed
 }
 
-#[tokio::test]
-async fn an_empty_pool_comes_about_whenever_the_operator_is_killed() {
-    survive_every_crash(Scenario::EmptyPool).await;
+/// Each scenario is a test of its own, so that they can run alone.
+macro_rules! survives {
+    ($($(#[$ignored:meta])? $test:ident: $scenario:ident;)*) => {
+        $(
+            #[tokio::test]
+            $(#[$ignored])?
+            async fn $test() {
+                survive_every_crash(Scenario::$scenario).await;
+            }
+        )*
+    };
 }
 
-#[tokio::test]
-#[ignore = "takes minutes: make chaos"]
-async fn a_class_gets_its_handler_whenever_the_operator_is_killed() {
-    survive_every_crash(Scenario::HandlerChange).await;
-}
-
-#[tokio::test]
-#[ignore = "takes minutes: make chaos"]
-async fn nodes_join_whenever_the_operator_is_killed() {
-    survive_every_crash(Scenario::Join).await;
-}
-
-#[tokio::test]
-#[ignore = "takes minutes: make chaos"]
-async fn taints_change_whenever_the_operator_is_killed() {
-    survive_every_crash(Scenario::TaintChange).await;
-}
-
-#[tokio::test]
-#[ignore = "takes minutes: make chaos"]
-async fn a_pool_takes_over_whenever_the_operator_is_killed() {
-    survive_every_crash(Scenario::HandOver).await;
-}
-
-#[tokio::test]
-#[ignore = "takes minutes: make chaos"]
-async fn a_pool_is_deleted_whenever_the_operator_is_killed() {
-    survive_every_crash(Scenario::Deletion).await;
-}
-
-#[tokio::test]
-#[ignore = "takes minutes: make chaos"]
-async fn a_class_is_adopted_whenever_the_operator_is_killed() {
-    survive_every_crash(Scenario::Adoption).await;
+survives! {
+    the_setup_of_an_empty_pool_survives_every_crash: EmptyPool;
+    #[ignore = "takes minutes: make chaos"]
+    a_new_handler_of_a_class_survives_every_crash: HandlerChange;
+    #[ignore = "takes minutes: make chaos"]
+    joining_nodes_survive_every_crash: Join;
+    #[ignore = "takes minutes: make chaos"]
+    a_change_of_taints_survives_every_crash: TaintChange;
+    #[ignore = "takes minutes: make chaos"]
+    a_handover_between_pools_survives_every_crash: HandOver;
+    #[ignore = "takes minutes: make chaos"]
+    the_deletion_of_a_pool_survives_every_crash: Deletion;
+    #[ignore = "takes minutes: make chaos"]
+    the_adoption_of_a_class_survives_every_crash: Adoption;
 }
 
 /// With leader election: a leader that was killed has not released its Lease.
 #[tokio::test]
-async fn a_leader_that_is_killed_is_followed_by_one_that_waits_for_its_lease_and_nothing_is_lost() {
+async fn after_a_leader_is_killed_the_next_one_waits_for_the_lease_and_nothing_is_lost() {
     let stage = Stage::new().await;
     stage.join("win-a", WINDOWS_2022).await;
     stage.harness.apply_pool(json!({})).await;

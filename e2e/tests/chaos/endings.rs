@@ -26,8 +26,7 @@ async fn ends(verb: &'static str, resource: &'static str, object: &str) -> (Stag
     let stage = Stage::new().await;
     stage.join("stuck", WINDOWS_2022).await;
     let operator = patient(&stage);
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
+    stage.harness.apply_until_ready(json!({})).await;
     stage.proxy.inject(hits(verb, resource, ALL, Fault::Refuse(Refusal::Internal)));
     stage.harness.delete_pool("default").await;
     stage.harness.waits_for("default", object).await;
@@ -36,7 +35,8 @@ async fn ends(verb: &'static str, resource: &'static str, object: &str) -> (Stag
 }
 
 #[tokio::test]
-async fn nodes_whose_writes_fail_hold_up_a_deletion_only_for_a_while_and_keep_a_class_that_tolerates_their_taint() {
+async fn nodes_that_cannot_be_written_delay_a_deletion_for_a_limited_time_and_keep_a_class_that_tolerates_their_taint()
+{
     let (stage, operator) = ends("patch", "nodes", "stuck").await;
     assert!(has_taint(&stage.harness.node("stuck").await, OS_WINDOWS));
     let class = stage.harness.classes().get("windows-2022").await.unwrap();
@@ -45,24 +45,23 @@ async fn nodes_whose_writes_fail_hold_up_a_deletion_only_for_a_while_and_keep_a_
 }
 
 #[tokio::test]
-async fn classes_whose_deletion_fails_hold_up_a_deletion_only_for_a_while() {
+async fn classes_that_cannot_be_deleted_delay_a_deletion_for_a_limited_time() {
     let (stage, operator) = ends("delete", "runtimeclasses", "windows-2022").await;
     assert!(!has_taint(&stage.harness.node("stuck").await, OS_WINDOWS));
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn nodes_that_came_back_as_linux_are_cleaned_before_a_pool_that_was_deleted_meanwhile_is_gone() {
+async fn nodes_reimaged_to_linux_are_cleaned_before_their_deleted_pool_is_removed() {
     let stage = Stage::new().await;
     let harness = &stage.harness;
     let mut kubelets = Vec::new();
     for number in 0..5 {
         let node = SimulatedNode::windows(WINDOWS_2022).name(&format!("win-{number}"));
-        kubelets.push(node.join(&harness.client).await.unwrap());
+        kubelets.push(harness.join_node(node).await);
     }
     let operator = stage.operator();
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     operator.stop().await;
     for kubelet in &kubelets {
         kubelet.reimage(SimulatedNode::linux()).await.unwrap();

@@ -1,69 +1,60 @@
-//! One fault after the other, and what winpool does about each. Every test says at its end which requests it took: that
-//! is where it shows when a fault is no longer handled.
+//! Single faults. Every test checks which requests winpool sends: that shows when a fault is no longer handled.
 
 use std::time::Duration;
 
 use serde_json::json;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
-    Fault, Refusal,
-    harness::{OS_WINDOWS, POOL, has_taint, label, taints},
+    Fault, Passing, Refusal,
+    harness::{OS_WINDOWS, Operator, has_taint, problems, taints},
 };
 
 use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 
-/// How long an impatient operator does not send what was refused.
+/// The pause of an impatient operator after a refusal.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Stage {
     pub async fn is_marked(&self, name: &str) {
-        let node = self.harness.node_until(name, "is marked", |node| label(node, POOL).is_some()).await;
+        let node = self.harness.is_marked(name).await;
         assert!(has_taint(&node, OS_WINDOWS), "{:?}", taints(&node));
     }
 }
 
-fn blocked(count: i64) -> impl Fn(&WindowsPool) -> bool {
-    move |pool| pool.status.as_ref().is_some_and(|status| status.nodes.blocked == count)
-}
-
-#[tokio::test]
-async fn a_write_that_is_never_answered_is_given_up_and_sent_again() {
-    let stage = Stage::new().await;
+/// An operator, the node `win` and an empty pool, on a network with this rule.
+async fn with_faults(rule: impl Fn(&Passing) -> Option<Fault> + Send + Sync + 'static) -> (Stage, Operator) {
+    let stage = Box::pin(Stage::new()).await;
     stage.join("win", WINDOWS_2022).await;
-    stage.proxy.inject(hits("patch", "nodes", 0..1, Fault::Swallow));
+    stage.proxy.inject(rule);
     let operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
-    stage.is_marked("win").await;
-    assert_eq!(stage.about("nodes"), ["patch nodes -", "patch nodes 200"]);
-    operator.stop().await;
+    (stage, operator)
+}
+
+/// Waits until the pool counts this many blocked nodes.
+async fn blocked(stage: &Stage, count: i64) -> WindowsPool {
+    stage.harness.nodes_until("default", "counts its blocked nodes", |nodes| nodes.blocked == count).await
 }
 
 #[tokio::test]
-async fn a_write_that_was_done_and_never_answered_is_given_up_and_found_done() {
-    let stage = Stage::new().await;
-    stage.join("win", WINDOWS_2022).await;
-    stage.proxy.inject(hits("create", "runtimeclasses", 0..1, Fault::Mute));
-    let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
-    assert_eq!(stage.about("runtimeclasses"), ["create runtimeclasses 201"]);
-    operator.stop().await;
+async fn a_write_without_an_answer_is_sent_again_or_found_done() {
+    let (sent_again, found_done) = (["patch nodes -", "patch nodes 200"], ["create runtimeclasses 201"]);
+    let cases: [(_, _, _, &[&str]); 3] = [
+        ("patch", "nodes", (1, Fault::Swallow), &sent_again),
+        ("create", "runtimeclasses", (1, Fault::Mute), &found_done),
+        ("patch", "nodes", (2, Fault::Drop), &["patch nodes -", "patch nodes -", "patch nodes 200"]),
+    ];
+    for (verb, resource, (count, fault), expected) in cases {
+        let (stage, operator) = with_faults(hits(verb, resource, 0..count, fault)).await;
+        stage.is_marked("win").await;
+        stage.harness.ready("default").await;
+        assert_eq!(stage.about(resource), expected, "{fault:?}");
+        operator.stop().await;
+    }
 }
 
 #[tokio::test]
-async fn a_write_whose_connection_breaks_is_sent_again() {
-    let stage = Stage::new().await;
-    stage.join("win", WINDOWS_2022).await;
-    stage.proxy.inject(hits("patch", "nodes", 0..2, Fault::Drop));
-    let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.is_marked("win").await;
-    assert_eq!(stage.about("nodes"), ["patch nodes -", "patch nodes -", "patch nodes 200"]);
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn a_node_patch_whose_answer_is_lost_is_not_done_twice() {
+async fn a_node_patch_whose_response_is_lost_is_not_applied_twice() {
     let stage = Stage::new().await;
     // The cache does not show it either.
     stage.proxy.inject(|passing| {
@@ -71,29 +62,24 @@ async fn a_node_patch_whose_answer_is_lost_is_not_done_twice() {
             .or_else(|| hits("watch", "nodes", ALL, Fault::Stall { after: 1, lasts: FOR_EVER })(passing))
     });
     let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
+    stage.harness.apply_until_ready(json!({})).await;
     stage.join("win", WINDOWS_2022).await;
     let expected = ["patch nodes 200", "patch nodes 422", "get nodes 200"];
     assert_eq!(stage.until_about("nodes", expected.len()).await, expected);
     stage.proxy.calm();
-    let converged = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == 1);
-    stage.harness.pool_until("default", "counts the node", converged).await;
+    stage.harness.nodes_until("default", "counts the node", |nodes| nodes.converged == 1).await;
     assert_eq!(stage.about("nodes"), expected, "that was all");
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_class_whose_answer_is_lost_is_found_made() {
-    let stage = Stage::new().await;
-    stage.join("win", WINDOWS_2022).await;
+async fn a_created_class_whose_response_is_lost_is_found() {
     // The cache does not show it either.
-    stage.proxy.inject(|passing| {
+    let (stage, operator) = with_faults(|passing| {
         hits("create", "runtimeclasses", 0..1, Fault::Lose)(passing)
             .or_else(|| hits("watch", "runtimeclasses", ALL, Fault::Stall { after: 0, lasts: FOR_EVER })(passing))
-    });
-    let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
+    })
+    .await;
     stage.harness.ready("default").await;
     let expected = ["create runtimeclasses 201", "create runtimeclasses 409", "get runtimeclasses 200"];
     assert_eq!(stage.about("runtimeclasses")[..3], expected);
@@ -102,15 +88,12 @@ async fn a_class_whose_answer_is_lost_is_found_made() {
 }
 
 #[tokio::test]
-async fn half_an_answer_is_none() {
-    let stage = Stage::new().await;
-    stage.join("win", WINDOWS_2022).await;
-    stage.proxy.inject(|passing| {
+async fn a_truncated_response_is_an_error() {
+    let (stage, operator) = with_faults(|passing| {
         let first = passing.number == 0 && matches!(passing.asked.verb, "get" | "list" | "create" | "patch");
         first.then_some(Fault::Halve)
-    });
-    let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
+    })
+    .await;
     stage.harness.ready("default").await;
     stage.is_marked("win").await;
     let passed = stage.proxy.passed();
@@ -124,16 +107,13 @@ async fn half_an_answer_is_none() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_followed_by_a_fresh_read_at_once() {
-    let stage = Stage::new().await;
-    stage.join("win", WINDOWS_2022).await;
+async fn a_conflict_is_followed_by_an_immediate_read() {
     let conflict = Fault::Refuse(Refusal::Conflict);
-    stage.proxy.inject(move |passing| {
+    let (stage, operator) = with_faults(move |passing| {
         hits("patch", "nodes", 0..1, conflict)(passing)
             .or_else(|| hits("create", "runtimeclasses", 0..1, conflict)(passing))
-    });
-    let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
+    })
+    .await;
     stage.is_marked("win").await;
     assert_eq!(stage.about("nodes"), ["patch nodes 409", "get nodes 200", "patch nodes 200"]);
     let classes = ["create runtimeclasses 409", "get runtimeclasses 404", "create runtimeclasses 201"];
@@ -142,24 +122,19 @@ async fn a_conflict_is_followed_by_a_fresh_read_at_once() {
 }
 
 #[tokio::test]
-async fn a_patch_whose_tests_fail_without_a_reason_blocks_its_node_for_a_while() {
-    let stage = Stage::new().await;
-    stage.join("win", WINDOWS_2022).await;
-    stage.proxy.inject(hits("patch", "nodes", ALL, Fault::Refuse(Refusal::FailedTest)));
-    let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    let pool = stage.harness.pool_until("default", "says that the node is blocked", blocked(1)).await;
-    let problems = json!(pool.status.unwrap().problems).to_string();
-    assert!(problems.contains("tests fail although the node is as it was read"), "{problems}");
+async fn a_patch_whose_tests_fail_without_a_reason_blocks_its_node_temporarily() {
+    let (stage, operator) = with_faults(hits("patch", "nodes", ALL, Fault::Refuse(Refusal::FailedTest))).await;
+    let pool = blocked(&stage, 1).await;
+    assert!(problems(&pool).contains("tests fail although the node is as it was read"), "{}", problems(&pool));
     assert_eq!(stage.about("nodes")[..2], ["patch nodes 422", "get nodes 200"], "the same patch is not sent again");
     stage.proxy.calm();
     stage.is_marked("win").await;
-    stage.harness.pool_until("default", "is rid of the problem", blocked(0)).await;
+    blocked(&stage, 0).await;
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_patch_that_is_invalid_is_sent_in_parts_and_then_no_more_for_a_while() {
+async fn an_invalid_patch_is_sent_in_parts_and_then_backs_off() {
     let stage = Stage::new().await;
     stage.join("win", WINDOWS_2022).await;
     stage.harness.edit_node("win", json!({"metadata": {"labels": {"node.kubernetes.io/windows-build": null}}})).await;
@@ -169,13 +144,13 @@ async fn a_patch_that_is_invalid_is_sent_in_parts_and_then_no_more_for_a_while()
     stage.is_marked("win").await;
     let requests = stage.about("nodes");
     assert_eq!(requests[..3], ["patch nodes 422", "patch nodes 200", "patch nodes 200"]);
-    // A patch that was computed before the operator saw its own last one comes too late, and changes nothing.
+    // A patch that was computed from a stale node changes nothing.
     assert!(!requests[3..].contains(&"patch nodes 200".to_owned()), "{requests:?}");
 
     stage.proxy.inject(hits("patch", "nodes", ALL, Fault::Refuse(Refusal::Invalid)));
     stage.join("other", WINDOWS_2022).await;
-    let pool = stage.harness.pool_until("default", "says that a node is blocked", blocked(1)).await;
-    assert!(json!(pool.status.unwrap().problems).to_string().contains("made-up answer"), "in the refuser's words");
+    let pool = blocked(&stage, 1).await;
+    assert!(problems(&pool).contains("made-up answer"), "{}", problems(&pool));
     stage.proxy.calm();
     stage.is_marked("other").await;
     let passed = stage.proxy.passed();
@@ -188,18 +163,14 @@ async fn a_patch_that_is_invalid_is_sent_in_parts_and_then_no_more_for_a_while()
 }
 
 #[tokio::test]
-async fn too_many_requests_are_answered_with_the_pause_that_is_asked_for_and_growing_ones() {
-    let stage = Stage::new().await;
-    stage.join("win", WINDOWS_2022).await;
-    stage.proxy.inject(hits("patch", "nodes", 0..3, Fault::Refuse(Refusal::TooMany)));
-    let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
+async fn too_many_requests_cause_the_requested_pause_and_a_growing_backoff() {
+    let (stage, operator) = with_faults(hits("patch", "nodes", 0..3, Fault::Refuse(Refusal::TooMany))).await;
     stage.is_marked("win").await;
     let passed = stage.proxy.passed();
     let sent: Vec<_> = passed.iter().filter(|passed| passed.summary().starts_with("patch nodes")).collect();
     let pauses: Vec<_> = sent.windows(2).map(|two| two[1].request.received - two[0].request.received).collect();
     assert_eq!(pauses.len(), 3, "{pauses:?}");
-    // What the server asks for, then half a second, doubled each time, and jitter on top.
+    // The requested pause, plus half a second that doubles each time, plus jitter.
     for (pause, least) in pauses.iter().zip([2500, 3000, 4000]) {
         assert!(*pause >= Duration::from_millis(least), "{pauses:?}");
     }
@@ -207,9 +178,7 @@ async fn too_many_requests_are_answered_with_the_pause_that_is_asked_for_and_gro
 }
 
 #[tokio::test]
-async fn a_server_that_fails_is_asked_again() {
-    let stage = Stage::new().await;
-    stage.join("win", WINDOWS_2022).await;
+async fn server_errors_are_retried() {
     let asked = [
         ("patch", "nodes", 500),
         ("create", "runtimeclasses", 503),
@@ -219,15 +188,14 @@ async fn a_server_that_fails_is_asked_again() {
         ("list", "nodes", 503),
         ("get", "version", 500),
     ];
-    stage.proxy.inject(move |passing| {
+    let (stage, operator) = with_faults(move |passing| {
         let (.., code) = asked
             .iter()
             .find(|(verb, resource, _)| (*verb, *resource) == (passing.asked.verb, passing.asked.resource))?;
         let refusal = if *code == 500 { Refusal::Internal } else { Refusal::Unavailable };
         (passing.number == 0).then_some(Fault::Refuse(refusal))
-    });
-    let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
+    })
+    .await;
     stage.harness.ready("default").await;
     stage.is_marked("win").await;
     let passed = stage.proxy.passed();
@@ -237,19 +205,18 @@ async fn a_server_that_fails_is_asked_again() {
             .filter(|passed| (passed.request.asked.verb, passed.request.asked.resource) == (verb, resource));
         let codes: Vec<_> = met.filter_map(|passed| passed.code).collect();
         assert_eq!(codes[0], code, "{verb} {resource}");
-        // The version is only told in status.
+        // The version is only reported in status.
         assert!(resource == "version" || codes[1..].iter().all(|code| *code < 300), "{verb} {resource}: {codes:?}");
     }
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_look_at_pods_that_fails_does_not_put_a_class_off() {
+async fn a_failed_list_of_pods_does_not_delay_a_class() {
     let stage = Stage::new().await;
     let operator = stage.operator();
     let spec = |handler: &str| json!({"runtimeClasses": [{"name": "extra", "version": "2022", "handler": handler}]});
-    stage.harness.apply_pool(spec("first")).await;
-    stage.harness.ready("default").await;
+    stage.harness.apply_until_ready(spec("first")).await;
     stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(Refusal::Internal)));
     stage.harness.apply_pool(spec("second")).await;
     stage.harness.class_until("extra", "has the second handler", |class| class.handler == "second").await;
@@ -258,12 +225,9 @@ async fn a_look_at_pods_that_fails_does_not_put_a_class_off() {
 }
 
 #[tokio::test]
-async fn a_slow_server_is_waited_for() {
-    let stage = Stage::new().await;
-    stage.join("win", WINDOWS_2022).await;
-    stage.proxy.inject(|passing| (passing.asked.verb != "watch").then_some(Fault::Delay(Duration::from_secs(1))));
-    let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
+async fn a_slow_server_causes_no_duplicate_requests() {
+    let (stage, operator) =
+        with_faults(|passing| (passing.asked.verb != "watch").then_some(Fault::Delay(Duration::from_secs(1)))).await;
     stage.harness.ready("default").await;
     stage.is_marked("win").await;
     assert_eq!(stage.about("nodes"), ["patch nodes 200"]);

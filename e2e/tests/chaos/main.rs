@@ -1,4 +1,4 @@
-//! What winpool makes of an API server that fails in every way that it can: `make chaos`. See docs/reliability.md.
+//! winpool with an API server that fails in every possible way: `make chaos`. See docs/reliability.md.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod clocks;

@@ -1,5 +1,5 @@
-//! All faults at once, while pools and nodes come, change and go and others write taints: the end is as if there had been
-//! none.
+//! All faults at once, while pools and nodes change and other clients write taints. The result is the same as without
+//! faults.
 
 use std::{
     sync::{
@@ -26,11 +26,11 @@ use winpool_e2e::{
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, picture};
 
-/// Of a hundred requests so many meet a fault.
+/// The percentage of requests that meet a fault.
 const PERCENT: u8 = 30;
-/// With every pause after a failure.
+/// Includes every pause after a failure.
 const PATIENTLY: Duration = Duration::from_mins(3);
-/// Long enough for whatever is put off by a second or two.
+/// Longer than anything that winpool delays by a second or two.
 const QUIET: Duration = Duration::from_secs(4);
 const SEED: &str = "WINPOOL_CHAOS_SEED";
 
@@ -39,14 +39,14 @@ fn given_seed() -> Option<u64> {
 }
 
 #[tokio::test]
-async fn under_all_faults_at_once_everything_ends_as_without_any() {
+async fn all_faults_at_once_lead_to_the_same_result_as_none() {
     let expected = without_faults().await;
     with_faults(given_seed().unwrap_or(1), &expected).await;
 }
 
 #[tokio::test]
 #[ignore = "takes minutes: make chaos"]
-async fn under_other_faults_at_once_too() {
+async fn other_faults_at_once_lead_to_the_same_result_as_none() {
     if given_seed().is_some() {
         return;
     }
@@ -80,7 +80,7 @@ async fn with_faults(seed: u64, expected: &Value) {
     let at_the_end = Arc::clone(&deleting);
     stage.proxy.inject(move |passing| {
         let fault = schedule.fault(passing.asked, passing.number);
-        // A deletion takes a refusal for final.
+        // For a deletion, a refusal is final.
         let is_final = matches!(fault, Some(Fault::Refuse(Refusal::Invalid | Refusal::FailedTest)));
         fault.filter(|_| !(is_final && at_the_end.load(Ordering::Relaxed)))
     });
@@ -119,18 +119,18 @@ fn has(taint: &'static str) -> impl Fn(&Node) -> bool {
     move |node| has_taint(node, taint)
 }
 
-/// Every step waits for what the one before it is to bring about. Before each, all connections break: watches live long,
-/// and would meet few faults.
+/// Every step waits for the result of the one before. Before each step all connections break, because long-lived watches
+/// would meet few faults.
 async fn story(stage: &Stage, deleting: &AtomicBool) {
     let harness = &stage.harness;
     let node = |name: &str, version: &str, team: &str| SimulatedNode::windows(version).name(name).label("team", team);
-    node("win-a", WINDOWS_2019, "a").without_label(BUILD).join(&harness.client).await.unwrap();
-    node("win-b", WINDOWS_2022, "a").join(&harness.client).await.unwrap();
-    node("win-c", WINDOWS_2022, "c").join(&harness.client).await.unwrap();
+    harness.join_node(node("win-a", WINDOWS_2019, "a").without_label(BUILD)).await;
+    harness.join_node(node("win-b", WINDOWS_2022, "a")).await;
+    harness.join_node(node("win-c", WINDOWS_2022, "c")).await;
     for number in 0..8 {
         node(&format!("more-{number}"), WINDOWS_2022, "a").join(&harness.client).await.unwrap();
     }
-    let leaves = node("win-d", WINDOWS_2025, "a").join(&harness.client).await.unwrap();
+    let leaves = harness.join_node(node("win-d", WINDOWS_2025, "a")).await;
     let others: Vec<Rival> =
         ["win-a", "win-b", "win-c"].into_iter().map(|node| Rival::start(harness.nodes(), node)).collect();
     harness.apply_pool(json!({})).await;
@@ -175,14 +175,14 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
 
     stage.breaks_all_connections();
     leaves.leave().await.unwrap();
-    node("win-e", WINDOWS_2025, "a").join(&harness.client).await.unwrap();
+    harness.join_node(node("win-e", WINDOWS_2025, "a")).await;
     stage.node_gets("win-e", "is tainted", has("dedicated=windows:NoSchedule")).await;
     for rival in others {
         rival.stop().await;
     }
 }
 
-/// Puts a taint of its own on a node and takes it off again, and sees that nobody else does.
+/// Adds a taint to a node and removes it again, and checks that no other client does.
 struct Rival {
     stop: CancellationToken,
     task: JoinHandle<()>,

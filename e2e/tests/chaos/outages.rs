@@ -1,4 +1,4 @@
-//! The API server, etcd or the network is gone for a while, or somebody takes the Lease.
+//! Outages of the API server, etcd and the network, and a stolen Lease.
 
 use std::{
     sync::Arc,
@@ -11,41 +11,37 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use winpool_core::{
-    api::WindowsPool,
-    election::{LEASE_DURATION, RENEW_DEADLINE},
-};
+use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
 use winpool_e2e::{
-    ApiServer, Etcd, FaultProxy, LIMIT,
+    ApiServer, Etcd, FaultProxy, LIMIT, Process,
     harness::{Harness, NAMESPACE, OS_WINDOWS, POOL, has_taint, label},
     lend_with, wait_for,
 };
 
 use crate::stage::{Stage, WINDOWS_2022};
 
-/// Longer than a leader may lead without a renewal, and than any request may take.
+/// Longer than a leader may lead without a renewal, and longer than the limit of any request.
 const OUTAGE: Duration = Duration::from_secs(12);
-/// A Lease that has to run out, and pauses that have grown during an outage.
+/// Enough for a Lease to expire, and for the pauses that grew during an outage.
 const PATIENTLY: Duration = Duration::from_mins(2);
 
 impl Stage {
-    /// On an API server that is this test's own, to be mistreated.
+    /// Uses an API server that only this test uses.
     async fn on(server: ApiServer) -> Self {
         let harness = Harness::on(server).await;
         let proxy = FaultProxy::start(&harness.server).await.unwrap();
         Self { harness, proxy }
     }
 
-    /// A pool and a node that is right.
+    /// Creates a pool and a converged node.
     async fn with_a_pool(&self) {
         self.join("before", WINDOWS_2022).await;
         self.harness.apply_pool(json!({})).await;
         self.is_marked_in_the_end("before").await;
-        let settled = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == 1);
-        self.harness.pool_until("default", "has its node", settled).await;
+        self.harness.nodes_until("default", "has its node", |nodes| nodes.converged == 1).await;
     }
 
-    /// What happens after an outage: somebody joins, and somebody has lost a taint. Both get right, in one request each.
+    /// After an outage, a node joins and another one has lost its taint. Both converge with one request each.
     async fn works_again(&self) {
         let before = self.about("nodes").len();
         let none = json!({"spec": {"taints": null}});
@@ -73,56 +69,56 @@ impl Stage {
     }
 }
 
-#[tokio::test]
-async fn an_api_server_that_was_killed_and_comes_back_is_served_again() {
-    let stage = Stage::on(lend_with(&[]).await.unwrap()).await;
+/// Runs a leader through an outage of the API server or etcd.
+async fn survives(server: ApiServer, outage: impl AsyncFnOnce(&Stage)) {
+    let stage = Box::pin(Stage::on(server)).await;
     let operator = stage.candidate();
     stage.with_a_pool().await;
-    stage.harness.server.restart().await.unwrap();
+    outage(&stage).await;
     stage.works_again().await;
     operator.stop().await;
 }
 
-#[tokio::test]
-async fn an_etcd_that_was_killed_and_comes_back_is_served_again() {
+/// Stops the process (SIGSTOP) for longer than a leader may go without a renewal, and lets it continue.
+async fn pause(process: &Process) {
+    process.pause().unwrap();
+    tokio::time::sleep(OUTAGE).await;
+    process.go_on().unwrap();
+}
+
+async fn with_own_etcd() -> ApiServer {
     let etcd = Arc::new(Etcd::start().await.unwrap());
-    let stage = Stage::on(ApiServer::start(&etcd, "registry").await.unwrap()).await;
-    let operator = stage.candidate();
-    stage.with_a_pool().await;
-    etcd.process().kill();
-    tokio::time::sleep(OUTAGE).await;
-    etcd.restart().await.unwrap();
-    stage.works_again().await;
-    operator.stop().await;
+    ApiServer::start(&etcd, "registry").await.unwrap()
 }
 
 #[tokio::test]
-async fn an_etcd_that_stands_still_for_longer_than_a_lease_may_go_unrenewed_does_no_harm() {
-    let etcd = Arc::new(Etcd::start().await.unwrap());
-    let stage = Stage::on(ApiServer::start(&etcd, "registry").await.unwrap()).await;
-    let operator = stage.candidate();
-    stage.with_a_pool().await;
-    etcd.process().pause().unwrap();
-    tokio::time::sleep(OUTAGE).await;
-    etcd.process().go_on().unwrap();
-    stage.works_again().await;
-    operator.stop().await;
+async fn winpool_continues_after_a_restart_of_the_api_server() {
+    survives(lend_with(&[]).await.unwrap(), async |stage| stage.harness.server.restart().await.unwrap()).await;
 }
 
 #[tokio::test]
-async fn an_api_server_that_stands_still_does_no_harm() {
-    let stage = Stage::on(lend_with(&[]).await.unwrap()).await;
-    let operator = stage.candidate();
-    stage.with_a_pool().await;
-    stage.harness.server.process().pause().unwrap();
-    tokio::time::sleep(OUTAGE).await;
-    stage.harness.server.process().go_on().unwrap();
-    stage.works_again().await;
-    operator.stop().await;
+async fn winpool_continues_after_an_outage_of_etcd() {
+    let outage = async |stage: &Stage| {
+        let etcd = stage.harness.server.etcd();
+        etcd.process().kill();
+        tokio::time::sleep(OUTAGE).await;
+        etcd.restart().await.unwrap();
+    };
+    survives(with_own_etcd().await, outage).await;
 }
 
 #[tokio::test]
-async fn what_happened_during_a_partition_is_made_good_when_it_heals() {
+async fn winpool_continues_after_etcd_was_stopped_for_longer_than_a_term() {
+    survives(with_own_etcd().await, async |stage| pause(stage.harness.server.etcd().process()).await).await;
+}
+
+#[tokio::test]
+async fn winpool_continues_after_the_api_server_was_stopped() {
+    survives(lend_with(&[]).await.unwrap(), async |stage| pause(stage.harness.server.process()).await).await;
+}
+
+#[tokio::test]
+async fn changes_during_a_partition_are_reconciled_afterwards() {
     let stage = Stage::new().await;
     let operator = stage.candidate();
     stage.with_a_pool().await;
@@ -141,7 +137,7 @@ async fn what_happened_during_a_partition_is_made_good_when_it_heals() {
 }
 
 #[tokio::test]
-async fn a_stolen_lease_ends_all_writes_until_it_has_run_out() {
+async fn a_stolen_lease_ends_all_writes_until_it_expires() {
     let stage = Stage::new().await;
     let operator = stage.candidate();
     stage.with_a_pool().await;
@@ -161,8 +157,8 @@ async fn a_stolen_lease_ends_all_writes_until_it_has_run_out() {
         }
     };
     let looked = async || Ok((looks() > before).then_some(()));
-    wait_for("the operator looks whose Lease it is", LIMIT, looked).await.unwrap();
-    // The answer to that look is there, and the term ends with it.
+    wait_for("the operator reads the Lease", LIMIT, looked).await.unwrap();
+    // The operator has the response to that request, and its term ends.
     let renewals = stage.about("leases").len();
     stage.join("meanwhile", WINDOWS_2022).await;
     stage.is_marked_in_the_end("meanwhile").await;

@@ -1,4 +1,4 @@
-//! An API server behind a proxy that makes things go wrong, and what can be seen of both.
+//! An API server behind a proxy that injects faults.
 
 use std::{
     collections::BTreeMap,
@@ -35,22 +35,22 @@ impl Stage {
         Self { harness, proxy }
     }
 
-    /// How an operator reaches the proxy, with the rights of an installation.
+    /// The configuration of an operator behind the proxy, with the permissions of an installation.
     pub fn config(&self) -> Config {
         self.proxy.config(&self.harness.account.config).unwrap()
     }
 
-    /// An operator behind the proxy, in this process.
+    /// Starts an operator behind the proxy, in this process.
     pub fn operator(&self) -> Operator {
         Operator::impatient(self.config())
     }
 
-    /// One that stands for election.
+    /// Starts an operator with leader election.
     pub fn candidate(&self) -> Operator {
         Operator::start_with(self.config(), Options { patience: Duration::from_secs(2), ..Options::default() })
     }
 
-    /// An operator behind the proxy, as a process that is alone.
+    /// Starts an operator behind the proxy as a process, without leader election.
     pub async fn process(&self) -> Process {
         self.process_with(&["--leader-election", "false"]).await
     }
@@ -61,11 +61,11 @@ impl Stage {
     }
 
     pub async fn join(&self, name: &str, version: &str) {
-        SimulatedNode::windows(version).name(name).join(&self.harness.client).await.unwrap();
+        self.harness.join_node(SimulatedNode::windows(version).name(name)).await;
     }
 
-    /// Requests about single objects of this kind that came by since the last call of `inject`, with the codes of the
-    /// server's answers, whether they arrived or not.
+    /// Returns the requests for single objects of this kind since the last call of `inject`, with the codes of the
+    /// server's responses, even if those were lost.
     pub fn about(&self, resource: &str) -> Vec<String> {
         let passed = self.proxy.passed();
         let about = passed.iter().filter(|passed| passed.request.asked.resource == resource);
@@ -73,19 +73,19 @@ impl Stage {
         about.map(Passed::summary).collect()
     }
 
-    /// Waits until that is so much.
+    /// Waits until there are this many such requests.
     pub async fn until_about(&self, resource: &str, count: usize) -> Vec<String> {
         let enough = async || Ok(Some(self.about(resource)).filter(|requests| requests.len() >= count));
         let result = wait_for(&format!("{count} requests about {resource}"), LIMIT, enough).await;
         result.unwrap_or_else(|error| panic!("{error}; so far: {:?}", self.about(resource)))
     }
 
-    /// The writes of state so far.
+    /// Returns the writes so far, without Events and Leases.
     pub fn writes(&self) -> Vec<Passed> {
         self.proxy.passed().into_iter().filter(|passed| passed.request.write.is_some()).collect()
     }
 
-    /// Waits until nothing has been written for so long.
+    /// Waits until nothing was written for this time.
     pub async fn is_quiet(&self, time: Duration) {
         let started = Instant::now();
         wait_for("nothing is written any more", Duration::from_mins(3), async || {
@@ -96,7 +96,7 @@ impl Stage {
         .unwrap();
     }
 
-    /// How many requests met each fault.
+    /// Counts the requests by the fault that they met.
     pub fn injected(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for fault in self.proxy.passed().iter().filter_map(|passed| passed.fault) {
@@ -105,8 +105,7 @@ impl Stage {
         counts
     }
 
-    /// Waits until there is what is expected. The version of Kubernetes, which is only reported, is looked up again now and
-    /// then.
+    /// Waits until the cluster looks as expected.
     pub async fn becomes(&self, expected: &Value, what: &str) {
         let mut seen = Value::Null;
         let result = wait_for(what, Duration::from_mins(4), async || {
@@ -116,7 +115,7 @@ impl Stage {
         result.await.unwrap_or_else(|error| panic!("{error}: {expected:#}\nbut: {seen:#}"));
     }
 
-    /// Takes the network away and gives it back with other rules: watches have to be started anew.
+    /// Cuts the network and restores it with other rules, so that watches restart.
     pub async fn interrupt(
         &self,
         meanwhile: impl Future<Output = ()>,
@@ -129,7 +128,7 @@ impl Stage {
     }
 }
 
-/// These requests, by their number among their like, meet this fault.
+/// A rule: requests with these numbers among those of the same verb and resource meet this fault.
 pub fn hits(
     verb: &'static str,
     resource: &'static str,
@@ -145,8 +144,7 @@ pub fn hits(
 
 pub const ALL: std::ops::Range<u64> = 0..u64::MAX;
 
-/// Everything that winpool writes, and what others wrote beside it, without what differs between two clusters that are
-/// equal: identities, versions and times.
+/// Nodes, classes and pools as JSON, without what differs between two equal clusters: ids, versions and times.
 pub async fn picture(client: &Client) -> Value {
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await.unwrap();
     let nodes: BTreeMap<String, Value> = nodes.into_iter().map(|node| (node.name_any(), of_node(&node))).collect();
@@ -158,7 +156,7 @@ pub async fn picture(client: &Client) -> Value {
     json!({"nodes": nodes, "classes": classes, "pools": pools})
 }
 
-/// Taints in no order: other writers put theirs before or after winpool's.
+/// The taints are sorted: other writers add theirs before or after winpool's.
 fn of_node(node: &Node) -> Value {
     let mut taints: Vec<_> =
         node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).map(|taint| json!(taint).to_string()).collect();
@@ -175,7 +173,7 @@ fn of_class(class: &RuntimeClass) -> Value {
 
 fn of_pool(pool: &WindowsPool) -> Value {
     let mut status = json!(pool.status);
-    // Only reported, and looked up again when the pool comes up for another reason after a minute.
+    // It is only reported, and may be out of date for a minute.
     status.as_object_mut().map(|status| status.remove("admissionPolicies"));
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {
         condition["lastTransitionTime"] = Value::Null;

@@ -1,11 +1,11 @@
-//! A second API server of the same cluster that has not heard of what happened.
+//! A second API server of the same cluster with stale caches.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::DeleteParams;
 use serde_json::json;
 use winpool_e2e::{
     Fault, FaultProxy, Neighbour, SimulatedNode,
-    harness::{Harness, POOL, has_taint, label, taints},
+    harness::{Harness, POOL, has_taint, taints},
 };
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
@@ -21,14 +21,13 @@ async fn with_neighbour() -> (Stage, Neighbour) {
 }
 
 #[tokio::test]
-async fn taints_of_others_survive_a_change_that_is_planned_from_an_old_cache() {
+async fn foreign_taints_survive_a_change_planned_from_a_stale_cache() {
     let (stage, neighbour) = with_neighbour().await;
     stage.proxy.inject(hits("watch", "nodes", ALL, Fault::Neighbour));
     let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
+    stage.harness.apply_until_ready(json!({})).await;
     stage.join("win", WINDOWS_2022).await;
-    stage.harness.node_until("win", "is marked", |node| label(node, POOL).is_some()).await;
+    stage.harness.is_marked("win").await;
     stage.harness.ready("default").await;
 
     neighbour.cut_from_etcd();
@@ -51,7 +50,7 @@ async fn taints_of_others_survive_a_change_that_is_planned_from_an_old_cache() {
 }
 
 #[tokio::test]
-async fn an_operator_that_starts_from_an_old_list_writes_nothing_that_is_out_of_date() {
+async fn an_operator_that_starts_from_a_stale_list_writes_nothing_stale() {
     let (stage, neighbour) = with_neighbour().await;
     for name in ["stays", "leaves"] {
         stage.join(name, WINDOWS_2022).await;
@@ -59,17 +58,16 @@ async fn an_operator_that_starts_from_an_old_list_writes_nothing_that_is_out_of_
     // The neighbour has these nodes in its cache once it has shown them.
     let operator = stage.operator();
     stage.proxy.inject(hits("watch", "nodes", ALL, Fault::Neighbour));
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
+    stage.harness.apply_until_ready(json!({})).await;
     stage.interrupt(async {}, hits("watch", "nodes", ALL, Fault::Neighbour)).await;
     stage.join("witness", WINDOWS_2022).await;
-    stage.harness.node_until("witness", "is marked", |node| label(node, POOL).is_some()).await;
+    stage.harness.is_marked("witness").await;
     operator.stop().await;
     stage.harness.edit_node("leaves", json!({"metadata": {"labels": {POOL: null}}})).await;
 
     neighbour.cut_from_etcd();
     stage.harness.nodes().delete("leaves", &DeleteParams::default()).await.unwrap();
-    SimulatedNode::linux().name("leaves").join(&stage.harness.client).await.unwrap();
+    stage.harness.join_node(SimulatedNode::linux().name("leaves")).await;
     let as_it_is = stage.harness.node("leaves").await;
     let before = stage.about("nodes").len();
     stage.proxy.inject(|passing| {

@@ -11,17 +11,13 @@ use serde_json::json;
 use winpool_core::api::{ClassState, WindowsPool};
 use winpool_e2e::{
     Fault, LIMIT, Refusal,
-    harness::{BUILD, OS_WINDOWS, condition, has_taint, label},
+    harness::{BUILD, OS_WINDOWS, condition, has_taint, label, problems},
 };
 
 use crate::stage::{ALL, Stage, WINDOWS_2019, WINDOWS_2022, hits};
 
 const INTERNAL: Fault = Fault::Refuse(Refusal::Internal);
 const DEDICATED: &str = "dedicated=windows:NoSchedule";
-
-fn problems(pool: &WindowsPool) -> String {
-    json!(pool.status.as_ref().map(|status| &status.problems)).to_string()
-}
 
 /// True if the pool counts this many nodes, is not Ready, and names the class among its problems.
 fn lacks(class: &'static str, nodes: i64) -> impl Fn(&WindowsPool) -> bool {
@@ -43,8 +39,7 @@ async fn only_the_node_of_that_class_waits(restart: bool) {
     let harness = &stage.harness;
     stage.join("first", WINDOWS_2022).await;
     let mut running = Some(stage.operator());
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     if let Some(operator) = running.take_if(|_| restart) {
         operator.stop().await;
     }
@@ -52,41 +47,40 @@ async fn only_the_node_of_that_class_waits(restart: bool) {
     stage.join("waiting", WINDOWS_2019).await;
     stage.join("second", WINDOWS_2022).await;
     let operator = running.unwrap_or_else(|| stage.operator());
-    harness.node_until("second", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
+    harness.is_tainted("second").await;
     let pool = harness.pool_until("default", "names the class that it lacks", lacks("windows-2019", 3)).await;
     let expected = [("windows-2019", ClassState::Pending), ("windows-2022", ClassState::Applied)];
     assert_eq!(states(&pool), expected);
     assert!(!has_taint(&harness.node("waiting").await, OS_WINDOWS), "it waits for its class");
     stage.proxy.calm();
-    harness.node_until("waiting", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
+    harness.is_tainted("waiting").await;
     harness.ready("default").await;
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_class_that_cannot_be_created_holds_up_only_its_own_nodes() {
+async fn a_class_that_cannot_be_created_delays_only_its_own_nodes() {
     Box::pin(only_the_node_of_that_class_waits(false)).await;
 }
 
 #[tokio::test]
-async fn a_class_that_cannot_be_created_holds_up_only_its_own_nodes_after_a_restart() {
+async fn a_class_that_cannot_be_created_delays_only_its_own_nodes_after_a_restart() {
     Box::pin(only_the_node_of_that_class_waits(true)).await;
 }
 
 #[tokio::test]
-async fn a_class_that_cannot_be_changed_holds_up_only_the_taint_that_it_has_to_tolerate() {
+async fn a_class_that_cannot_be_changed_delays_only_the_taint_that_it_must_tolerate() {
     let stage = Stage::new().await;
     let harness = &stage.harness;
     stage.join("first", WINDOWS_2022).await;
     let operator = stage.operator();
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     stage.proxy.inject(hits("patch", "runtimeclasses", ALL, INTERNAL));
     let taint = |key: &str| json!({"key": key, "value": "windows", "effect": "NoSchedule"});
     harness.apply_pool(json!({"taints": [taint("os"), taint("dedicated")]})).await;
     stage.join("second", WINDOWS_2022).await;
     harness.pool_until("default", "names the class that it cannot change", lacks("windows-2022", 2)).await;
-    harness.node_until("second", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
+    harness.is_tainted("second").await;
     for name in ["first", "second"] {
         assert!(!has_taint(&harness.node(name).await, DEDICATED), "{name}");
     }
@@ -112,7 +106,7 @@ async fn a_pool_whose_pods_cannot_be_listed_is_not_ready_and_its_nodes_get_their
     let not_ready = |pool: &WindowsPool| matches!(condition(pool, "Ready"), Some("False" | "Unknown"));
     harness.pool_until("default", "is not Ready", not_ready).await;
     stage.proxy.calm();
-    harness.node_until("win", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
+    harness.is_tainted("win").await;
     harness.ready("default").await;
     operator.stop().await;
 }
@@ -131,8 +125,7 @@ async fn pools_whose_class_writes_hang_do_not_delay_another_pool() {
         let is_applied = |pool: &WindowsPool| condition(pool, "RuntimeClassesApplied") == Some("True");
         harness.pool_until(name, "has its class", is_applied).await;
     }
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
 
     stage.proxy.inject(|passing| {
         let hangs = passing.asked.verb == "patch" && passing.path.contains("/runtimeclasses/slow-");
@@ -145,8 +138,7 @@ async fn pools_whose_class_writes_hang_do_not_delay_another_pool() {
     stage.proxy.faulted(1, LIMIT).await.unwrap();
     let three_changes = async {
         for policy in ["Always", "WhenTolerated", "Always"] {
-            harness.apply_pool(json!({"taintPolicy": policy})).await;
-            harness.ready("default").await;
+            harness.apply_until_ready(json!({"taintPolicy": policy})).await;
         }
     };
     tokio::time::timeout(LIMIT, three_changes).await.expect("the other pool is brought up to date in time");

@@ -1,4 +1,4 @@
-//! Lists and watches that fail, lie silent, repeat themselves, or go back in time.
+//! Lists and watches that fail, stay silent, or repeat events.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ fn selects(count: i64) -> impl Fn(&WindowsPool) -> bool {
 }
 
 #[tokio::test]
-async fn a_version_that_the_server_has_forgotten_makes_a_fresh_list_and_what_left_meanwhile_is_gone() {
+async fn an_expired_watch_causes_a_new_list_and_nodes_that_left_are_no_longer_counted() {
     let stage = Stage::new().await;
     for name in ["stays", "leaves"] {
         stage.join(name, WINDOWS_2022).await;
     }
-    // A look at pods, refused in the same way.
+    // A list of pods fails in the same way.
     stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(Refusal::Expired)));
     let operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
@@ -43,7 +43,7 @@ async fn a_version_that_the_server_has_forgotten_makes_a_fresh_list_and_what_lef
 }
 
 #[tokio::test]
-async fn a_node_that_joined_unseen_is_marked_after_a_fresh_list_of_many_pages() {
+async fn a_node_that_joined_unseen_is_marked_after_a_new_list_of_several_pages() {
     let stage = Stage::new().await;
     // A page has 100.
     for number in 0..110 {
@@ -53,24 +53,23 @@ async fn a_node_that_joined_unseen_is_marked_after_a_fresh_list_of_many_pages() 
     stage.harness.apply_pool(json!({})).await;
     stage.harness.pool_until("default", "has all nodes", selects(110)).await;
 
-    // On the first page.
+    // Its name puts it on the first page.
     let joins = stage.join("a-node", WINDOWS_2022);
     let slow = Fault::Delay(Duration::from_millis(300));
     let rule = move |passing: &Passing| {
         hits("watch", "nodes", 0..2, Fault::Expire)(passing).or_else(|| hits("list", "nodes", ALL, slow)(passing))
     };
     stage.interrupt(joins, rule).await;
-    stage.harness.node_until("a-node", "is marked", |node| label(node, POOL).is_some()).await;
+    stage.harness.is_marked("a-node").await;
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_class_that_was_deleted_unseen_is_made_again_after_a_fresh_list() {
+async fn a_class_that_was_deleted_unseen_is_recreated_after_a_new_list() {
     let stage = Stage::new().await;
     stage.join("win", WINDOWS_2022).await;
     let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
+    stage.harness.apply_until_ready(json!({})).await;
     let leaves = async {
         stage.harness.classes().delete("windows-2022", &DeleteParams::default()).await.unwrap();
     };
@@ -80,7 +79,7 @@ async fn a_class_that_was_deleted_unseen_is_made_again_after_a_fresh_list() {
 }
 
 #[tokio::test]
-async fn lists_that_fail_are_asked_for_again_with_pauses() {
+async fn failed_lists_are_retried_with_pauses() {
     const KINDS: [&str; 3] = ["nodes", "windowspools", "runtimeclasses"];
     let stage = Stage::new().await;
     let unavailable = Fault::Refuse(Refusal::Unavailable);
@@ -91,8 +90,7 @@ async fn lists_that_fail_are_asked_for_again_with_pauses() {
             .find_map(|kind| hits("list", kind, 0..if kind == "nodes" { 6 } else { 3 }, unavailable)(passing))
     });
     let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
+    stage.harness.apply_until_ready(json!({})).await;
     let passed = stage.proxy.passed();
     for kind in KINDS {
         let lists = passed.iter().filter(|passed| passed.request.asked == Asked { verb: "list", resource: kind });
@@ -104,7 +102,7 @@ async fn lists_that_fail_are_asked_for_again_with_pauses() {
 }
 
 #[tokio::test]
-async fn watches_that_end_break_and_fail_are_started_again() {
+async fn watches_that_end_break_or_fail_are_restarted() {
     let stage = Stage::new().await;
     let faults = [
         Fault::End { after: 0 },
@@ -119,25 +117,23 @@ async fn watches_that_end_break_and_fail_are_started_again() {
         (passing.asked.verb == "watch").then(|| faults.get(number).copied()).flatten()
     });
     let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
-    // Each of them has an event to show, and breaks in it.
+    stage.harness.apply_until_ready(json!({})).await;
+    // Each watch breaks in the middle of an event.
     for number in 0..4 {
         stage.join(&format!("win-{number}"), WINDOWS_2022).await;
         let name = format!("win-{number}");
-        stage.harness.node_until(&name, "is marked", |node| label(node, POOL).is_some()).await;
+        stage.harness.is_marked(&name).await;
     }
     stage.harness.pool_until("default", "has all nodes", selects(4)).await;
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn events_that_come_twice_cause_one_write() {
+async fn duplicate_events_cause_one_write() {
     let stage = Stage::new().await;
     stage.proxy.inject(|passing| (passing.asked.verb == "watch").then_some(Fault::Repeat));
     let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
+    stage.harness.apply_until_ready(json!({})).await;
     for number in 0..8 {
         stage.join(&format!("win-{number}"), WINDOWS_2022).await;
     }
@@ -149,16 +145,15 @@ async fn events_that_come_twice_cause_one_write() {
 }
 
 #[tokio::test]
-async fn a_watch_that_goes_back_in_time_changes_nothing() {
+async fn a_watch_that_repeats_old_events_changes_nothing() {
     let stage = Stage::new().await;
     let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
+    stage.harness.apply_until_ready(json!({})).await;
     stage.join("win", WINDOWS_2022).await;
     stage.harness.pool_until("default", "has the node", selects(1)).await;
     assert_eq!(stage.about("nodes"), ["patch nodes 200"]);
 
-    // The node as it joined, and nothing of what happened since.
+    // The watch shows the node as it joined, and no later event.
     stage.interrupt(async {}, hits("watch", "nodes", ALL, Fault::Rewind { shown: 1 })).await;
     let expected = ["patch nodes 200", "patch nodes 422", "get nodes 200"];
     assert_eq!(stage.until_about("nodes", expected.len()).await, expected);
@@ -168,16 +163,14 @@ async fn a_watch_that_goes_back_in_time_changes_nothing() {
     operator.stop().await;
 }
 
-/// The API server ends a watch after the 290 seconds that are asked for; one that does not is taken for dead 10 seconds
-/// later. So this takes five minutes.
+/// A watch asks for 290 seconds. The client restarts it 10 seconds later if the API server has not ended it.
 #[tokio::test]
 #[ignore = "takes five minutes: make chaos"]
-async fn a_watch_that_lies_silent_is_taken_for_dead() {
+async fn a_silent_watch_is_restarted() {
     let stage = Stage::new().await;
     stage.proxy.inject(hits("watch", "nodes", 0..2, Fault::Stall { after: 0, lasts: FOR_EVER }));
     let operator = stage.operator();
-    stage.harness.apply_pool(json!({})).await;
-    stage.harness.ready("default").await;
+    stage.harness.apply_until_ready(json!({})).await;
     stage.join("win", WINDOWS_2022).await;
     let nodes = stage.harness.nodes();
     let marked = async || Ok(Some(nodes.get("win").await?).filter(|node| label(node, POOL).is_some()));

@@ -1,4 +1,4 @@
-//! RuntimeClasses that were there before winpool: adopted when nothing changes for anybody, otherwise never touched.
+//! RuntimeClasses that existed before winpool: adopted if nothing changes for their users, otherwise never changed.
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{ResourceExt, api::DeleteParams};
@@ -9,7 +9,7 @@ use winpool_e2e::{
     harness::{BUILD, Harness, POOL, condition},
 };
 
-/// A class as people write it by the Kubernetes documentation.
+/// A class as in the Kubernetes documentation.
 fn by_hand(name: &str, build: &str, metadata: &Value) -> Value {
     let mut class = json!({
         "metadata": {"name": name},
@@ -25,7 +25,7 @@ fn by_hand(name: &str, build: &str, metadata: &Value) -> Value {
     class
 }
 
-/// Everything about a class but who wrote it when.
+/// The class without versions and managed fields.
 fn face(class: &RuntimeClass) -> Value {
     let mut class = class.clone();
     class.metadata.managed_fields = None;
@@ -48,11 +48,11 @@ async fn reported(harness: &Harness, name: &str, state: ClassState) -> WindowsPo
     harness.pool_until("default", &format!("says {state:?} of {name}"), is).await
 }
 
-/// With one node each of Windows Server 2019 and 2022.
+/// Starts a harness with one node each of Windows Server 2019 and 2022.
 async fn with_nodes() -> Harness {
     let harness = Harness::new().await;
     for kernel in ["10.0.17763.6659", "10.0.20348.2655"] {
-        SimulatedNode::windows(kernel).join(&harness.client).await.unwrap();
+        harness.join_node(SimulatedNode::windows(kernel)).await;
     }
     harness
 }
@@ -63,8 +63,7 @@ async fn a_compatible_class_made_by_hand_is_adopted_by_a_label_and_outlives_the_
     let metadata = json!({"labels": {"team": "web"}, "annotations": {"note": "made by hand"}});
     let before: RuntimeClass = harness.create(by_hand("windows-2022", "10.0.20348", &metadata)).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let pool = harness.ready("default").await;
+    let pool = harness.apply_until_ready(json!({})).await;
     assert_eq!(state_of(&pool, "windows-2022").unwrap().state, ClassState::Adopted);
     assert_eq!(state_of(&pool, "windows-2019").unwrap().state, ClassState::Applied);
 
@@ -101,7 +100,7 @@ async fn a_class_that_helm_or_argo_cd_keeps_is_never_touched_and_the_pool_says_w
     assert_eq!(condition(&pool, "Ready"), Some("False"));
     let message = &problem_of(&pool, "windows-2019").unwrap().message;
     assert!(message.contains("Argo CD"), "{message}");
-    // What to put into Git, as it has to stand there.
+    // The manifest to commit to Git.
     let yaml = message.split_once("correct it where it is kept: ").unwrap().1;
     let yaml = yaml.split_once("; or rename it").unwrap().0;
     let yaml: Value = serde_yaml::from_str(yaml).unwrap();
@@ -141,8 +140,7 @@ fn declared(handler: &str) -> Value {
 async fn a_class_gets_another_handler_when_no_unfinished_pod_uses_it() {
     let harness = with_nodes().await;
     let operator = harness.operator().await;
-    harness.apply_pool(declared("first")).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(declared("first")).await;
     let first = harness.classes().get("mine").await.unwrap();
     assert_eq!(first.handler, "first");
 
@@ -160,7 +158,7 @@ async fn a_class_gets_another_handler_when_no_unfinished_pod_uses_it() {
     assert_eq!(harness.classes().get("mine").await.unwrap().resource_version(), second.resource_version());
 
     harness.pods().delete("user", &DeleteParams::default().grace_period(0)).await.unwrap();
-    // It looks again every minute, and when it starts.
+    // It checks again every minute, and when it starts.
     operator.stop().await;
     let operator = harness.operator().await;
     let third = harness.class_until("mine", "has its third handler", |class| class.handler == "third").await;

@@ -1,4 +1,4 @@
-//! `winpool cleanup`: nothing of winpool's stays, and nothing of anybody else's goes.
+//! `winpool cleanup` removes everything of winpool and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ fn writes(log: &AuditLog) -> usize {
     log.requests().iter().filter(|request| request.verb != "get").count()
 }
 
-/// Two pools, one of which retains and lists its taints; nodes of all fates. Returns what was there before winpool came.
+/// Two pools, one of which retains and lists its taints; nodes of all kinds. Returns the nodes as they were before.
 async fn a_cluster_with_a_history(harness: &Harness) -> BTreeMap<&'static str, Value> {
     let (old, new) = ("10.0.17763.6659", "10.0.20348.2655");
     let nodes = [
@@ -78,7 +78,7 @@ async fn a_cluster_with_a_history(harness: &Harness) -> BTreeMap<&'static str, V
     let (mut before, mut kubelets) = (BTreeMap::new(), BTreeMap::new());
     let names = ["a-1", "a-2", "b-1", "b-guarded", "b-ignored", "b-reimaged", "linux"];
     for (name, node) in names.into_iter().zip(nodes) {
-        kubelets.insert(name, node.join(&harness.client).await.unwrap());
+        kubelets.insert(name, harness.join_node(node).await);
         before.insert(name, face(&harness.node(name).await));
     }
     let operator = harness.operator().await;
@@ -105,14 +105,14 @@ async fn a_cluster_with_a_history(harness: &Harness) -> BTreeMap<&'static str, V
 }
 
 #[tokio::test]
-async fn a_cluster_is_given_back_as_it_was_and_a_second_run_writes_nothing() {
+async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
     let (harness, log) = Harness::audited().await;
     let before = a_cluster_with_a_history(&harness).await;
     for name in ["a-1", "b-1", "b-ignored", "b-reimaged"] {
         assert_ne!(face(&harness.node(name).await), before[name], "{name}");
     }
     let ignored = face(&harness.node("b-ignored").await);
-    // What others did since then stays.
+    // Later changes by others stay.
     let theirs = json!({"metadata": {"labels": {"example.com/label": "x"}, "annotations": {"example.com/note": "y"}}});
     harness.edit_node("a-2", theirs.clone()).await;
 
@@ -168,7 +168,7 @@ async fn a_cluster_is_given_back_as_it_was_and_a_second_run_writes_nothing() {
 }
 
 #[tokio::test]
-async fn marks_of_a_pool_whose_definition_is_gone_go_too_and_its_taint_is_reported() {
+async fn marks_are_removed_without_the_crd_and_a_taint_is_reported() {
     let server = winpool_e2e::lend().await.unwrap();
     let client = server.client();
     let applied = format!(r#"{{"pool":"gone","taints":["{OS_WINDOWS}","node.kubernetes.io/not-ready:NoSchedule"]}}"#);
@@ -199,14 +199,13 @@ async fn marks_of_a_pool_whose_definition_is_gone_go_too_and_its_taint_is_report
 }
 
 #[tokio::test]
-async fn a_missing_right_is_named_and_pools_keep_their_finalizer_while_nodes_keep_marks() {
+async fn a_missing_permission_is_named_and_pools_keep_their_finalizer_while_nodes_keep_marks() {
     let harness = Harness::new().await;
     for name in ["win-1", "win-2"] {
-        SimulatedNode::windows("10.0.17763.6659").name(name).join(&harness.client).await.unwrap();
+        harness.join_node(SimulatedNode::windows("10.0.17763.6659").name(name)).await;
     }
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     operator.stop().await;
 
     let (text, outcome) = clean(&harness.server, &["nobody"]).await;
@@ -249,13 +248,12 @@ async fn a_missing_right_is_named_and_pools_keep_their_finalizer_while_nodes_kee
 }
 
 #[tokio::test]
-async fn a_pool_that_waits_for_an_operator_that_is_no_more_goes() {
+async fn a_pool_that_waits_for_a_removed_operator_is_deleted() {
     let harness = Harness::new().await;
-    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
     let before = face(&harness.node("win").await);
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     operator.stop().await;
     harness.delete_pool("default").await;
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
@@ -268,19 +266,18 @@ async fn a_pool_that_waits_for_an_operator_that_is_no_more_goes() {
 }
 
 #[tokio::test]
-async fn an_operator_that_runs_stands_by_and_undoes_nothing() {
+async fn a_running_operator_stands_by_and_reverts_nothing() {
     let harness = Harness::new().await;
-    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
     let before = face(&harness.node("win").await);
     let operator = Operator::elected(&harness.server, "operator");
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     let error = outcome.unwrap_err().to_string();
     let stands_by =
         "everything was taken off, but an operator runs: it stands by for 10 minutes and then puts everything back.";
     assert!(error.contains(stands_by) && !text.contains("Done."), "{error}\n{text}");
-    // It sees what it would repair, and does not.
+    // It sees a change that it would repair, and does not repair it.
     harness.edit_node("win", json!({"metadata": {"labels": {BUILD: "10.0.1"}}})).await;
     operator.stop().await;
     assert_eq!(face(&harness.node("win").await), before);
@@ -288,18 +285,17 @@ async fn an_operator_that_runs_stands_by_and_undoes_nothing() {
     assert!(harness.pools().get("default").await.unwrap().finalizers().is_empty());
 }
 
-/// No Lease that this command could take keeps these from writing.
+/// The command cannot take the Lease of these operators.
 #[tokio::test]
-async fn an_operator_that_puts_everything_back_is_no_success() {
+async fn cleanup_fails_if_an_operator_restores_everything() {
     for options in [
         Options { leader_election: false, ..Options::default() },
         Options { lease_namespace: Some(NAMESPACE.to_owned()), ..Options::default() },
     ] {
         let harness = Harness::new().await;
-        SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+        harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
         let operator = Operator::start_with(harness.account.config.clone(), options.clone());
-        harness.apply_pool(json!({})).await;
-        harness.ready("default").await;
+        harness.apply_until_ready(json!({})).await;
         let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
         let Err(error) = outcome else { panic!("{options:?} {outcome:?}\n{text}") };
         let error = error.to_string();
@@ -312,7 +308,7 @@ async fn an_operator_that_puts_everything_back_is_no_success() {
 }
 
 #[tokio::test]
-async fn an_operator_that_is_installed_is_no_success_unless_it_is_removed_next() {
+async fn cleanup_fails_if_an_operator_is_installed_and_is_not_removed_next() {
     let harness = Harness::new().await;
     let labels = json!({"app.kubernetes.io/name": "winpool", "app.kubernetes.io/component": "operator"});
     let template =

@@ -1,4 +1,4 @@
-//! Classes for more than one build, and the trap of daemon sets, on a cluster whose scheduler and controllers are real.
+//! Classes for several builds, and `DaemonSets` without a toleration, with a real scheduler and controllers.
 
 use k8s_openapi::{
     api::{
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     Cluster, SimulatedNode,
-    harness::{OS_WINDOWS, Operator, condition, condition_text, has_taint, node_of, unschedulable},
+    harness::{OS_WINDOWS, Operator, condition, condition_text, has_taint, is_held, node_of, unschedulable},
     lend_cluster,
     manifests::apply,
     scene,
@@ -88,7 +88,7 @@ fn spread(class: &str) -> DynamicObject {
     .unwrap()
 }
 
-/// Deploys it and waits until the scheduler has found these nodes for its pods, and none for the rest.
+/// Deploys it and waits until the scheduler has bound its pods to these nodes, and found none for the rest.
 async fn lands_on(cluster: &Cluster, class: &str, expected: &[&str]) {
     apply(&cluster.client(), &[spread(class)]).await.unwrap();
     let pods: Api<Pod> = Api::default_namespaced(cluster.client());
@@ -146,7 +146,7 @@ fn agent() -> DynamicObject {
     .unwrap()
 }
 
-/// How many pods the DaemonSet should have, has of its newest template, and has that are available.
+/// Waits for these numbers of pods of the DaemonSet: desired, updated and available.
 async fn numbers_become(cluster: &Cluster, expected: [i32; 3]) {
     let sets: Api<DaemonSet> = Api::default_namespaced(cluster.client());
     let settled = async || {
@@ -172,7 +172,7 @@ async fn pods_of_agent(cluster: &Cluster) -> Vec<Pod> {
     pods
 }
 
-/// As `kubectl rollout restart` does it.
+/// Restarts the DaemonSet like `kubectl rollout restart`.
 async fn rollout_restart(cluster: &Cluster) {
     let annotations = json!({"kubectl.kubernetes.io/restartedAt": Timestamp::now().to_string()});
     let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
@@ -194,7 +194,7 @@ async fn are_tainted(cluster: &Cluster) -> Vec<bool> {
 }
 
 #[tokio::test]
-async fn a_taint_put_on_always_leaves_a_daemon_set_without_pods_after_its_next_rollout() {
+async fn with_always_a_daemon_set_has_no_pods_after_its_next_rollout() {
     let cluster = cluster_with_agents().await;
     let operator = Operator::on(&cluster).await;
     pool_until(&cluster, json!({"taintPolicy": "Always"}), "is Ready", is_ready).await;
@@ -209,17 +209,13 @@ async fn a_taint_put_on_always_leaves_a_daemon_set_without_pods_after_its_next_r
 }
 
 #[tokio::test]
-async fn by_default_the_taint_waits_for_a_daemon_set_without_toleration_and_names_it() {
+async fn by_default_the_taint_is_held_for_a_daemon_set_without_a_toleration() {
     let cluster = cluster_with_agents().await;
     let operator = Operator::on(&cluster).await;
-    let held = |pool: &WindowsPool| {
-        condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "WorkloadsNotTolerating")
-    };
-    let pool = pool_until(&cluster, json!({}), "holds the taint", held).await;
-    let status = pool.status.unwrap();
-    let tainted = status.conditions.iter().find(|condition| condition.type_ == "TaintsApplied").unwrap();
-    assert_eq!((tainted.status.as_str(), tainted.reason.as_str()), ("False", "WorkloadsNotTolerating"));
-    assert!(tainted.message.contains("DaemonSet default/agent (2 pods)"), "{}", tainted.message);
+    let pool = pool_until(&cluster, json!({}), "holds the taint", is_held).await;
+    let (status, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
+    assert_eq!(status, "False");
+    assert!(message.contains("DaemonSet default/agent (2 pods)"), "{message}");
 
     let before: Vec<Option<String>> = pods_of_agent(&cluster).await.iter().map(ResourceExt::uid).collect();
     rollout_restart(&cluster).await;

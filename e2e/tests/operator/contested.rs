@@ -1,4 +1,4 @@
-//! Others who undo what winpool writes, and nodes that come back as another system.
+//! Writers that revert winpool's changes, and nodes that come back with another operating system.
 
 use k8s_openapi::api::{core::v1::Node, events::v1::Event, node::v1::RuntimeClass};
 use kube::{
@@ -13,13 +13,12 @@ use winpool_e2e::{
 };
 
 #[tokio::test]
-async fn somebody_who_keeps_undoing_is_named_and_not_fought() {
+async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     let (harness, audit) = Harness::audited().await;
     let node = SimulatedNode::windows("10.0.20348.2655").name("aks").label("kubernetes.azure.com/agentpool", "win");
-    node.join(&harness.client).await.unwrap();
+    harness.join_node(node).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
 
     let undo = json!([{"op": "replace", "path": "/spec/taints", "value": [
         {"key": "kubernetes.azure.com/scalesetpriority", "value": "spot", "effect": "NoSchedule"},
@@ -27,16 +26,15 @@ async fn somebody_who_keeps_undoing_is_named_and_not_fought() {
     let undo: Patch<()> = Patch::Json(serde_json::from_value(undo).unwrap());
     let parameters = PatchParams { field_manager: Some("node-pool-api".to_owned()), ..PatchParams::default() };
     for _ in 0..3 {
-        harness.node_until("aks", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
+        harness.is_tainted("aks").await;
         harness.nodes().patch("aks", &parameters, &undo).await.unwrap();
     }
-    let contested = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.contested == 1);
-    let pool = harness.pool_until("default", "says that the node is contested", contested).await;
+    let pool = harness.nodes_until("default", "says that the node is contested", |nodes| nodes.contested == 1).await;
     assert_eq!(condition(&pool, "Ready"), Some("False"));
     let problem = &pool.status.as_ref().unwrap().problems[0];
     assert_eq!((problem.reason.as_str(), problem.object.to_string().as_str()), ("Contested", "Node/aks"));
     assert!(problem.message.contains("node-pool-api") && problem.message.contains("AKS node pool"), "{problem:?}");
-    let patches = audit.requests().iter().filter(|r| r.verb == "patch" && r.resource == "nodes").count();
+    let patches = audit.of("patch", "nodes").len();
     assert_eq!(patches, 3, "three writes are enough");
     operator.stop().await;
 }
@@ -44,7 +42,7 @@ async fn somebody_who_keeps_undoing_is_named_and_not_fought() {
 #[tokio::test]
 async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
     let harness = Harness::new().await;
-    SimulatedNode::windows("10.0.20348.2655").name("win").label("team", "a").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.20348.2655").name("win").label("team", "a")).await;
     let operator = harness.operator().await;
     for team in ["a", "b"] {
         let spec = json!({"nodeSelector": {"team": team}, "runtimeClassNameFormat": "{pool}-{version}"});
@@ -64,12 +62,11 @@ async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
 }
 
 #[tokio::test]
-async fn a_class_that_somebody_keeps_changing_back_is_left_to_them_and_they_are_named() {
+async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() {
     let (harness, audit) = Harness::audited().await;
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    harness.join("win").await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
 
     let undo = Patch::Merge(json!({"scheduling": {"nodeSelector": {BUILD: "10.0.17763"}}}));
     let parameters = PatchParams { field_manager: Some("gitops".to_owned()), ..PatchParams::default() };
@@ -87,21 +84,21 @@ async fn a_class_that_somebody_keeps_changing_back_is_left_to_them_and_they_are_
         ("Contested", "RuntimeClass/windows-2022")
     );
     assert!(problem.message.contains("gitops"), "{problem:?}");
-    let patches = audit.requests().iter().filter(|r| r.verb == "patch" && r.resource == "runtimeclasses").count();
+    let patches = audit.of("patch", "runtimeclasses").len();
     assert_eq!(patches, 3, "three writes are enough");
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_node_that_comes_back_as_linux_loses_winpools_marks_also_after_a_restart() {
+async fn a_node_reimaged_to_linux_loses_winpools_marks_even_after_a_restart() {
     let harness = Harness::new().await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let mut kubelets = Vec::new();
     for name in ["early", "late"] {
         let node = SimulatedNode::windows("10.0.20348.2655").name(name);
-        kubelets.push(node.join(&harness.client).await.unwrap());
-        harness.node_until(name, "is marked", |node| label(node, POOL).is_some()).await;
+        kubelets.push(harness.join_node(node).await);
+        harness.is_marked(name).await;
     }
     let late = kubelets.pop().unwrap();
     let early = kubelets.pop().unwrap();

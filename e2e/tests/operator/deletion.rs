@@ -1,11 +1,11 @@
-//! Taking winpool's hands off: pools deleted, selectors narrowed, classes no longer wanted.
+//! Releasing nodes and classes: deleted pools, narrower selectors, classes that leave the spec.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use serde_json::json;
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition_text, face, has_taint, label, taints},
+    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition_text, face, has_taint, is_held, label, taints},
     wait_for,
 };
 
@@ -18,10 +18,10 @@ async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod
     let harness = Harness::new().await;
     let spot = ("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule");
     let node = SimulatedNode::windows("10.0.17763.6659").name("used").taint(spot.0, spot.1, spot.2);
-    node.join(&harness.client).await.unwrap();
+    harness.join_node(node).await;
     let node = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "windows", "NoSchedule");
-    node.without_label(BUILD).join(&harness.client).await.unwrap();
-    SimulatedNode::windows("10.0.26100.4061").name("plain").join(&harness.client).await.unwrap();
+    harness.join_node(node.without_label(BUILD)).await;
+    harness.join_node(SimulatedNode::windows("10.0.26100.4061").name("plain")).await;
     let names = ["used", "guarded", "plain"];
     let mut before = Vec::new();
     for name in names {
@@ -29,8 +29,7 @@ async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod
     }
 
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     assert_ne!(face(&harness.node("used").await), before[0]);
     run_pod(&harness, "app", "used", "windows-2019").await;
 
@@ -50,11 +49,11 @@ async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod
 async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
     // The guard refuses to adopt a class that does not fit.
     let harness = Harness::unguarded().await;
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    harness.join("win").await;
     let operator = harness.operator().await;
     harness.apply_pool_named("a-older", json!({"taints": [{"key": "older", "effect": "NoSchedule"}]})).await;
     harness.ready("a-older").await;
-    // The class of the next pool gets a toleration that it lacked, so that pool's nodes have to wait for a while.
+    // The class of the next pool needs another toleration first, so that pool's nodes have to wait.
     harness.apply_pool_that_waits_for_its_class("b-younger").await;
     harness.class_until("mine", "is adopted", |class| class.labels().contains_key(POOL)).await;
     harness.delete_pool("a-older").await;
@@ -70,16 +69,15 @@ async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
 #[tokio::test]
 async fn a_pool_that_retains_leaves_everything_and_needs_no_operator_to_go() {
     let harness = Harness::new().await;
-    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({"deletionPolicy": "Retain"})).await;
-    let pool = harness.ready("default").await;
+    let pool = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     assert!(pool.finalizers().is_empty());
     operator.stop().await;
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
     let operator = harness.operator().await;
-    // The operator is at work again, and still a pool that is merely absent takes nothing off.
+    // The operator runs again and removes nothing of the absent pool.
     harness.apply_pool_named("other", json!({"nodeSelector": {"none": "such"}})).await;
     harness.ready("other").await;
     let node = harness.node("win").await;
@@ -91,11 +89,10 @@ async fn a_pool_that_retains_leaves_everything_and_needs_no_operator_to_go() {
 #[tokio::test]
 async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
     let harness = Harness::new().await;
-    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
-    let ignored = SimulatedNode::windows("10.0.17763.6659").name("ignored").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
+    let ignored = harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("ignored")).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     operator.stop().await;
     harness.edit_node(ignored.name(), json!({"metadata": {"annotations": {"winpool.dev/ignore": "true"}}})).await;
     harness.delete_pool("default").await;
@@ -113,12 +110,11 @@ async fn a_node_that_its_pool_no_longer_selects_is_released() {
     let harness = Harness::new().await;
     for name in ["a", "b"] {
         let node = SimulatedNode::windows("10.0.17763.6659").name(name).label("team", name);
-        node.join(&harness.client).await.unwrap();
+        harness.join_node(node).await;
     }
     let before = face(&harness.node("b").await);
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     harness.apply_pool(json!({"nodeSelector": {"team": "a"}})).await;
     let node = harness.node_until("b", "is released", |node| label(node, POOL).is_none()).await;
     assert_eq!(face(&node), before);
@@ -129,19 +125,13 @@ async fn a_node_that_its_pool_no_longer_selects_is_released() {
 #[tokio::test]
 async fn a_taint_that_a_kubelet_forged_into_the_annotation_is_never_removed() {
     let harness = Harness::new().await;
-    SimulatedNode::windows("10.0.17763.6659")
-        .name("win")
-        .taint("precious", "x", "NoSchedule")
-        .join(&harness.client)
-        .await
-        .unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win").taint("precious", "x", "NoSchedule")).await;
     let forged = r#"{"pool":"default","taints":["precious=x:NoSchedule","node.kubernetes.io/not-ready:NoSchedule"]}"#;
     harness
         .edit_node("win", json!({"metadata": {"annotations": {APPLIED: forged}, "labels": {POOL: "default"}}}))
         .await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
     let node = harness.node("win").await;
@@ -153,14 +143,13 @@ async fn a_taint_that_a_kubelet_forged_into_the_annotation_is_never_removed() {
 #[tokio::test]
 async fn a_class_that_leaves_the_spec_goes_unless_pods_use_it() {
     let harness = Harness::new().await;
-    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
     let operator = harness.operator().await;
     harness
-        .apply_pool(
+        .apply_until_ready(
             json!({"runtimeClasses": [{"name": "unused", "version": "2019"}, {"name": "used", "version": "2019"}]}),
         )
         .await;
-    harness.ready("default").await;
     run_pod(&harness, "app", "win", "used").await;
     harness.apply_pool(json!({})).await;
     let classes = harness.classes();
@@ -173,17 +162,13 @@ async fn a_class_that_leaves_the_spec_goes_unless_pods_use_it() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_list_pods_classes_stay_and_the_deletion_completes() {
+async fn without_permission_to_list_pods_classes_stay_and_the_deletion_completes() {
     let harness = Harness::new().await;
     harness.account.take(("list", "", "pods")).await;
-    SimulatedNode::windows("10.0.17763.6659").name("win").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let pool = harness
-        .pool_until("default", "holds the taint", |pool| {
-            condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "WorkloadsNotTolerating")
-        })
-        .await;
+    let pool = harness.pool_until("default", "holds the taint", is_held).await;
     let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
     assert!(message.contains("pods is forbidden") && message.contains("taintPolicy: Always"), "{message}");
 

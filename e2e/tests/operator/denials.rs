@@ -1,5 +1,5 @@
-//! Writes that a policy or a missing right refuses: the rest still happens, the refuser is quoted, and nothing is sent
-//! again and again.
+//! Writes that a policy or a missing permission refuses: winpool does the rest, reports the refusal, and does not repeat
+//! the request all the time.
 
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
@@ -22,9 +22,9 @@ use winpool_e2e::{
 const PATCH_NODES: Right<'_> = ("patch", "", "nodes");
 
 #[tokio::test]
-async fn a_refused_taint_holds_up_neither_the_label_nor_other_nodes_and_is_not_sent_again() {
+async fn a_refused_taint_delays_neither_the_label_nor_other_nodes_and_is_not_sent_again() {
     let (harness, log) = Harness::audited().await;
-    // With a reason the answer is 403, without one 422.
+    // With a reason the response is 403, without one 422.
     for (node, reason) in [("forbidden", json!("Forbidden")), ("refused", Value::Null)] {
         join(&harness, node).await;
         let expression =
@@ -55,7 +55,7 @@ async fn a_refused_taint_holds_up_neither_the_label_nor_other_nodes_and_is_not_s
     assert_eq!(condition(&pool, "TaintsApplied"), Some("False"));
     assert_eq!(taints(&harness.node("free").await), [NOT_READY, OS_WINDOWS]);
 
-    // Once as a whole, once the label, once the rest.
+    // The whole patch, the label alone, the rest.
     let sent = [patches(&log, "forbidden"), patches(&log, "refused")];
     assert_eq!(sent, [[403, 200, 403], [422, 200, 422]]);
     busy_time(&harness, &["forbidden", "refused"]).await;
@@ -64,7 +64,7 @@ async fn a_refused_taint_holds_up_neither_the_label_nor_other_nodes_and_is_not_s
 }
 
 #[tokio::test]
-async fn a_refused_label_does_not_hold_up_the_taint() {
+async fn a_refused_label_does_not_delay_the_taint() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
     let expression = format!("!('{BUILD}' in object.metadata.labels) || object.metadata.name != 'win'");
@@ -90,7 +90,7 @@ async fn a_refused_label_does_not_hold_up_the_taint() {
 }
 
 #[tokio::test]
-async fn a_missing_right_is_named_and_when_it_is_given_a_change_or_a_restart_goes_on() {
+async fn a_missing_permission_is_named_and_a_change_is_applied_once_it_is_granted() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
     harness.account.take(PATCH_NODES).await;
@@ -118,7 +118,7 @@ async fn a_missing_right_is_named_and_when_it_is_given_a_change_or_a_restart_goe
 }
 
 #[tokio::test]
-async fn a_pool_that_may_not_get_its_finalizer_says_so_and_nothing_is_done_for_it() {
+async fn a_pool_whose_finalizer_is_refused_says_so_and_nothing_is_done_for_it() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
     let validation = json!({"expression": "!has(object.metadata.finalizers)", "message": "no finalizers here"});
@@ -134,14 +134,13 @@ async fn a_pool_that_may_not_get_its_finalizer_says_so_and_nothing_is_done_for_i
     assert_eq!(taints(&harness.node("win").await), [NOT_READY]);
     assert_eq!(patches(&log, "win"), Vec::<u64>::new());
 
-    harness.apply_pool(json!({"deletionPolicy": "Retain"})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn after_a_restart_a_refused_node_is_tried_again() {
+async fn a_refused_node_is_retried_after_a_restart() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
     harness.account.take(PATCH_NODES).await;
@@ -159,17 +158,11 @@ async fn after_a_restart_a_refused_node_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_are_made_right() {
+async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_converge() {
     let (harness, log) = Harness::audited().await;
-    let validation =
-        json!({"expression": "object.metadata.name != 'windows-2022'", "message": "classes come from Git"});
-    deny(&harness.client, "classes", &json!({"node.k8s.io": ["runtimeclasses"]}), "CREATE", validation).await;
-    let class: RuntimeClass =
-        serde_json::from_value(json!({"metadata": {"name": "windows-2022"}, "handler": "a"})).unwrap();
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    until_denied("classes", async || harness.classes().create(&dry_run, &class).await.err()).await;
+    refuse_class(&harness).await;
     join(&harness, "win").await;
-    SimulatedNode::windows("10.0.17763.6659").name("old").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("old")).await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness
@@ -186,25 +179,19 @@ async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_are_made_r
     assert_eq!(condition(&pool, "RuntimeClassesApplied"), Some("False"));
     assert_eq!(condition(&pool, "TaintsApplied"), Some("True"));
     busy_time(&harness, &["win", "old"]).await;
-    // Changes of other classes are looked at, and are no reason to send this one again either.
+    // Events of other classes cause no retry either.
     let _: RuntimeClass = harness.create(json!({"metadata": {"name": "other"}, "handler": "a"})).await;
     busy_time(&harness, &[]).await;
-    let creates = log.requests().into_iter().filter(|r| r.verb == "create" && r.resource == "runtimeclasses");
+    let creates = log.of("create", "runtimeclasses").into_iter();
     let codes: Vec<_> = creates.filter(|request| request.name == "windows-2022").map(|request| request.code).collect();
     assert_eq!(codes, [422]);
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn what_was_refused_is_tried_again_after_a_while() {
+async fn a_refused_write_is_retried_later() {
     let (harness, _) = Harness::audited().await;
-    let validation = json!({"expression": "false", "message": "not today"});
-    let resources = json!({"node.k8s.io": ["runtimeclasses"]});
-    deny(&harness.client, "classes", &resources, "CREATE", validation).await;
-    let class: RuntimeClass =
-        serde_json::from_value(json!({"metadata": {"name": "windows-2022"}, "handler": "a"})).unwrap();
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    until_denied("classes", async || harness.classes().create(&dry_run, &class).await.err()).await;
+    refuse_class(&harness).await;
     join(&harness, "win").await;
     let operator = Operator::impatient(harness.account.config.clone());
     harness.apply_pool(json!({})).await;
@@ -218,12 +205,11 @@ async fn what_was_refused_is_tried_again_after_a_while() {
 }
 
 #[tokio::test]
-async fn nodes_and_classes_that_may_not_be_given_up_hold_up_the_deletion_of_a_pool_only_for_a_while() {
+async fn nodes_and_classes_that_cannot_be_released_delay_the_deletion_of_a_pool_for_a_limited_time() {
     let (harness, _) = Harness::audited().await;
     join(&harness, "win").await;
     let operator = Operator::impatient(harness.account.config.clone());
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     let validation = json!({"expression": "'winpool.dev/pool' in object.metadata.labels", "message": "marks stay"});
     deny(&harness.client, "nodes", &json!({"": ["nodes"]}), "UPDATE", validation).await;
     let unmarked = json!({"metadata": {"labels": {POOL: null}}});
@@ -249,13 +235,23 @@ async fn nodes_and_classes_that_may_not_be_given_up_hold_up_the_deletion_of_a_po
     operator.stop().await;
 }
 
-/// A node that lacks everything.
+/// Registers a node without the build label.
 async fn join(harness: &Harness, name: &str) -> Kubelet {
     let node = SimulatedNode::windows("10.0.20348.2655").name(name).without_label(BUILD);
-    node.join(&harness.client).await.unwrap()
+    harness.join_node(node).await
 }
 
-/// Heartbeats of these nodes, changes of others; returns when the operator has seen all of it.
+/// Installs a policy that refuses to create the class `windows-2022`, and waits until it is in force.
+async fn refuse_class(harness: &Harness) {
+    let validation =
+        json!({"expression": "object.metadata.name != 'windows-2022'", "message": "classes come from Git"});
+    deny(&harness.client, "classes", &json!({"node.k8s.io": ["runtimeclasses"]}), "CREATE", validation).await;
+    let class = serde_json::from_value(json!({"metadata": {"name": "windows-2022"}, "handler": "a"})).unwrap();
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    until_denied("classes", async || harness.classes().create(&dry_run, &class).await.err()).await;
+}
+
+/// Sends heartbeats and changes of these nodes. Returns when the operator has seen all of them.
 async fn busy_time(harness: &Harness, nodes: &[&str]) {
     for round in 0..3 {
         for name in nodes {
@@ -272,7 +268,7 @@ fn blocked(pool: &WindowsPool) -> i64 {
     pool.status.as_ref().map_or(0, |status| status.nodes.blocked)
 }
 
-/// The message of the problem about this object, which is a refusal.
+/// The message of the problem of this object, which must be a refusal.
 fn problem(pool: &WindowsPool, object: &str) -> String {
     let mut problems = pool.status.iter().flat_map(|status| &status.problems);
     let problem =
@@ -281,7 +277,7 @@ fn problem(pool: &WindowsPool, object: &str) -> String {
     problem.message.clone()
 }
 
-/// What the Event about this node says.
+/// The text of the Event about this node.
 async fn event_about(client: &Client, node: &Node) -> String {
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     let about = |event: &Event| {
@@ -294,13 +290,12 @@ async fn event_about(client: &Client, node: &Node) -> String {
     event.note.unwrap()
 }
 
-/// The answers to the operator's patches of this node.
+/// The response codes of the operator's patches of this node.
 fn patches(log: &AuditLog, node: &str) -> Vec<u64> {
-    let patches = log.requests().into_iter().filter(|r| r.verb == "patch" && r.resource == "nodes" && r.name == node);
-    patches.map(|request| request.code).collect()
+    log.patches(node).into_iter().map(|request| request.code).collect()
 }
 
-/// Has the API server refuse what does not pass the validation. `resources` are the plural names by API group.
+/// Installs a policy that refuses requests which fail the validation. `resources` are plural names by API group.
 pub(super) async fn deny(client: &Client, name: &str, resources: &Value, operation: &str, validation: Value) {
     let rules: Vec<Value> = resources
         .as_object()
@@ -323,14 +318,14 @@ pub(super) async fn deny(client: &Client, name: &str, resources: &Value, operati
     Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
 }
 
-/// Waits until the API server looks at the policy of this name: it does a while after the policy was made.
+/// Waits until the policy is in force.
 pub(super) async fn until_denied(policy: &str, attempt: impl AsyncFn() -> Option<kube::Error>) {
     let marker = format!("ValidatingAdmissionPolicy '{policy}'");
     let denied = async || Ok(attempt().await.filter(|error| error.to_string().contains(&marker)).map(|_| ()));
     wait_for(&format!("policy {policy} is in force"), LIMIT, denied).await.unwrap();
 }
 
-/// Whether this merge patch of the node would be accepted.
+/// Sends this merge patch of the node in a dry run.
 async fn try_node(client: &Client, name: &str, patch: &Value) -> kube::Result<Node> {
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     Api::<Node>::all(client.clone()).patch(name, &dry_run, &Patch::Merge(patch)).await

@@ -1,4 +1,4 @@
-//! What a pool reports without writing, and what `kubectl get` shows of it.
+//! Pools in `DryRun` mode, and the columns of `kubectl get`.
 
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -12,12 +12,11 @@ use winpool_e2e::{
 async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
     let (harness, log) = Harness::audited().await;
     let bare = SimulatedNode::windows("10.0.17763.6659").name("bare").without_label(BUILD);
-    bare.join(&harness.client).await.unwrap();
+    harness.join_node(bare).await;
     let right = SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule");
-    right.join(&harness.client).await.unwrap();
+    harness.join_node(right).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({"mode": "DryRun"})).await;
-    let pool = harness.ready("default").await;
+    let pool = harness.apply_until_ready(json!({"mode": "DryRun"})).await;
 
     let status = pool.status.as_ref().unwrap();
     assert_eq!((status.nodes.selected, status.nodes.pending, status.nodes.converged), (2, 1, 1));
@@ -41,8 +40,7 @@ async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
     harness.classes().get("windows-2019").await.unwrap();
     assert_eq!(writes(&log), ["nodes", "runtimeclasses", "windowspools", "windowspools/status"]);
 
-    harness.apply_pool(json!({"mode": "DryRun"})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     harness.node_events_are_seen().await;
     assert_eq!(harness.node("bare").await.resource_version(), marked.resource_version(), "what was done stays");
     operator.stop().await;
@@ -52,11 +50,10 @@ async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
 async fn kubectl_shows_mode_nodes_classes_and_readiness() {
     let harness = Harness::new().await;
     for (name, version) in [("a", "10.0.17763.6659"), ("b", "10.0.20348.2655")] {
-        SimulatedNode::windows(version).name(name).join(&harness.client).await.unwrap();
+        harness.join_node(SimulatedNode::windows(version).name(name)).await;
     }
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     let request = http::Request::get("/apis/winpool.dev/v1alpha1/windowspools")
         .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table: Value = harness.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
@@ -81,7 +78,7 @@ fn nodes(pool: &WindowsPool) -> (i64, i64, i64) {
     (nodes.selected, nodes.pending, nodes.converged)
 }
 
-/// The kinds that the operator wrote until now, but for Events.
+/// The kinds that the operator wrote until now, without Events.
 fn writes(log: &AuditLog) -> Vec<String> {
     let requests = log.requests().into_iter().filter(|request| request.verb != "get" && request.resource != "events");
     let mut kinds: Vec<_> = requests.map(|request| request.resource).collect();

@@ -18,8 +18,7 @@ async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouche
     let linux = harness.node("linux-a").await;
 
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let pool = harness.ready("default").await;
+    let pool = harness.apply_until_ready(json!({})).await;
 
     for (name, build) in [("win-2019", "10.0.17763"), ("win-2022", "10.0.20348"), ("win-2025", "10.0.26100")] {
         let node = harness.node(name).await;
@@ -51,10 +50,9 @@ async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouche
 #[tokio::test]
 async fn the_class_of_2019_is_exactly_that_of_the_kubernetes_documentation() {
     let harness = Harness::new().await;
-    SimulatedNode::windows("10.0.17763.6659").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659")).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
 
     let class = harness.classes().get("windows-2019").await.unwrap();
     assert_eq!(class.handler, "runhcs-wcow-process");
@@ -76,7 +74,7 @@ async fn the_class_of_2019_is_exactly_that_of_the_kubernetes_documentation() {
 }
 
 #[tokio::test]
-async fn nodes_that_people_have_shown_are_all_made_right() {
+async fn nodes_from_public_reports_all_converge() {
     let harness = Harness::new().await;
     let samples = [
         (Sample::S1, "10.0.20348"),
@@ -98,12 +96,11 @@ async fn nodes_that_people_have_shown_are_all_made_right() {
     for (sample, build) in samples {
         // Kubelets before 1.14 did not set this label: administrators did.
         let node = SimulatedNode::sample(sample).label("kubernetes.io/os", "windows");
-        let kubelet = node.join(&harness.client).await.unwrap();
+        let kubelet = harness.join_node(node).await;
         joined.push((kubelet.name().to_owned(), build));
     }
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let pool = harness.ready("default").await;
+    let pool = harness.apply_until_ready(json!({})).await;
 
     for (name, build) in &joined {
         let node = harness.node(name).await;

@@ -1,22 +1,19 @@
-//! The deletion of a pool ends although something is in its way.
+//! The deletion of a pool ends even if something blocks it.
 
 use std::time::Duration;
 
 use kube::ResourceExt;
 use serde_json::json;
 use winpool::Options;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{Harness, Operator},
-};
+use winpool_e2e::harness::{Harness, Operator};
 
 /// The time that a deletion waits in these tests: long enough to read status meanwhile.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 #[tokio::test]
-async fn a_class_that_the_next_pool_cannot_take_over_holds_up_a_deletion_only_for_a_while() {
+async fn a_class_that_the_next_pool_cannot_take_over_delays_a_deletion_for_a_limited_time() {
     let harness = Harness::new().await;
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    harness.join("win").await;
     let options = Options { leader_election: false, patience: PATIENCE, ..Options::default() };
     let operator = Operator::start_with(harness.account.config.clone(), options);
     let declared = |handler: &str| json!([{"name": "mine", "version": "2022", "handler": handler}]);

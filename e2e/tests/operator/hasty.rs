@@ -1,4 +1,4 @@
-//! Pools that are deleted while their nodes are being written.
+//! Pools that are deleted while winpool writes their nodes.
 
 use futures::{TryStreamExt, pin_mut};
 use kube::api::{ListParams, WatchEvent, WatchParams};
@@ -33,7 +33,7 @@ async fn a_pool_that_is_deleted_while_its_nodes_are_written_leaves_no_mark() {
     let harness = Harness::new().await;
     for number in 0..3 {
         let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}"));
-        node.join(&harness.client).await.unwrap();
+        harness.join_node(node).await;
     }
     let faces = async || -> Vec<Value> {
         let nodes = harness.nodes().list(&ListParams::default()).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_pool_that_is_deleted_while_its_nodes_are_written_leaves_no_mark() {
         recorded(&harness, &version).await;
         harness.delete_pool("default").await;
         harness.pool_is_gone("default").await;
-        // With it ends what was under way.
+        // Pending writes end with it.
         operator.stop().await;
         assert_eq!(faces().await, before, "after round {round}");
     }

@@ -1,4 +1,4 @@
-//! A thousand nodes that lie: neither a pool's status nor its classes grow with them.
+//! A thousand nodes with invented values: neither the pool's status nor its classes grow with them.
 
 use std::{ops::Range, time::Duration};
 
@@ -17,7 +17,7 @@ use winpool_e2e::{
 
 const FEW: usize = 10;
 const MANY: usize = 1000;
-/// Posts at the same time.
+/// Requests in parallel.
 const HANDS: usize = 32;
 /// A thousand nodes are a thousand requests, and machines are slow.
 const TIME: Duration = Duration::from_mins(2);
@@ -86,9 +86,9 @@ async fn a_thousand_made_up_builds_and_taints_get_eight_classes_and_a_bounded_st
     };
     join(&harness, 0..FEW, liar).await;
     let few = settled(&harness, FEW).await;
-    // An honest one in the crowd.
-    SimulatedNode::windows("10.0.99999.1").name("unknown").join(&harness.client).await.unwrap();
-    SimulatedNode::windows("10.0.20348.2655").name("honest").join(&harness.client).await.unwrap();
+    // One regular node among them.
+    harness.join_node(SimulatedNode::windows("10.0.99999.1").name("unknown")).await;
+    harness.join("honest").await;
     join(&harness, FEW..MANY, liar).await;
     let many = settled(&harness, MANY + 2).await;
 

@@ -6,7 +6,6 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     AuditLog, LIMIT, SimulatedNode,
     harness::{
@@ -58,7 +57,7 @@ async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_
 }
 
 #[tokio::test]
-async fn a_pool_that_cannot_even_be_read_gets_a_condition_and_blinds_nobody() {
+async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win-odd", "10.0.17763.6659", "odd").await;
     join(&harness, "win-good", "10.0.20348.2655", "good").await;
@@ -80,7 +79,7 @@ async fn a_pool_that_cannot_even_be_read_gets_a_condition_and_blinds_nobody() {
     assert_eq!(status["managedTaints"], json!(before.managed_taints), "what it ever put on nodes is not forgotten");
     assert_eq!(status["nodes"], json!(before.nodes), "and stays as it was reported");
 
-    // Under the true schema too, and beside it others work.
+    // The same with the real schema, and other pools still work.
     with_schema(&harness.client, &broken, false, |_| {}).await;
     harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}})).await;
     harness.ready("good").await;
@@ -108,7 +107,7 @@ async fn a_pool_that_cannot_even_be_read_gets_a_condition_and_blinds_nobody() {
 }
 
 #[tokio::test]
-async fn where_the_api_server_refuses_a_status_too_an_event_says_what_is_wrong_once() {
+async fn an_event_says_once_what_is_wrong_if_the_api_server_refuses_the_status() {
     let (harness, log) = Harness::audited().await;
     let broken = json!({"taints": "x"});
     with_schema(&harness.client, &broken, true, without_any_shape).await;
@@ -123,12 +122,11 @@ async fn where_the_api_server_refuses_a_status_too_an_event_says_what_is_wrong_o
     let note = event.note.unwrap();
     assert!(note.contains("WindowsPool odd is not valid") && note.contains("expected a sequence"), "{note}");
 
-    // Neither other pools nor nodes are a reason to try again.
+    // Changes of other pools or nodes cause no retry.
     harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}})).await;
     for number in 1..=3 {
         join(&harness, &format!("win-{number}"), "10.0.20348.2655", "good").await;
-        let has = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == number);
-        harness.pool_until("good", "has its nodes", has).await;
+        harness.nodes_until("good", "has its nodes", |nodes| nodes.converged == number).await;
     }
     let statuses = writes(&log, "windowspools/status").into_iter().filter(|name| name == "odd").count();
     assert_eq!(statuses, 1);
@@ -139,10 +137,10 @@ async fn where_the_api_server_refuses_a_status_too_an_event_says_what_is_wrong_o
 }
 
 async fn join(harness: &Harness, name: &str, kernel: &str, group: &str) {
-    SimulatedNode::windows(kernel).name(name).label("group", group).join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows(kernel).name(name).label("group", group)).await;
 }
 
-/// The objects of this kind that the operator wrote, in order. A write that came too late changed nothing.
+/// The objects of this kind that the operator wrote, in order. Writes that failed with a conflict are left out.
 fn writes(log: &AuditLog, resource: &str) -> Vec<String> {
     let writes = log.requests().into_iter();
     let writes = writes.filter(|request| request.resource == resource && request.verb != "get" && request.code != 409);

@@ -1,4 +1,4 @@
-//! Leader election on a real API server, and what it means for writes.
+//! Leader election on a real API server, and its effect on writes.
 
 use std::{
     sync::Arc,
@@ -34,7 +34,7 @@ async fn holder(client: &Client) -> Option<String> {
     leases(client).get_opt("winpool").await.unwrap()?.spec?.holder_identity
 }
 
-/// One that stands for election until it resigns.
+/// A candidate that takes part in the election until it resigns.
 struct Contender {
     leadership: Leadership,
     resign: CancellationToken,
@@ -74,7 +74,7 @@ async fn write_until_refused(applier: &Applier) -> (u64, Timestamp) {
 }
 
 #[tokio::test]
-async fn a_leader_cut_off_from_the_lease_stops_writing_before_it_runs_out_and_stands_by_when_it_is_back() {
+async fn a_leader_that_cannot_renew_its_lease_stops_writing_before_it_expires_and_stands_by_afterwards() {
     let server = lend().await.unwrap();
     let client = server.client();
     SimulatedNode::windows("10.0.20348.2655").name("win").join(&client).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_leader_cut_off_from_the_lease_stops_writing_before_it_runs_out_and_st
 }
 
 #[tokio::test]
-async fn a_deleted_lease_is_made_again_and_the_leader_stays() {
+async fn a_deleted_lease_is_recreated_and_the_leader_stays() {
     let (server, audit) = AuditLog::start().await.unwrap();
     let client = server.connect().unwrap();
     let leader = Contender::new(client.clone());
@@ -164,8 +164,8 @@ async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
     let (harness, audit) = Harness::audited().await;
     let operators = ["winpool-a", "winpool-b"].map(|user| Operator::elected(&harness.server, user));
     harness.apply_pool(json!({})).await;
-    SimulatedNode::windows("10.0.20348.2655").name("before").join(&harness.client).await.unwrap();
-    harness.node_until("before", "is marked", |node| label(node, POOL).is_some()).await;
+    harness.join("before").await;
+    harness.is_marked("before").await;
     harness.ready("default").await;
 
     let looks = || audit.requests().iter().filter(|r| r.resource == "leases" && r.verb == "get").count();
@@ -174,16 +174,16 @@ async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
     let taking = tokio::spawn(Seized::take(client, NAMESPACE, Duration::from_mins(10)));
     let taken = async || Ok(Some(holder(&harness.client).await).filter(|holder| *holder != leader));
     wait_for("the Lease is taken", LIMIT, taken).await.unwrap();
-    // Long before it is certain that the leader cannot write any more, it has stopped: it saw who has the Lease.
+    // The leader stopped long before its Lease expired, because it saw the new holder.
     let looked = async || Ok((looks() > looks_before).then_some(()));
     wait_for("the leader makes sure whose Lease it is", LIMIT, looked).await.unwrap();
     let stopped = audit.requests().len();
-    SimulatedNode::windows("10.0.20348.2655").name("meanwhile").join(&harness.client).await.unwrap();
+    harness.join("meanwhile").await;
     let seized = taking.await.unwrap().unwrap();
     println!("Lease taken from a leader: certain after {:?}", started.elapsed());
     assert!(started.elapsed() >= LEASE_DURATION);
 
-    // Who took it may write, and nobody else does.
+    // The new holder may write, and nobody else does.
     let applier = Applier::new(harness.client.clone(), seized.leadership(), Arc::new(Metrics::new(Arc::default())));
     let patch: JsonPatch =
         serde_json::from_value(json!([{"op": "add", "path": "/metadata/labels/x", "value": "y"}])).unwrap();
@@ -193,7 +193,7 @@ async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
 
     let released = Instant::now();
     seized.release().await.unwrap();
-    harness.node_until("meanwhile", "is marked", |node| label(node, POOL).is_some()).await;
+    harness.is_marked("meanwhile").await;
     println!("Lease released: an operator has written after {:?}", released.elapsed());
     for operator in operators {
         operator.stop().await;

@@ -1,4 +1,4 @@
-//! Things come and go: classes, nodes, pools, and the definition of pools itself.
+//! Deleted and recreated classes, nodes, pools, and the CRD.
 
 use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use kube::{
@@ -8,16 +8,16 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
-    AuditLog, LIMIT, Request, SimulatedNode,
+    AuditLog, LIMIT,
     harness::{APPLIED, BUILD, Harness, NOT_READY, OS_WINDOWS, POOL, has_taint, label, taints},
     scene::install_crd,
     wait_for,
 };
 
 #[tokio::test]
-async fn a_class_that_somebody_deletes_or_edits_is_made_right_by_one_request() {
+async fn a_deleted_or_edited_class_is_restored_by_one_request() {
     let (harness, log) = Harness::audited().await;
-    join(&harness, "win").await;
+    harness.join("win").await;
     let operator = harness.operator().await;
     let edits = [
         json!({"scheduling": {"nodeSelector": {BUILD: "10.0.1"}}}),
@@ -33,8 +33,7 @@ async fn a_class_that_somebody_deletes_or_edits_is_made_right_by_one_request() {
     ];
     let overhead = json!({"podFixed": {"memory": "1024Mi", "cpu": "0.1"}});
     let declared = |number| json!({"name": format!("declared-{number}"), "version": "2022", "overhead": overhead});
-    harness.apply_pool(json!({"runtimeClasses": (0..edits.len()).map(declared).collect::<Vec<_>>()})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({"runtimeClasses": (0..edits.len()).map(declared).collect::<Vec<_>>()})).await;
     let classes = harness.classes();
     let right = classes.get("declared-0").await.unwrap();
     assert_eq!(json!(right.overhead), json!({"podFixed": {"memory": "1Gi", "cpu": "100m"}}), "as the server writes it");
@@ -66,23 +65,15 @@ async fn a_class_that_somebody_deletes_or_edits_is_made_right_by_one_request() {
 }
 
 #[tokio::test]
-async fn nodes_that_leave_while_they_are_written_leave_no_error_behind() {
+async fn nodes_that_leave_while_they_are_written_cause_no_problem() {
     let (harness, log) = Harness::audited().await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     for number in 0..20 {
         let name = format!("short-{number}");
-        SimulatedNode::windows("10.0.20348.2655")
-            .name(&name)
-            .join(&harness.client)
-            .await
-            .unwrap()
-            .leave()
-            .await
-            .unwrap();
+        harness.join(&name).await.leave().await.unwrap();
     }
-    let stays = SimulatedNode::windows("10.0.20348.2655").name("stays").join(&harness.client).await.unwrap();
+    let stays = harness.join("stays").await;
     let selected = |count| move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|s| s.nodes.converged == count);
     let pool = harness.pool_until("default", "counts the node that stays", selected(1)).await;
     assert_eq!(pool.status.unwrap().nodes.selected, 1);
@@ -93,7 +84,7 @@ async fn nodes_that_leave_while_they_are_written_leave_no_error_behind() {
     harness.classes().get("windows-2022").await.expect("the class stays when its last node goes");
     harness.node_events_are_seen().await;
     for number in 0..20 {
-        let patches = patches(&log, &format!("short-{number}"));
+        let patches = log.patches(&format!("short-{number}"));
         // At most one late request, which finds nothing or, if a name were taken again, another node.
         assert!(patches.len() <= 1 && patches.iter().all(|patch| matches!(patch.code, 200 | 404)), "{patches:?}");
     }
@@ -101,38 +92,36 @@ async fn nodes_that_leave_while_they_are_written_leave_no_error_behind() {
 }
 
 #[tokio::test]
-async fn without_the_definition_of_pools_marks_stay_and_with_it_everything_goes_on() {
+async fn marks_stay_without_the_crd_and_winpool_continues_with_it() {
     let (harness, log) = Harness::audited().await;
-    join(&harness, "win").await;
+    harness.join("win").await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({"deletionPolicy": "Retain"})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     let marked = harness.node("win").await;
 
     harness.delete_definition().await;
     harness.definition_is_gone().await;
     harness.edit_node("win", json!({"metadata": {"labels": {"example.com/a": "x"}}})).await;
     install_crd(&harness.client).await.unwrap();
-    // A pool that concerns no node: when it is reported, the operator has seen that the other one is no more.
+    // A pool without nodes: when its status is written, the operator has seen that the other pool is deleted.
     harness.apply_pool_named("elsewhere", json!({"nodeSelector": {"example.com/group": "elsewhere"}})).await;
     harness.ready("elsewhere").await;
-    join(&harness, "late").await;
+    harness.join("late").await;
     let node = harness.node("win").await;
     assert_eq!((taints(&node), node.annotations()), (taints(&marked), marked.annotations()));
-    assert_eq!(patches(&log, "win").len(), 1);
+    assert_eq!(log.patches("win").len(), 1);
 
     harness.apply_pool(json!({})).await;
-    let both = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == 2);
-    harness.pool_until("default", "has both nodes", both).await;
+    harness.nodes_until("default", "has both nodes", |nodes| nodes.converged == 2).await;
     assert_eq!(taints(&harness.node("late").await), [NOT_READY, OS_WINDOWS]);
-    assert_eq!((patches(&log, "win").len(), patches(&log, "late").len()), (1, 1));
+    assert_eq!((log.patches("win").len(), log.patches("late").len()), (1, 1));
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn what_a_deleted_pool_retained_stays_and_a_pool_of_another_name_takes_it_over() {
+async fn retained_objects_stay_and_a_pool_with_another_name_takes_them_over() {
     let (harness, log) = Harness::audited().await;
-    join(&harness, "win").await;
+    harness.join("win").await;
     let operator = harness.operator().await;
     harness.apply_pool_named("first", json!({"deletionPolicy": "Retain"})).await;
     harness.ready("first").await;
@@ -140,14 +129,14 @@ async fn what_a_deleted_pool_retained_stays_and_a_pool_of_another_name_takes_it_
     assert_eq!(label(&node, POOL), Some("first"));
 
     harness.delete_pool("first").await;
-    // A pool that concerns no node: when it is reported, the operator has seen that the other one is no more.
+    // A pool without nodes: when its status is written, the operator has seen that the other pool is deleted.
     harness.apply_pool_named("elsewhere", json!({"nodeSelector": {"example.com/group": "elsewhere"}})).await;
     harness.ready("elsewhere").await;
     harness.edit_node("win", json!({"metadata": {"labels": {"example.com/a": "x"}}})).await;
     let left = harness.node("win").await;
     assert_eq!((taints(&left), left.annotations()), (taints(&node), node.annotations()));
     assert_eq!(harness.classes().get("windows-2022").await.unwrap(), class);
-    assert_eq!(patches(&log, "win").len(), 1);
+    assert_eq!(log.patches("win").len(), 1);
 
     harness.apply_pool_named("second", json!({})).await;
     harness.ready("second").await;
@@ -156,34 +145,32 @@ async fn what_a_deleted_pool_retained_stays_and_a_pool_of_another_name_takes_it_
     assert_eq!(node.annotations()[APPLIED], r#"{"pool":"second","taints":["os=windows:NoSchedule"]}"#);
     let taken = harness.class_until("windows-2022", "is taken over", |class| class.labels()[POOL] == "second").await;
     assert_eq!((taken.uid(), &taken.scheduling), (class.uid(), &class.scheduling));
-    assert_eq!(patches(&log, "win").len(), 2);
+    assert_eq!(log.patches("win").len(), 2);
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_pool_that_is_deleted_and_made_again_at_once_is_reported_like_a_new_one() {
+async fn a_pool_that_is_deleted_and_recreated_immediately_is_reported_as_a_new_one() {
     let (harness, log) = Harness::audited().await;
-    join(&harness, "win").await;
+    harness.join("win").await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({"deletionPolicy": "Retain"})).await;
-    let before = harness.ready("default").await;
+    let before = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     harness.delete_pool("default").await;
-    harness.apply_pool(json!({"deletionPolicy": "Retain"})).await;
-    let after = harness.ready("default").await;
+    let after = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     assert_ne!(after.uid(), before.uid());
     assert_eq!(after.status.unwrap().managed_taints, [OS_WINDOWS]);
-    assert_eq!(patches(&log, "win").len(), 1);
+    assert_eq!(log.patches("win").len(), 1);
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn of_two_pools_that_select_a_node_the_older_owns_it_and_the_younger_writes_nothing() {
+async fn the_older_of_two_pools_owns_a_node_and_the_younger_writes_nothing() {
     let (harness, log) = Harness::audited().await;
-    join(&harness, "win").await;
+    harness.join("win").await;
     let operator = harness.operator().await;
     harness.apply_pool_named("older", json!({})).await;
     let older = harness.ready("older").await.metadata.creation_timestamp.unwrap();
-    // The age of an object is known in whole seconds.
+    // Creation timestamps have whole seconds.
     let next_second = async || Ok((Timestamp::now().as_second() > older.0.as_second()).then_some(()));
     wait_for("the next second", LIMIT, next_second).await.unwrap();
     // By name alone this one would come first.
@@ -191,41 +178,36 @@ async fn of_two_pools_that_select_a_node_the_older_owns_it_and_the_younger_write
     let younger = harness.ready("a-younger").await;
     assert_eq!(younger.status.unwrap().nodes.selected, 0);
 
-    join(&harness, "late").await;
-    let two = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == 2);
-    harness.pool_until("older", "has both nodes", two).await;
+    harness.join("late").await;
+    harness.nodes_until("older", "has both nodes", |nodes| nodes.converged == 2).await;
     harness.edit_node("win", json!({"spec": {"taints": null}})).await;
     for name in ["win", "late"] {
-        let node = harness.node_until(name, "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
+        let node = harness.is_tainted(name).await;
         assert!(!has_taint(&node, "younger:NoSchedule"), "{:?}", taints(&node));
         assert_eq!(label(&node, POOL), Some("older"));
     }
     assert_eq!(harness.classes().get("windows-2022").await.unwrap().labels()[POOL], "older");
     operator.stop().await;
     let operator = harness.operator().await;
-    join(&harness, "last").await;
+    harness.join("last").await;
     harness.node_until("last", "is marked", |node| label(node, POOL) == Some("older")).await;
-    let accepted = |name| patches(&log, name).iter().filter(|patch| patch.code == 200).count();
+    let accepted = |name| log.patches(name).iter().filter(|patch| patch.code == 200).count();
     let counts = ["win", "late", "last"].map(accepted);
     assert_eq!(counts, [2, 1, 1], "one for each time that the taint was missing");
     assert_eq!(class_writes(&log).len(), 1);
 
-    // When the older one goes, the younger has what is evidence enough to put its own in place.
+    // When the older pool is deleted, the younger one takes over.
     harness.delete_pool("older").await;
     harness.node_until("win", "is the younger one's", |node| label(node, POOL) == Some("a-younger")).await;
     operator.stop().await;
 }
 
-async fn join(harness: &Harness, name: &str) {
-    SimulatedNode::windows("10.0.20348.2655").name(name).join(&harness.client).await.unwrap();
-}
-
-/// What winpool says about a class, without uid and versions.
+/// The fields of a class that winpool writes.
 fn content(class: &RuntimeClass) -> Value {
     json!([class.labels(), class.handler, class.overhead, class.scheduling])
 }
 
-/// Edits the class and waits until it is as it was.
+/// Edits the class and waits until winpool restores it.
 async fn repaired(harness: &Harness, name: &str, edit: &Value) {
     let right = content(&harness.classes().get(name).await.unwrap());
     let edited = harness.classes().patch(name, &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
@@ -240,10 +222,4 @@ fn class_writes(log: &AuditLog) -> Vec<(String, u64)> {
     let (late, writes): (Vec<_>, Vec<_>) = writes.partition(|request| request.code == 409);
     assert!(late.len() <= writes.len(), "{late:?}");
     writes.into_iter().map(|request| (request.verb, request.code)).collect()
-}
-
-/// The operator's patches of this node.
-fn patches(log: &AuditLog, node: &str) -> Vec<Request> {
-    let requests = log.requests().into_iter();
-    requests.filter(|r| r.verb == "patch" && r.resource == "nodes" && r.name == node).collect()
 }

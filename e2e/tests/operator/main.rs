@@ -1,4 +1,4 @@
-//! What winpool does on a real Kubernetes control plane. Every test has an API server of its own.
+//! Tests of winpool on a real Kubernetes control plane. Every test has its own API server.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod adoption;
@@ -7,6 +7,7 @@ mod cleanup;
 mod compatible;
 mod consent;
 mod contested;
+mod counted;
 mod deletion;
 mod denials;
 mod dry_run;

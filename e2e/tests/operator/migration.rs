@@ -1,5 +1,5 @@
-//! From one taint to another, and from one pool to another: a recorder of every version of every node and class proves
-//! that no node was ever without its guard, and no class ever too late.
+//! Migrations between taints and between pools. A recorder of every version of every node and class proves that every
+//! node always had a taint, and that classes changed first.
 
 use std::{
     collections::BTreeMap,
@@ -16,13 +16,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use winpool_core::{
-    api::{ClassState, WindowsPool},
-    windows::taint::SPELLINGS,
-};
+use winpool_core::api::{ClassState, WindowsPool};
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{BUILD, Harness, POOL, condition, condition_text, label, lasting_taints, scheduling, taints},
+    harness::{BUILD, Harness, POOL, condition, is_held, label, scheduling, taints, tolerates},
     wait_for,
 };
 
@@ -81,7 +78,7 @@ impl Recorder {
         wait_for("the recorder shows the class", LIMIT, seen).await.unwrap();
     }
 
-    /// Waits until it has what stands in the cluster now.
+    /// Waits until it has the newest version of each node.
     async fn caught_up(&self, harness: &Harness) {
         for name in NODES {
             let newest = version(&harness.node(name).await);
@@ -105,16 +102,6 @@ fn os_taints(node: &Node) -> Vec<String> {
     let mut taints = taints(node);
     taints.retain(|taint| taint.starts_with("os=") && taint.ends_with(":NoSchedule"));
     taints
-}
-
-/// Whether the class tolerates this taint, written as `key=value:effect`.
-fn tolerates(class: &RuntimeClass, taint: &str) -> bool {
-    let scheduling = scheduling(class);
-    let text = |toleration: &Value| {
-        let part = |key: &str| toleration[key].as_str().unwrap_or_default().to_owned();
-        format!("{}={}:{}", part("key"), part("value"), part("effect"))
-    };
-    scheduling["tolerations"].as_array().is_some_and(|all| all.iter().any(|toleration| text(toleration) == taint))
 }
 
 /// Every version of each node has a guard, no node is written before there is a class that tolerates what it carries, and
@@ -168,10 +155,6 @@ async fn run_pod(harness: &Harness, name: &str, node: &str, values: &[&str]) {
     harness.run_pod(name, json!({"nodeName": node, "tolerations": tolerations})).await;
 }
 
-fn is_held(pool: &WindowsPool) -> bool {
-    condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "WorkloadsNotTolerating")
-}
-
 #[tokio::test]
 async fn the_retired_taint_stays_until_every_pod_tolerates_the_new_one() {
     let harness = with_old_nodes().await;
@@ -185,7 +168,7 @@ async fn the_retired_taint_stays_until_every_pod_tolerates_the_new_one() {
     let problem = json!(pool.status).to_string();
     assert!(problem.contains("Pod default/old (1 pod)") && !problem.contains("default/both"), "{problem}");
     for name in NODES {
-        // Its label and its class do not wait.
+        // The label and the class do not wait.
         let node = harness.node_until(name, "has its label", |node| label(node, BUILD).is_some()).await;
         assert_eq!(os_taints(&node), [OLD], "{name}");
     }
@@ -194,7 +177,7 @@ async fn the_retired_taint_stays_until_every_pod_tolerates_the_new_one() {
 
     harness.pods().delete("old", &DeleteParams::default().grace_period(0)).await.unwrap();
     run_pod(&harness, "new", "win-a", &["Win1809", "windows"]).await;
-    // It looks again every minute, and when it starts.
+    // It checks again every minute, and when it starts.
     operator.stop().await;
     let operator = harness.operator().await;
     for name in NODES {
@@ -211,8 +194,7 @@ async fn a_class_that_tolerated_the_old_taint_only_tolerates_both_before_the_fir
     run_pod(&harness, "both", "win-b", &["Win1809", "windows"]).await;
     let recorder = Recorder::start(&harness).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({"taints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({"taints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]})).await;
     assert!(!tolerates(&harness.classes().get("windows-2019").await.unwrap(), NEW));
 
     harness.apply_pool(migration()).await;
@@ -231,47 +213,11 @@ async fn a_class_that_tolerated_the_old_taint_only_tolerates_both_before_the_fir
 }
 
 #[tokio::test]
-async fn every_spelling_in_use_can_be_retired() {
-    let harness = Harness::new().await;
-    let retired: Vec<_> = SPELLINGS.iter().skip(1).collect();
-    for (number, spelling) in retired.iter().enumerate() {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}"));
-        node.taint(spelling.key, spelling.value, "NoSchedule").join(&harness.client).await.unwrap();
-    }
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
-    let class = harness.classes().get("windows-2022").await.unwrap();
-    for (number, spelling) in retired.iter().enumerate() {
-        let taint = format!("{}={}:NoSchedule", spelling.key, spelling.value);
-        assert!(tolerates(&class, &taint), "{taint}");
-        assert_eq!(lasting_taints(&harness.node(&format!("win-{number}")).await), [taint], "any spelling will do");
-    }
-
-    let retiring: Vec<Value> = retired
-        .iter()
-        .map(|spelling| json!({"key": spelling.key, "value": spelling.value, "effect": "NoSchedule"}))
-        .collect();
-    harness.apply_pool(json!({"retiredTaints": retiring})).await;
-    harness.ready("default").await;
-    for number in 0..retired.len() {
-        assert_eq!(lasting_taints(&harness.node(&format!("win-{number}")).await), [NEW], "win-{number}");
-    }
-    harness.apply_pool(json!({})).await;
-    harness
-        .class_until("windows-2022", "tolerates the one taint only", |class| {
-            scheduling(class)["tolerations"].as_array().is_some_and(|all| all.len() == 1)
-        })
-        .await;
-    operator.stop().await;
-}
-
-#[tokio::test]
 async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classes_of_their_own() {
     let harness = Harness::new().await;
     for team in ["red", "blue"] {
         let node = SimulatedNode::windows("10.0.20348.2655").name(team).label("team", team);
-        node.join(&harness.client).await.unwrap();
+        harness.join_node(node).await;
     }
     let operator = harness.operator().await;
     for team in ["red", "blue"] {
@@ -306,15 +252,15 @@ async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classe
 }
 
 #[tokio::test]
-async fn the_younger_of_two_overlapping_pools_says_so_and_takes_over_when_the_older_goes() {
+async fn the_younger_of_two_overlapping_pools_says_so_and_takes_over_when_the_older_is_deleted() {
     let harness = Harness::new().await;
     for name in NODES {
         let node = SimulatedNode::windows("10.0.20348.2655").name(name).label("team", "a");
-        node.join(&harness.client).await.unwrap();
+        harness.join_node(node).await;
     }
-    SimulatedNode::windows("10.0.20348.2655").name("alone").join(&harness.client).await.unwrap();
+    harness.join("alone").await;
     let operator = harness.operator().await;
-    // Creation times have no fractions; within one second the name decides.
+    // Creation timestamps have whole seconds. Within one second the name decides.
     harness.apply_pool_named("a-older", json!({"nodeSelector": {"team": "a"}})).await;
     harness.ready("a-older").await;
     harness.apply_pool_named("b-younger", json!({})).await;
@@ -325,7 +271,7 @@ async fn the_younger_of_two_overlapping_pools_says_so_and_takes_over_when_the_ol
     let message = &overlapping.message;
     assert!(message.contains('2') && message.contains("win-") && message.contains("a-older"), "{message}");
     assert_eq!(status.nodes.selected, 1);
-    // They want one class name, too.
+    // Both want a class with the same name.
     let class = status.runtime_classes.iter().find(|class| class.name == "windows-2022").unwrap();
     assert_eq!(class.state, ClassState::Conflict);
     harness.node_until("alone", "is the younger pool's", |node| label(node, POOL) == Some("b-younger")).await;

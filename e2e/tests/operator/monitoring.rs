@@ -1,4 +1,4 @@
-//! What Prometheus, promtool and the Prometheus operator make of winpool's metrics, rules and monitors.
+//! winpool's metrics, rules and monitors with Prometheus, promtool and the Prometheus operator.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,7 +61,7 @@ fn stored(metric: &Description) -> Vec<String> {
     }
 }
 
-/// Pools, nodes and classes in every state that can be had at once.
+/// Creates pools, nodes and classes in as many states as possible.
 async fn scene(harness: &Harness) {
     let right = SimulatedNode::windows("10.0.20348.2655").name("zebra-right").taint("os", "windows", "NoSchedule");
     let nodes = [
@@ -73,7 +73,7 @@ async fn scene(harness: &Harness) {
         SimulatedNode::windows("10.0.14393.1").name("zebra-ignored").annotation("winpool.dev/ignore", "true"),
     ];
     for node in nodes {
-        node.join(&harness.client).await.unwrap();
+        harness.join_node(node).await;
     }
     harness.apply_pool(json!({"runtimeClasses": [{"name": "any", "version": "Any"}]})).await;
     harness.apply_pool_named("preview", json!({"mode": "DryRun", "runtimeClassNameFormat": "preview-{version}"})).await;
@@ -81,7 +81,7 @@ async fn scene(harness: &Harness) {
     harness.ready("preview").await;
 }
 
-/// Starts an operator with its endpoints, and returns where they are.
+/// Starts an operator, and returns the address of its endpoints.
 fn operator(harness: &Harness) -> (Operator, SocketAddr) {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
     (harness.operator_at(address), address)
@@ -187,18 +187,17 @@ async fn rules_work(prometheus: &Prometheus) {
 }
 
 #[tokio::test]
-async fn pending_changes_are_what_enforce_then_writes() {
+async fn pending_changes_match_what_enforce_writes() {
     let harness = Harness::new().await;
     for node in [
         SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule"),
         SimulatedNode::windows("10.0.17763.6659").name("bare").without_label(BUILD),
         SimulatedNode::windows("unreadable").name("unreadable").without_label(BUILD),
     ] {
-        node.join(&harness.client).await.unwrap();
+        harness.join_node(node).await;
     }
     let (operator, address) = operator(&harness);
-    harness.apply_pool(json!({"mode": "DryRun"})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     // Two nodes lack the taint, one of them the label too, and there is no class for either build.
     says(address, r#"winpool_pending_changes{pool="default"} 4"#).await;
     says(address, r#"winpool_node_writes_total{operation="patch",result="ok"} 0"#).await;

@@ -1,4 +1,4 @@
-//! `winpool plan` says exactly what the operator then does.
+//! `winpool plan` predicts exactly what the operator does.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,7 +23,7 @@ use winpool_e2e::{
 };
 
 const NODES: usize = 14;
-/// A taint that waits for an older pool to write its class is looked at again after a minute.
+/// winpool checks a taint that waits for the class of an older pool again after a minute.
 const REST: Duration = Duration::from_secs(100);
 
 const TAINTS: [(&str, &str, &str); 7] = [
@@ -137,13 +137,13 @@ fn any_class(dice: &mut Dice, name: &str) -> Value {
     class
 }
 
-/// Fills a cluster in a way that nobody would think of.
+/// Fills a cluster with random objects.
 async fn fill(harness: &Harness, dice: &mut Dice) {
     for index in 0..NODES {
-        any_node(dice, index).join(&harness.client).await.unwrap();
+        harness.join_node(any_node(dice, index)).await;
     }
     let canary = SimulatedNode::windows("10.0.20348.2655").name("canary").without_label(WINDOWS_BUILD);
-    canary.join(&harness.client).await.unwrap();
+    harness.join_node(canary).await;
     for name in ["windows-2019", "windows-2022", "a-2022", "able-2022", "mine"] {
         if dice.once_in(2) {
             harness.create::<RuntimeClass>(any_class(dice, name)).await;
@@ -180,13 +180,13 @@ async fn fill(harness: &Harness, dice: &mut Dice) {
     }
 }
 
-/// What winpool can write to a node.
+/// The fields of a node that winpool can write.
 fn face_of_node(node: &winpool_core::plan::Node) -> Value {
     let labels: BTreeMap<_, _> = node.labels.with_prefix("").collect();
     json!({"labels": labels, "taints": node.taints.to_json(), "applied": node.applied, "ignore": node.ignore})
 }
 
-/// Everything about a class but who wrote it when.
+/// The class without versions and managed fields.
 fn face_of_class(class: &RuntimeClass) -> Value {
     let scheduling = class.scheduling.clone().unwrap_or_default();
     json!({
@@ -195,7 +195,7 @@ fn face_of_class(class: &RuntimeClass) -> Value {
     })
 }
 
-/// Where the cluster is not as predicted.
+/// The differences between the cluster and the prediction.
 async fn differences(harness: &Harness, predicted: &Outcome) -> Vec<String> {
     let nodes: Api<CachedNode> = Api::all(harness.client.clone());
     let nodes = nodes.list(&ListParams::default()).await.unwrap();
@@ -213,7 +213,7 @@ async fn differences(harness: &Harness, predicted: &Outcome) -> Vec<String> {
             actual => found.push(format!("{name}: predicted {predicted}, found {}", json!(actual))),
         }
     }
-    // Nodes that winpool does not look at are in no plan.
+    // Nodes that winpool ignores are in no plan.
     found.extend(
         actual
             .into_keys()
@@ -237,7 +237,7 @@ async fn look(harness: &Harness) -> Outcome {
 }
 
 #[tokio::test]
-async fn what_plan_says_of_a_cluster_is_what_the_operator_then_does() {
+async fn winpool_plan_predicts_what_the_operator_does() {
     let (mut nodes_written, mut classes_written, mut held) = (0, 0, 0);
     for seed in 1..=8 {
         // The guard refuses some of what pools ask for here.
@@ -251,7 +251,7 @@ async fn what_plan_says_of_a_cluster_is_what_the_operator_then_does() {
 
         let operator = harness.operator().await;
         until_as_predicted(&harness, &predicted, &format!("seed {seed}")).await;
-        // That it repairs a label shows that the operator went on, and did nothing more.
+        // The repair of a label shows that the operator still runs, and did nothing else.
         harness.edit_node("canary", json!({"metadata": {"labels": {WINDOWS_BUILD: null}}})).await;
         harness.node_until("canary", "has its build", |node| node.labels().contains_key(WINDOWS_BUILD)).await;
         until_as_predicted(&harness, &predicted, &format!("seed {seed}, later")).await;

@@ -1,7 +1,6 @@
-//! Nothing to do means no request, told by the API server's audit log.
+//! Without anything to do, winpool sends no request. The audit log of the API server shows it.
 
 use serde_json::json;
-use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     Request, SimulatedNode,
     harness::{BUILD, Harness, POOL, label},
@@ -12,13 +11,12 @@ fn writes(requests: &[Request]) -> Vec<&Request> {
 }
 
 #[tokio::test]
-async fn a_node_that_is_right_already_gets_no_write_and_heartbeats_cause_no_request() {
+async fn a_converged_node_gets_no_write_and_heartbeats_cause_no_request() {
     let (harness, audit) = Harness::audited().await;
     let node = SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule");
-    let right = node.join(&harness.client).await.unwrap();
+    let right = harness.join_node(node).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     assert_eq!(label(&harness.node("right").await, POOL), None, "nothing was added, so nothing is claimed");
     let before = audit.requests();
     assert!(writes(&before).iter().all(|request| request.resource != "nodes"), "{before:#?}");
@@ -26,9 +24,9 @@ async fn a_node_that_is_right_already_gets_no_write_and_heartbeats_cause_no_requ
     for _ in 0..20 {
         right.heartbeat().await.unwrap();
     }
-    // An event that does need a write passes the same stream: when it is done, the heartbeats have been seen too.
-    SimulatedNode::windows("10.0.20348.2655").name("new").join(&harness.client).await.unwrap();
-    harness.node_until("new", "is marked", |node| label(node, POOL).is_some()).await;
+    // An event in the same watch that needs a write: after that write, winpool has seen the heartbeats too.
+    harness.join("new").await;
+    harness.is_marked("new").await;
     harness.ready("default").await;
     let after = audit.requests();
     let about_right = after.iter().filter(|request| request.name == "right").count();
@@ -43,20 +41,18 @@ async fn a_restart_writes_no_node_and_no_class() {
     let (harness, audit) = Harness::audited().await;
     for (name, version) in [("a", "10.0.17763.6659"), ("b", "10.0.20348.2655"), ("c", "10.0.26100.4061")] {
         let node = SimulatedNode::windows(version).name(name).without_label(BUILD);
-        node.join(&harness.client).await.unwrap();
+        harness.join_node(node).await;
     }
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     operator.stop().await;
     let before = audit.requests().len();
 
     let operator = harness.operator().await;
-    // A node that joins now is right only after the caches are filled and the policy is published.
-    SimulatedNode::windows("10.0.20348.2655").name("d").join(&harness.client).await.unwrap();
-    harness.node_until("d", "is marked", |node| label(node, POOL).is_some()).await;
-    let settled = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|s| s.nodes.converged == 4);
-    harness.pool_until("default", "counts four nodes", settled).await;
+    // A node that joins now converges only after the caches are filled and the policy is published.
+    harness.join("d").await;
+    harness.is_marked("d").await;
+    harness.nodes_until("default", "counts four nodes", |nodes| nodes.converged == 4).await;
     let requests = audit.requests().split_off(before);
     let written: Vec<_> = writes(&requests).iter().map(|r| (r.resource.as_str(), r.name.as_str())).collect();
     assert!(

@@ -1,4 +1,4 @@
-//! Writes that do not fit what is on the API server now: each is told apart by what it means for the next step.
+//! Writes that do not match the current objects: winpool distinguishes them by the next step that they need.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -71,7 +71,7 @@ async fn a_heartbeat_since_the_node_was_read_does_not_make_a_patch_stale() {
 }
 
 #[tokio::test]
-async fn a_node_that_left_is_gone_and_another_of_its_name_is_not_written_for_it() {
+async fn a_node_that_replaces_a_deleted_one_of_the_same_name_is_not_written_for_it() {
     let harness = Harness::new().await;
     let applier = applier(&harness.client);
     let policy = policy(json!({}));
@@ -135,7 +135,7 @@ async fn a_node_without_any_annotation_is_written() {
     let harness = Harness::new().await;
     let (applier, policy) = (applier(&harness.client), policy(json!({})));
     let bare = SimulatedNode::windows("10.0.20348.2655").name("win").without_kwok();
-    bare.join(&harness.client).await.unwrap();
+    harness.join_node(bare).await;
     let read = applier.read_node("win").await.unwrap();
     assert!(!read.seen.has_annotations);
     let written = send(&applier, &read, &policy).await.unwrap();
@@ -178,7 +178,7 @@ async fn no_taint_of_others_is_lost_while_many_clients_write_at_the_same_moment(
         assert!(left.contains(taint), "{taint:?} in {left:?}");
     }
     assert_eq!(left.len(), WRITERS + 2, "theirs, not-ready and winpool's: {left:?}");
-    let patches = log.requests().into_iter().filter(|request| request.verb == "patch" && request.resource == "nodes");
+    let patches = log.of("patch", "nodes").into_iter();
     let (accepted, refused): (Vec<_>, Vec<_>) = patches.partition(|request| request.code == 200);
     assert_eq!(accepted.len(), 2, "one for each time that the taint was missing: {accepted:?}");
     assert!(refused.iter().all(|request| request.code == 422), "{refused:?}");
@@ -186,10 +186,10 @@ async fn no_taint_of_others_is_lost_while_many_clients_write_at_the_same_moment(
 }
 
 const WRITERS: usize = 6;
-/// Odd, so that each taint stands at the end.
+/// An odd number, so that each taint is present at the end.
 const ROUNDS: usize = 9;
 
-/// Puts a taint on the node and takes it off again, in turn, and sees that nobody else does. Returns the last one.
+/// Adds a taint to the node and removes it, in turn, and checks that no other client does. Returns the last taint.
 async fn toggle(nodes: Api<Node>, key: String) -> Taint {
     let mut mine: Option<Taint> = None;
     for round in 0..ROUNDS {
@@ -222,7 +222,7 @@ fn policy(spec: Value) -> Policy {
     Policy::new([Entry { pool, ready: true }], BTreeSet::new())
 }
 
-/// Sends what the operator would send to the node as it was read, and reads what became of it.
+/// Sends the operator's patch for the node as it was read, and reads the node again.
 async fn send(applier: &Applier, node: &CachedNode, policy: &Policy) -> Result<CachedNode, RequestError> {
     let plan = assess(&node.seen, policy, Consent::Given).plan;
     assert!(!plan.is_empty());
@@ -230,11 +230,11 @@ async fn send(applier: &Applier, node: &CachedNode, policy: &Policy) -> Result<C
     applier.read_node(node.name()).await
 }
 
-/// A node that lacks everything.
+/// Registers a node without the build label.
 async fn join(harness: &Harness, name: &str) -> Kubelet {
     let node =
         SimulatedNode::windows("10.0.20348.2655").name(name).label("example.com/group", "a").without_label(BUILD);
-    node.join(&harness.client).await.unwrap()
+    harness.join_node(node).await
 }
 
 fn class(name: &str) -> RuntimeClass {

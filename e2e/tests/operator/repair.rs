@@ -1,4 +1,4 @@
-//! Nodes that change under the operator, and the taints of others on them.
+//! Nodes that others change, and foreign taints on them.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -12,7 +12,7 @@ use winpool_e2e::{
     harness::{BUILD, Harness, OS_WINDOWS, change_taints, has_taint, label, taints},
 };
 
-/// Taints of others, one with every field that a taint can have.
+/// Foreign taints. One has every field of a taint.
 fn foreign() -> Value {
     json!([
         {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
@@ -34,14 +34,13 @@ fn is_right(node: &Node, build: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_node_that_joins_or_loses_its_marks_is_right_again_and_keeps_the_taints_of_others() {
+async fn a_node_that_joins_or_loses_its_marks_is_repaired_and_keeps_foreign_taints() {
     let harness = Harness::new().await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
 
     let join = async |name: &str| {
-        let kubelet = SimulatedNode::windows("10.0.17763.6659").name(name).join(&harness.client).await.unwrap();
+        let kubelet = harness.join_node(SimulatedNode::windows("10.0.17763.6659").name(name)).await;
         let set = json!({"spec": {"taints": foreign()}});
         let others = foreign_of(&harness.edit_node(name, set).await);
         let node = harness.node_until(name, "is right after it joined", |node| is_right(node, "10.0.17763")).await;
@@ -63,7 +62,7 @@ async fn a_node_that_joins_or_loses_its_marks_is_right_again_and_keeps_the_taint
             json!({"metadata": {"annotations": null, "labels": {BUILD: null}}, "spec": {"taints": taints}}),
         ),
     ];
-    // A node each: a third repair of the same node within ten minutes would be taken for a conflict.
+    // One node for each edit: a third repair of a node within 10 minutes counts as a conflict.
     for (number, (what, edit)) in edits.into_iter().enumerate() {
         let name = format!("win-{number}");
         let (_, others) = join(&name).await;
@@ -93,16 +92,15 @@ async fn a_node_that_joins_or_loses_its_marks_is_right_again_and_keeps_the_taint
 }
 
 #[tokio::test]
-async fn a_taint_that_many_take_off_while_they_add_theirs_comes_back_and_none_of_theirs_is_lost() {
+async fn a_taint_that_many_clients_remove_is_restored_and_no_foreign_taint_is_lost() {
     const WRITERS: usize = 4;
     const ROUNDS: usize = 25;
     let harness = Harness::new().await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
-    SimulatedNode::windows("10.0.20348.2655").name("busy").join(&harness.client).await.unwrap();
+    harness.apply_until_ready(json!({})).await;
+    harness.join("busy").await;
 
-    // Each writer adds taints of its own, one a round, and takes winpool's off.
+    // Each writer adds its own taints, one each round, and removes winpool's.
     let writers = (0..WRITERS).map(|writer| {
         let nodes = harness.nodes();
         tokio::spawn(async move {
@@ -133,11 +131,10 @@ async fn a_taint_that_many_take_off_while_they_add_theirs_comes_back_and_none_of
 async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
     let harness = Harness::new().await;
     let node = SimulatedNode::windows("mystery").name("mystery").without_label(BUILD);
-    node.join(&harness.client).await.unwrap();
+    harness.join_node(node).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let pool = harness.ready("default").await;
-    harness.node_until("mystery", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
+    let pool = harness.apply_until_ready(json!({})).await;
+    harness.is_tainted("mystery").await;
     let status = pool.status.unwrap();
     assert_eq!((status.nodes.blocked, status.nodes.converged), (1, 0));
     assert_eq!(status.problems[0].reason, "BuildUnknown");
@@ -158,10 +155,9 @@ async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
 async fn an_ignored_node_is_left_alone_until_it_no_longer_is() {
     let harness = Harness::new().await;
     let node = SimulatedNode::windows("10.0.20348.2655").name("mine").annotation("winpool.dev/ignore", "true");
-    node.without_label(BUILD).join(&harness.client).await.unwrap();
+    harness.join_node(node.without_label(BUILD)).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let pool = harness.ready("default").await;
+    let pool = harness.apply_until_ready(json!({})).await;
     assert_eq!(pool.status.unwrap().nodes.ignored, 1);
     let node = harness.node("mine").await;
     assert_eq!((label(&node, BUILD), has_taint(&node, OS_WINDOWS)), (None, false));

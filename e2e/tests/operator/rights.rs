@@ -1,4 +1,4 @@
-//! The operator may do what it does, and nothing else.
+//! The operator has exactly the permissions that it needs.
 
 use std::collections::BTreeSet;
 
@@ -6,31 +6,29 @@ use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use winpool::Options;
-use winpool_core::api::WindowsPool;
 use winpool_e2e::{
-    AuditLog, LIMIT, MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{Harness, OS_WINDOWS, Operator, has_taint},
+    AuditLog, LIMIT, MUTATING_ADMISSION_POLICY,
+    harness::{Harness, Operator},
     wait_for,
 };
 
 #[tokio::test]
-async fn every_right_is_used_and_none_is_missing() {
+async fn every_permission_is_used_and_none_is_missing() {
     let (harness, log) = Harness::audited().await;
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    harness.join("win").await;
     let installed = Options { installation: Some("winpool".to_owned()), ..Options::default() };
     let operator = Operator::start_with(harness.account.config.clone(), installed.clone());
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     somebody_undoes_the_taint(&harness).await;
     somebody_else_writes_the_class_too(&harness, &log).await;
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
     let refused: Vec<Value> = log.events().into_iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
     assert!(refused.is_empty(), "{refused:#?}");
-    // Told to end, it looks whether its namespace is being deleted.
+    // On SIGTERM it checks if its namespace is being deleted.
     operator.stop().await;
     let operator = Operator::start_with(harness.account.config.clone(), installed);
-    // From here on it gives its rights away.
+    // From here on it releases its own permissions.
     harness.account.uninstall().await;
     operator.ended().await;
 
@@ -40,7 +38,7 @@ async fn every_right_is_used_and_none_is_missing() {
         assert!(rights.remove(&looked_up_later));
     }
     let mut unused = BTreeSet::new();
-    // The API server writes down a watch when it sees that it has ended.
+    // The API server logs a watch when it has ended.
     let all_used = wait_for("all rights are used", LIMIT, async || {
         let used: BTreeSet<[String; 3]> = log.events().iter().filter_map(right).collect();
         unused = rights.difference(&used).cloned().collect();
@@ -50,10 +48,10 @@ async fn every_right_is_used_and_none_is_missing() {
 }
 
 #[tokio::test]
-async fn nothing_but_its_own_role_gives_it_a_right() {
+async fn only_its_own_role_gives_the_operator_permissions() {
     let harness = Harness::new().await;
     for [verb, group, resource] in harness.account.rights() {
-        // The rights on the Lease and the namespace are in the Role, all others in the ClusterRole.
+        // The permissions for the Lease and the namespace are in the Role, all others in the ClusterRole.
         if group != "coordination.k8s.io" && resource != "namespaces" {
             // Waits until the API server says no.
             harness.account.take((&verb, &group, &resource)).await;
@@ -61,17 +59,16 @@ async fn nothing_but_its_own_role_gives_it_a_right() {
     }
 }
 
-/// So often that it is looked up who it is.
+/// Enough repetitions for winpool to look up the other writer.
 async fn somebody_undoes_the_taint(harness: &Harness) {
     for _ in 0..3 {
-        harness.node_until("win", "is tainted", |node| has_taint(node, OS_WINDOWS)).await;
+        harness.is_tainted("win").await;
         harness.edit_node("win", json!({"spec": {"taints": null}})).await;
     }
-    let contested = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.contested == 1);
-    harness.pool_until("default", "says that the node is contested", contested).await;
+    harness.nodes_until("default", "says that the node is contested", |nodes| nodes.contested == 1).await;
 }
 
-/// So often that the operator's own changes come too late, and it reads the class again.
+/// Enough changes for a conflict, after which the operator reads the class again.
 async fn somebody_else_writes_the_class_too(harness: &Harness, log: &AuditLog) {
     let mut round = 0;
     wait_for("the operator reads a class again", LIMIT, async || {
@@ -92,7 +89,7 @@ async fn somebody_else_writes_the_class_too(harness: &Harness, log: &AuditLog) {
                 .await;
         };
         tokio::join!(done, join_all((0..4).map(busy)));
-        let read = log.requests().iter().any(|request| request.verb == "get" && request.resource == "runtimeclasses");
+        let read = !log.of("get", "runtimeclasses").is_empty();
         Ok((read && round > 2).then_some(()))
     })
     .await

@@ -1,53 +1,58 @@
-//! Windows taints in the spellings that clusters use.
+//! Windows taints in the spellings of existing clusters.
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::json;
 use winpool_core::windows::taint::SPELLINGS;
 use winpool_e2e::{
     SimulatedNode,
-    harness::{APPLIED, Harness, lasting_taints, scheduling},
+    harness::{APPLIED, Harness, OS_WINDOWS, lasting_taints, scheduling, tolerates},
 };
 
 #[tokio::test]
-async fn a_node_with_a_known_spelling_keeps_it_and_its_class_tolerates_it() {
+async fn a_node_keeps_a_known_spelling_that_its_class_tolerates_until_the_pool_retires_it() {
     let harness = Harness::new().await;
-    for (index, spelling) in SPELLINGS.iter().enumerate() {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{index}"));
-        node.taint(spelling.key, spelling.value, "NoSchedule").join(&harness.client).await.unwrap();
+    for (number, spelling) in SPELLINGS.iter().enumerate() {
+        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}"));
+        harness.join_node(node.taint(spelling.key, spelling.value, "NoSchedule")).await;
     }
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
-
+    harness.apply_until_ready(json!({})).await;
     let class = harness.classes().get("windows-2022").await.unwrap();
-    let scheduling = scheduling(&class);
-    let tolerations = scheduling["tolerations"].as_array().unwrap();
-    for (index, spelling) in SPELLINGS.iter().enumerate() {
-        let node = harness.node(&format!("win-{index}")).await;
-        let guard = format!("{}={}:NoSchedule", spelling.key, spelling.value);
-        assert_eq!(lasting_taints(&node), [guard], "no second taint");
-        assert!(!node.annotations().contains_key(APPLIED), "nothing was added, so nothing is claimed");
-        let toleration =
-            json!({"effect": "NoSchedule", "key": spelling.key, "operator": "Equal", "value": spelling.value});
-        assert!(tolerations.contains(&toleration), "{toleration} in {tolerations:?}");
+    for (number, spelling) in SPELLINGS.iter().enumerate() {
+        let node = harness.node(&format!("win-{number}")).await;
+        let taint = format!("{}={}:NoSchedule", spelling.key, spelling.value);
+        assert!(tolerates(&class, &taint), "{taint}");
+        assert_eq!(lasting_taints(&node), [taint], "no second taint");
+        assert!(!node.annotations().contains_key(APPLIED), "winpool added nothing, so it claims nothing");
     }
+
+    // The first one is the pool's own taint.
+    let retired = SPELLINGS.iter().skip(1);
+    let retired = retired.map(|taint| json!({"key": taint.key, "value": taint.value, "effect": "NoSchedule"}));
+    harness.apply_until_ready(json!({"retiredTaints": retired.collect::<Vec<_>>()})).await;
+    for number in 0..SPELLINGS.len() {
+        assert_eq!(lasting_taints(&harness.node(&format!("win-{number}")).await), [OS_WINDOWS], "win-{number}");
+    }
+    harness.apply_pool(json!({})).await;
+    let only_one = |class: &RuntimeClass| scheduling(class)["tolerations"].as_array().is_some_and(|all| all.len() == 1);
+    harness.class_until("windows-2022", "tolerates the pool's taint only", only_one).await;
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_list_of_taints_is_exact() {
+async fn a_list_of_taints_is_applied_exactly() {
     let harness = Harness::new().await;
     let node = SimulatedNode::windows("10.0.20348.2655").name("openshift").taint("os", "Windows", "NoSchedule");
-    node.join(&harness.client).await.unwrap();
-    SimulatedNode::windows("10.0.20348.2655").name("plain").join(&harness.client).await.unwrap();
+    harness.join_node(node).await;
+    harness.join("plain").await;
     let operator = harness.operator().await;
-    harness
-        .apply_pool(json!({"taints": [
+    let pool = harness
+        .apply_until_ready(json!({"taints": [
             {"key": "node.kubernetes.io/os", "value": "windows", "effect": "NoSchedule"},
             {"key": "os", "value": "windows", "effect": "NoSchedule"},
         ]}))
         .await;
-    let pool = harness.ready("default").await;
 
     assert_eq!(
         lasting_taints(&harness.node("plain").await),

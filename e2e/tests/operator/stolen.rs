@@ -1,4 +1,4 @@
-//! What somebody can do who has stolen the token of the operator's account: with `config/rbac/` alone, and under `guard`.
+//! The power of a stolen token of the operator: with `config/rbac/` alone, and with `guard`.
 
 use http::{Method, Request, header::CONTENT_TYPE};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -20,7 +20,7 @@ fn attempt(method: Method, path: &'static str, body: Value) -> Attempt {
     Attempt { method, path, body }
 }
 
-/// The code of the answer. Nothing is changed.
+/// Returns the code of the response to a dry run.
 async fn code(client: &Client, attempt: &Attempt) -> u16 {
     let Attempt { method, path, body } = attempt;
     let dry_run = if *method == Method::GET { "" } else { "?dryRun=All" };
@@ -37,7 +37,7 @@ async fn code(client: &Client, attempt: &Attempt) -> u16 {
 const NODE: &str = "/api/v1/nodes/linux";
 const CLASSES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
 
-/// What RBAC cannot tell from winpool's own work, because it knows objects, not fields: `guard` refuses it.
+/// Requests that RBAC allows because it knows objects, not fields. `guard` refuses them.
 fn only_guard_refuses() -> Vec<Attempt> {
     let evicts = json!([{"key": "example.com/all-out", "effect": "NoExecute"}]);
     let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "none", "uid": "none"}]);
@@ -70,7 +70,7 @@ fn only_guard_refuses() -> Vec<Attempt> {
     ]
 }
 
-/// What it takes for the operator's work, and can be misused.
+/// Requests that the operator needs, and that can be misused.
 fn nobody_refuses() -> Vec<Attempt> {
     let claims = json!({"pool": "default", "taints": ["os=windows:NoSchedule"]}).to_string();
     let mut attempts = vec![
@@ -89,14 +89,14 @@ fn nobody_refuses() -> Vec<Attempt> {
         ),
         attempt(Method::GET, "/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases", Value::Null),
     ];
-    // Its own rights it can share with others.
+    // It can give its own permissions to others.
     let subject = |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "winpool-system"});
     let subjects = json!({"subjects": [subject("winpool"), subject("accomplice")]});
     attempts.push(attempt(Method::PATCH, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool", subjects));
     attempts
 }
 
-/// What RBAC refuses.
+/// Requests that RBAC refuses.
 fn rbac_refuses() -> Vec<Attempt> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
@@ -153,10 +153,10 @@ async fn assert_all(client: &Client, attempts: Vec<Attempt>, refused: bool) {
 }
 
 #[tokio::test]
-async fn a_stolen_token_reaches_no_further_than_rbac_and_guard_say() {
+async fn a_stolen_token_allows_only_what_rbac_and_guard_allow() {
     let harness = Harness::unguarded().await;
-    SimulatedNode::linux().name("linux").join(&harness.client).await.unwrap();
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::linux().name("linux")).await;
+    harness.join("win").await;
     let foreign = json!({"metadata": {"name": "foreign"}, "handler": "runhcs-wcow-process"});
     let _: RuntimeClass = harness.create(foreign).await;
     harness.apply_pool(json!({})).await;
@@ -167,7 +167,7 @@ async fn a_stolen_token_reaches_no_further_than_rbac_and_guard_say() {
     assert_all(&thief, rbac_refuses(), true).await;
 
     manifests::apply(&harness.client, &manifests::component("guard").unwrap()).await.unwrap();
-    // Each policy comes into force by itself.
+    // Each policy comes into force separately.
     let in_force = async || {
         for attempt in only_guard_refuses() {
             if code(&thief, &attempt).await != 403 {

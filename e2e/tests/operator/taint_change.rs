@@ -1,4 +1,4 @@
-//! A pool's taints change: the class comes first, then one request a node.
+//! Changes of a pool's taints: winpool updates the class first, then each node with one request.
 
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
@@ -18,7 +18,7 @@ fn tolerates(scheduling: &Value, value: &str) -> bool {
     scheduling["tolerations"].as_array().is_some_and(|all| all.iter().any(|toleration| toleration["value"] == value))
 }
 
-/// The class was patched to tolerate `value` before any node was written, and each node was written once.
+/// Checks that the class tolerated `value` before any node was written, and that each node was written once.
 fn assert_class_came_first(audit: &AuditLog, before: usize, value: &str) {
     let requests = audit.requests().split_off(before);
     let mut names = node_writes(&requests);
@@ -38,7 +38,7 @@ async fn with_two_nodes(taint: Option<(&str, &str)>) -> (Harness, AuditLog) {
         if let Some((key, value)) = taint {
             node = node.taint(key, value, "NoSchedule");
         }
-        node.join(&harness.client).await.unwrap();
+        harness.join_node(node).await;
     }
     (harness, audit)
 }
@@ -47,8 +47,7 @@ async fn with_two_nodes(taint: Option<(&str, &str)>) -> (Harness, AuditLog) {
 async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
     let (harness, audit) = with_two_nodes(None).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
 
     for (taint, text) in [
         (
@@ -61,8 +60,7 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
         ),
     ] {
         let before = audit.requests().len();
-        harness.apply_pool(json!({"taints": [taint]})).await;
-        harness.ready("default").await;
+        harness.apply_until_ready(json!({"taints": [taint]})).await;
         for name in NODES {
             assert_eq!(lasting_taints(&harness.node(name).await), [text]);
         }
@@ -89,8 +87,7 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
 async fn pods_that_wait_for_a_node_with_the_tolerations_of_before_are_counted_and_named() {
     let (harness, _) = with_two_nodes(None).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     let nowhere = json!({"runtimeClassName": "windows-2019", "nodeSelector": {"example.com/no": "node"}});
     let waiting = harness.run_pod("waiting", nowhere).await;
     let tolerations = json!(waiting.spec.unwrap().tolerations).to_string();
@@ -111,21 +108,17 @@ async fn pods_that_wait_for_a_node_with_the_tolerations_of_before_are_counted_an
 async fn a_retired_taint_is_replaced_in_one_request_a_node_and_the_class_comes_first() {
     let (harness, audit) = with_two_nodes(Some(("os", "Win1809"))).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     for name in NODES {
         assert_eq!(lasting_taints(&harness.node(name).await), ["os=Win1809:NoSchedule"], "a known spelling is kept");
     }
 
-    // A class that exists gets a new toleration, so this migration goes through a new key.
+    // The existing class needs a toleration for the new key.
     let before = audit.requests().len();
-    harness
-        .apply_pool(json!({
+    harness.apply_until_ready(json!({
             "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "dedicated", "value": "windows-only", "effect": "NoSchedule"}],
             "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
-        }))
-        .await;
-    harness.ready("default").await;
+        })).await;
     for name in NODES {
         assert_eq!(
             lasting_taints(&harness.node(name).await),

@@ -8,29 +8,25 @@ use serde_json::{Value, json};
 use winpool_core::api::{ClassState, WindowsPool};
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{BUILD, Harness, OS_WINDOWS, condition, condition_text, has_taint, label, scheduling},
+    harness::{BUILD, Harness, OS_WINDOWS, condition, condition_text, has_taint, label, problems, scheduling},
     wait_for,
 };
 
 use crate::denials::{deny, until_denied};
 
-/// Prefix of the labels that winpool alone sets on nodes.
+/// The prefix of capability labels, which only winpool sets.
 const CAPABILITY: &str = "runtimeclass.winpool.dev/";
 
 async fn with_a_node() -> Harness {
     let harness = Harness::new().await;
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&harness.client).await.unwrap();
+    harness.join("win").await;
     harness
-}
-
-fn problems(pool: &WindowsPool) -> String {
-    json!(pool.status.as_ref().map(|status| &status.problems)).to_string()
 }
 
 #[tokio::test]
 async fn a_pool_that_selects_no_node_says_so_and_counts_the_windows_nodes_of_the_cluster() {
     let harness = with_a_node().await;
-    SimulatedNode::linux().name("linux").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::linux().name("linux")).await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({"nodeSelector": {"none": "such"}})).await;
     let says = |text: &'static str| {
@@ -40,7 +36,7 @@ async fn a_pool_that_selects_no_node_says_so_and_counts_the_windows_nodes_of_the
         }
     };
     harness.pool_until("default", "counts 1 Windows node", says("1 Windows node")).await;
-    SimulatedNode::windows("10.0.17763.6659").name("other").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("other")).await;
     harness.pool_until("default", "counts 2 Windows nodes", says("2 Windows nodes")).await;
     operator.stop().await;
 }
@@ -64,8 +60,7 @@ async fn is_reported_as_a_conflict(change: impl Fn(usize) -> Value) {
     const ROUNDS: usize = 10;
     let harness = with_a_node().await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     let is_repaired = |node: &Node| {
         let invented = node.labels().keys().any(|key| key.starts_with(CAPABILITY));
         label(node, BUILD) == Some("10.0.20348") && has_taint(node, OS_WINDOWS) && !invented
@@ -110,8 +105,7 @@ async fn keeps_its_class(refuse: impl AsyncFn(&Harness)) {
     let harness = with_a_node().await;
     let declared = |handler: &str| json!({"runtimeClasses": [{"name": "mine", "version": "2022", "handler": handler}]});
     let operator = harness.operator().await;
-    harness.apply_pool(declared("first")).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(declared("first")).await;
     let first = harness.classes().get("mine").await.unwrap().uid();
     refuse(&harness).await;
     harness.apply_pool(declared("second")).await;
@@ -171,8 +165,7 @@ async fn a_class_stays_while_a_webhook_for_its_new_handler_is_broken() {
 async fn a_copy_of_a_class_stays_and_is_named() {
     let harness = with_a_node().await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     let class = harness.classes().get("windows-2022").await.unwrap();
     let metadata = json!({"name": "copy", "labels": class.labels()});
     let copy = json!({"metadata": metadata, "handler": class.handler, "scheduling": class.scheduling});
@@ -217,7 +210,7 @@ async fn a_foreign_class_that_selects_none_of_the_pools_nodes_is_a_conflict() {
 async fn a_pool_that_selects_an_architecture_gets_classes_of_that_architecture() {
     let harness = Harness::new().await;
     let node = SimulatedNode::windows("10.0.26100.4061").name("arm").architecture("arm64");
-    node.join(&harness.client).await.unwrap();
+    harness.join_node(node).await;
     let operator = harness.operator().await;
     let declared = json!([{"name": "mine", "version": "2025"}]);
     harness.apply_pool(json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}, "runtimeClasses": declared})).await;

@@ -1,4 +1,4 @@
-//! Removing winpool by deleting what it was installed as: the operator cleans up first.
+//! Uninstalling by deleting the manifests: the operator cleans up first.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ use winpool_e2e::{
 
 const NAME: &str = "winpool";
 
-/// Started as its Deployment starts it.
+/// Starts it like its Deployment.
 fn start(harness: &Harness) -> Operator {
     let options = Options { installation: Some(NAME.to_owned()), ..Options::default() };
     Operator::start_with(harness.account.config.clone(), options)
@@ -36,12 +36,12 @@ fn start(harness: &Harness) -> Operator {
 
 async fn join(harness: &Harness, name: &str, team: &str) -> Value {
     let node = SimulatedNode::windows("10.0.17763.6659").name(name).label("team", team);
-    node.join(&harness.client).await.unwrap();
+    harness.join_node(node).await;
     face(&harness.node(name).await)
 }
 
 #[tokio::test]
-async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_retains() {
+async fn an_operator_that_is_removed_cleans_up_ends_and_keeps_what_a_pool_retains() {
     let harness = Harness::new().await;
     let before = join(&harness, "win-1", "a").await;
     join(&harness, "win-2", "b").await;
@@ -54,7 +54,7 @@ async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_
     harness.ready("default").await;
     assert_ne!(face(&harness.node("win-1").await), before);
 
-    // As `kubectl delete -k` does: the pools' definition goes with the rest.
+    // Like `kubectl delete -k`, which deletes the CRD too.
     harness.delete_definition().await;
     harness.account.uninstall().await;
     harness.account.is_uninstalled().await;
@@ -70,14 +70,13 @@ async fn an_operator_that_is_being_removed_cleans_up_goes_and_keeps_what_a_pool_
 }
 
 #[tokio::test]
-async fn a_process_that_is_told_to_end_looks_once_more_whether_it_is_being_removed() {
+async fn a_process_that_gets_sigterm_checks_once_more_whether_it_is_being_removed() {
     let harness = Harness::new().await;
     let before = join(&harness, "win", "a").await;
     // Without the permission to list bindings and roles, with which a watch begins, it cannot know before.
     harness.account.take(("list", "rbac.authorization.k8s.io", "clusterrolebindings")).await;
     let operator = start(&harness);
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     harness.account.delete("ClusterRoleBinding").await;
     harness.apply_pool(json!({"runtimeClassAdoptionPolicy": "Never"})).await;
     harness.ready("default").await;
@@ -90,13 +89,12 @@ async fn a_process_that_is_told_to_end_looks_once_more_whether_it_is_being_remov
 /// A part of the installation, or its namespace. If somebody deletes only a part, no object may wait for an operator that
 /// has no permissions any more.
 #[tokio::test]
-async fn whichever_part_is_deleted_the_operator_cleans_up_and_holds_nothing_any_more() {
+async fn the_operator_cleans_up_and_releases_all_finalizers_whichever_part_is_deleted() {
     for part in INSTALLATION.into_iter().chain(["Namespace"]) {
         let harness = Harness::new().await;
         let before = join(&harness, "win", "a").await;
         let operator = start(&harness);
-        harness.apply_pool(json!({})).await;
-        harness.ready("default").await;
+        harness.apply_until_ready(json!({})).await;
         harness.account.delete(part).await;
         if part == "Namespace" {
             // What the namespace controller deletes first are the pods.
@@ -113,7 +111,7 @@ async fn whichever_part_is_deleted_the_operator_cleans_up_and_holds_nothing_any_
 
 /// Each of the objects permits to write the others. So many rounds show nearly always when they are not released together.
 #[tokio::test]
-async fn the_objects_of_an_installation_go_together() {
+async fn the_objects_of_an_installation_are_deleted_together() {
     let harness = Harness::new().await;
     for round in 0..20 {
         let again = if round == 0 { None } else { Some(Account::install(&harness.server, &harness.client).await) };
@@ -132,8 +130,7 @@ async fn it_goes_on_until_nodes_can_be_written_again() {
     let harness = Harness::new().await;
     let before = join(&harness, "win", "a").await;
     let operator = start(&harness);
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     writes_of_nodes_fail(&harness).await;
     harness.account.uninstall().await;
     tokio::time::sleep(Duration::from_secs(20)).await;
@@ -147,7 +144,7 @@ async fn it_goes_on_until_nodes_can_be_written_again() {
     assert_eq!(face(&harness.node("win").await), before);
 }
 
-/// A webhook at which nobody answers: the API server says 500.
+/// A broken webhook: the API server answers 500.
 async fn writes_of_nodes_fail(harness: &Harness) {
     let webhook = json!({
         "name": "broken.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
@@ -164,15 +161,14 @@ async fn writes_of_nodes_fail(harness: &Harness) {
 }
 
 #[tokio::test]
-async fn an_end_without_removal_leaves_everything() {
+async fn a_stop_without_removal_leaves_everything() {
     let harness = Harness::new().await;
     join(&harness, "win", "a").await;
     let operator = start(&harness);
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     operator.stop().await;
     assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
-    // Now nobody is there to clean up, and the removal waits. The command ends it.
+    // Without an operator the removal waits, and the command ends it.
     harness.account.uninstall().await;
     let arguments = Arguments {
         yes: true,

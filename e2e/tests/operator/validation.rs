@@ -1,4 +1,4 @@
-//! What the API server accepts as a WindowsPool, what it refuses, and whether it says what to write instead.
+//! Validation of WindowsPools by the API server, with messages that say what to write instead.
 
 use kube::{
     api::{Patch, PatchParams, PostParams},
@@ -11,7 +11,7 @@ use winpool_e2e::harness::{
 };
 
 #[tokio::test]
-async fn what_is_wrong_in_a_spec_is_refused_with_a_message_that_tells_what_to_write() {
+async fn an_invalid_spec_is_refused_with_a_message_that_says_what_to_write() {
     let harness = Harness::new().await;
     let cases = taints().into_iter().chain(selectors()).chain(names()).chain(classes()).chain(bounds());
     for (spec, message) in cases {
@@ -253,7 +253,7 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
 }
 
 #[tokio::test]
-async fn defaults_are_stored_but_for_taints_so_that_omitted_can_be_told_from_written() {
+async fn all_defaults_except_taints_are_stored() {
     let harness = Harness::new().await;
     let defaults = json!({
         "mode": "Enforce", "runtimeClassDiscovery": "Enabled", "runtimeClassNameFormat": "windows-{version}",
@@ -292,7 +292,7 @@ async fn two_owners_apply_different_items_of_one_list() {
     assert_eq!((one.runtime_classes.len(), one.taints.map(|taints| taints.len())), (1, Some(1)));
 }
 
-/// The API server's answer to a pool that it refuses.
+/// The error of the API server for an invalid pool.
 async fn refusal(harness: &Harness, metadata: Value, spec: Value) -> Status {
     match apply(harness, metadata, spec.clone()).await {
         Err(kube::Error::Api(status)) => *status,
@@ -304,7 +304,7 @@ async fn accept(harness: &Harness, metadata: Value, spec: Value) {
     apply(harness, metadata, spec.clone()).await.unwrap_or_else(|error| panic!("{spec}: {error}"));
 }
 
-/// Strictly and in a dry run.
+/// Applies a pool in a dry run, with strict field validation.
 async fn apply(harness: &Harness, metadata: Value, spec: Value) -> kube::Result<Value> {
     let pool = json!({"apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": metadata, "spec": spec});
     let path = "/apis/winpool.dev/v1alpha1/windowspools?dryRun=All&fieldValidation=Strict";

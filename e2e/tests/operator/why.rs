@@ -1,4 +1,4 @@
-//! `winpool why pod` calls those nodes possible on which the real scheduler puts the pod.
+//! `winpool why pod` reports the nodes on which the real scheduler puts the pod as possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Workloads on a whole cluster: the real scheduler decides where the examples run.
+//! Workloads on a cluster with a real scheduler, which decides where the examples run.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -31,7 +31,7 @@ const EXPECTED: [(&str, &str); 6] = [
     ("win-webserver", "10.0.17763."),
 ];
 
-/// How many pods a Linux node of these tests takes.
+/// The number of pods that a Linux node of these tests runs.
 const LINUX_ROOM: usize = 4;
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn the_service_has_its_pods_as_endpoints(cluster: &Cluster, name: &str) {
 }
 
 #[tokio::test]
-async fn what_does_not_say_windows_in_full_stays_off_windows() {
+async fn workloads_that_do_not_fully_say_windows_stay_off_windows() {
     let (cluster, operator) = cluster_with_empty_pool().await;
     let client = cluster.client();
 
@@ -101,7 +101,7 @@ async fn what_does_not_say_windows_in_full_stays_off_windows() {
         bare.push(deployment);
     }
     apply(&client, &bare).await.unwrap();
-    // The trap of DaemonSets, and the way out of it.
+    // DaemonSets without and with a toleration.
     let by_class = daemon_set("by-class", &the_example("iis-2019.yaml"));
     let by_selector = daemon_set("by-selector", &the_example("iis-2019-node-selector.yaml"));
     apply(&client, &[by_class, by_selector]).await.unwrap();

@@ -1,4 +1,4 @@
-//! Whether a cluster is as planned, and whether anybody still writes.
+//! Checks that a cluster is as planned, and that nobody writes any more.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ pub async fn look(client: &Client) -> Snapshot {
     snapshot(Cluster::live(client).await.unwrap())
 }
 
-/// What the operator still has to do; empty when every node and every class is as planned.
+/// The pending changes of the operator. Empty if every node and every class is as planned.
 pub async fn drift(client: &Client) -> Vec<String> {
     let forecast = forecast(look(client).await).forecast;
     let nodes = forecast.nodes.into_iter().flat_map(|node| {
@@ -41,13 +41,13 @@ pub async fn no_drift(client: &Client, limit: Duration, when: &str) {
     }
 }
 
-/// Everything but reports of kubelets, which write `nodes/status`, and Leases.
+/// Counts all writes except Leases and `nodes/status`, which kubelets write.
 fn writes(requests: &Requests) -> u64 {
     let resources = ["nodes", "runtimeclasses", "windowspools", "windowspools/status", "events"];
     resources.into_iter().map(|resource| requests.writes(resource)).sum()
 }
 
-/// Waits until nobody has written for so long.
+/// Waits until nobody has written for this time.
 pub async fn writes_stop(client: &Client, quiet: Duration, limit: Duration, when: &str) {
     let deadline = Instant::now() + limit;
     let mut before = Requests::until_now(client).await.unwrap();
@@ -63,7 +63,7 @@ pub async fn writes_stop(client: &Client, quiet: Duration, limit: Duration, when
     }
 }
 
-/// The writes that come within this time, which should be none.
+/// Counts the writes within this time.
 pub async fn writes_within(client: &Client, time: Duration) -> String {
     let before = Requests::until_now(client).await.unwrap();
     tokio::time::sleep(time).await;

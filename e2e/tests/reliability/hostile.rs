@@ -1,5 +1,4 @@
-//! Nodes and pods as large as the API server takes them, by the hundred: the program stays within the memory of an
-//! installation.
+//! A hundred nodes and pods of the maximum size: the operator stays within the memory limit of an installation.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -24,13 +23,13 @@ const NODES: usize = 100;
 const PODS: usize = 100;
 /// `limits.memory` in `config/` and in the chart: 128 MiB.
 const LIMIT_MB: f64 = 128.0 * 1.048_576;
-/// etcd takes no request of more than 1.5 MiB, and something stands around the text.
+/// etcd accepts requests up to 1.5 MiB, including the rest of the object.
 const TEXT: usize = 1_500_000;
-/// All of it is made up of what is six times as long in JSON.
+/// A character that is six times as long in JSON.
 const CHARACTER: &str = "<";
 const TIME: Duration = Duration::from_mins(5);
 
-/// What a kubelet may say about its own node, and it says too much of one thing.
+/// A field of a node that its kubelet may write, with too many entries.
 fn too_large(number: usize) -> Node {
     let node = SimulatedNode::windows("10.0.20348.2655").name(&name(number)).without_kwok();
     let mut node = node.node();
@@ -66,7 +65,7 @@ fn kubelet(server: &ApiServer, number: usize) -> Api<Node> {
     Api::all(server.client_as(&format!("system:node:{}", name(number)), &["system:nodes"]).unwrap())
 }
 
-/// The API server has much to do with such objects, and may not answer in its own time.
+/// The API server is slow with such objects, and may exceed its own time limit.
 async fn create<K: Clone + Debug + DeserializeOwned + Serialize>(api: &Api<K>, object: &K) {
     let created = async || match api.create(&PostParams::default(), object).await {
         Ok(_) => Ok(Some(())),
@@ -85,7 +84,7 @@ async fn join(server: &ApiServer) {
         .await;
 }
 
-/// Anybody who may create pods in one namespace.
+/// A user who may create pods in one namespace.
 async fn run_pods(client: &Client) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     stream::iter(0..PODS)
@@ -118,7 +117,7 @@ async fn change(server: &ApiServer) {
         .await;
 }
 
-/// Waits until nothing is left to do.
+/// Waits until all nodes are counted and nothing is pending.
 async fn judged(harness: &Harness, nodes: usize) -> NodeCounts {
     let pools = harness.pools();
     let judged = async || {
@@ -131,7 +130,7 @@ async fn judged(harness: &Harness, nodes: usize) -> NodeCounts {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: make chaos"]
-async fn a_hundred_nodes_and_pods_as_large_as_they_can_be_fit_into_the_memory_of_an_installation() {
+async fn a_hundred_nodes_and_pods_of_maximum_size_fit_into_the_memory_of_an_installation() {
     let harness = Harness::unguarded().await;
     let (server, client) = (&harness.server, &harness.client);
     SimulatedNode::windows("10.0.20348.2655").name("honest").join(client).await.unwrap();

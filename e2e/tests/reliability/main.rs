@@ -1,4 +1,4 @@
-//! What holds when everything happens at once, with any input, and for a long time: `docs/reliability.md`.
+//! Races, generated input and long runs: `docs/reliability.md`.
 //!
 //! The long runs are ignored by default; `make chaos` runs them too.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -11,7 +11,7 @@ mod hostile;
 mod races;
 mod soak;
 
-/// The program of the tests' own profile, or another one that is named.
+/// The binary with the profile of the tests, or the one that the environment names.
 async fn program() -> PathBuf {
     match std::env::var_os("WINPOOL_PROGRAM") {
         Some(other) => other.into(),

@@ -55,7 +55,7 @@ fn rules_in(answer: &Answer) -> BTreeSet<String> {
     }))
 }
 
-/// What the policy has to warn of. The API server drops empty lists before any policy sees them.
+/// The warnings that the policy must give. The API server drops empty lists before any policy sees them.
 fn expected(object: &Value, facts: &Facts) -> BTreeSet<String> {
     let advised: BTreeSet<&str> = advise::expressions().map(|(rule, _)| rule.id).collect();
     let found = findings(&without_empty_lists(object.clone()), facts).into_iter().map(|finding| finding.rule);
@@ -88,7 +88,7 @@ async fn warnings_are_what_check_says_for_thousands_of_generated_workloads() {
     for (object, answer) in &answers {
         assert_ne!(answer.code, 400, "{object}: {}", answer.body);
         if answer.code != 201 {
-            // What the API server refuses never gets as far as the policy.
+            // The API server refuses the object before the policy runs.
             assert_eq!((answer.code.as_u16(), rules_in(answer)), (422, BTreeSet::new()), "{object}: {}", answer.body);
             continue;
         }
@@ -118,7 +118,7 @@ async fn a_warning_names_the_rule_and_the_remedy_and_nothing_is_refused() {
     assert!(answer.warnings[0].contains(text), "{:?}", answer.warnings);
 }
 
-/// kube-controller-manager looks at every expression with the schemas of the kinds that the policy is for.
+/// kube-controller-manager checks every expression with the schemas of the policy's kinds.
 #[tokio::test]
 async fn the_expressions_fit_the_kinds_that_they_are_for() {
     let cluster = lend_cluster().await.unwrap();
@@ -136,7 +136,7 @@ async fn the_expressions_fit_the_kinds_that_they_are_for() {
 }
 
 #[tokio::test]
-async fn who_could_not_do_anything_about_it_is_not_warned() {
+async fn users_who_cannot_fix_it_are_not_warned() {
     let server = lend().await.unwrap();
     let client = server.client();
     install(&client).await;
@@ -192,7 +192,7 @@ async fn the_audit_event_names_every_rule() {
     assert!(!log.contains("Failed to set admission audit annotation"));
 }
 
-/// With ten times of what anybody has the policies still say their word: over the limit of CEL they would be silent.
+/// The policies still warn for pods ten times larger than real ones. Over the cost limit of CEL they would be silent.
 #[tokio::test]
 async fn the_largest_pod_is_far_from_the_limits() {
     let server = lend().await.unwrap();

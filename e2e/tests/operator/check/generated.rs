@@ -1,4 +1,4 @@
-//! Pod specs that set what the rules look at, one field alone or several together.
+//! Generated pod specs that set fields which the rules check, alone or combined.
 
 use proptest::{prelude::*, sample::select, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub fn pod_fields() -> Vec<Field> {
     ]
 }
 
-/// The same of a container.
+/// The same fields of a container.
 pub fn container_fields() -> Vec<Field> {
     vec![
         (&["securityContext"], vec![json!({}), Value::Null]),
@@ -70,7 +70,7 @@ pub fn container_fields() -> Vec<Field> {
     ]
 }
 
-/// What Windows does not do, and what is close to it.
+/// Features that Windows does not support, and similar ones.
 fn lint_fields() -> Vec<Field> {
     let medium = |medium: &str| json!([{"name": "v", "emptyDir": {"medium": medium}}]);
     let secret = |mode: Value| json!([{"name": "v", "secret": {"secretName": "s", "defaultMode": mode}}]);
@@ -105,7 +105,7 @@ fn lint_fields() -> Vec<Field> {
     ]
 }
 
-/// What says for which system the pod is.
+/// Fields that name the operating system of the pod.
 fn system_fields() -> Vec<Field> {
     let term = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
     let terms = |terms: Value| json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});

@@ -1,4 +1,4 @@
-//! The rules of `winpool check`, held against a real API server.
+//! The rules of `winpool check`, compared with a real API server.
 
 mod advise;
 mod generated;
@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 use winpool_core::lint::{Facts, Finding, Workload, check};
 use winpool_e2e::running_kubernetes;
 
-/// Posts at the same time.
+/// Requests in parallel.
 const HANDS: usize = 8;
 
-/// What the API server says to an object that is to be created.
+/// The response of the API server to a creation.
 struct Answer {
     code: StatusCode,
-    /// The object, or why it was refused.
+    /// The object, or the refusal.
     body: Value,
-    /// What kubectl would show as warnings.
+    /// The warnings that kubectl would show.
     warnings: Vec<String>,
 }
 
-/// Creates an object in a dry run. It is sent as it stands here, with nothing added and nothing left out.
+/// Creates an object in a dry run. The request has exactly this JSON.
 async fn create(client: &Client, namespace: &str, object: &Value) -> Answer {
     let (group, resource) = match object["kind"].as_str().unwrap() {
         "Pod" => ("api/v1", "pods"),
@@ -45,7 +45,7 @@ async fn create(client: &Client, namespace: &str, object: &Value) -> Answer {
     Answer { code, body: serde_json::from_slice(&bytes).unwrap(), warnings }
 }
 
-/// The answers to all of these, of which some are under way at the same time.
+/// The responses to all of these. Requests run in parallel.
 async fn create_all(client: &Client, objects: Vec<Value>) -> Vec<(Value, Answer)> {
     let answers = stream::iter(objects).map(async |object| {
         let answer = create(client, "default", &object).await;
@@ -81,12 +81,12 @@ fn workload(kind: &str, pod: &Value) -> Value {
     }
 }
 
-/// What is known of the cluster: its version.
+/// The facts about the cluster: its version.
 async fn facts() -> Facts {
     Facts::of_version(Some(running_kubernetes().await.unwrap()))
 }
 
-/// What the rules say.
+/// The results of the rules.
 fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
     check(&Workload::read(object).unwrap(), facts)
 }

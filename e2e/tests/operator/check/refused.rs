@@ -1,4 +1,4 @@
-//! What `check` calls Rejected is what the API server refuses, field by field.
+//! `check` reports Rejected exactly where the API server refuses a field.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Thousands of generated nodes and pods: the policies say what winpool's own planning functions say.
+//! Thousands of generated nodes and pods: the policies agree with winpool's planning functions.
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -32,7 +32,7 @@ use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool}
 const POOLS: usize = 16;
 const NODES: usize = 2000;
 const PODS: usize = 2000;
-/// Posts at the same time.
+/// Requests in parallel.
 const HANDS: usize = 16;
 
 /// Keys that collide often enough: Windows spellings, those of a pool.
@@ -66,7 +66,7 @@ fn any_pool() -> impl Strategy<Value = (Value, Vec<String>)> {
             if let Some(retired) = &retired {
                 spec["retiredTaints"] = json!(retired);
             }
-            // Often those that it wants.
+            // Often the taints that it wants.
             let wanted = wanted.unwrap_or_else(|| vec![Taint::os_windows()]);
             let ever = ever.iter().chain(wanted.iter().take(ever.len() / 2)).map(ToString::to_string);
             (spec, ever.collect::<BTreeSet<_>>().into_iter().collect())
@@ -97,7 +97,7 @@ async fn pools(harness: &Harness, runner: &mut TestRunner) -> Vec<WindowsPool> {
     pools
 }
 
-/// The build of all nodes. Its class is there.
+/// The build of all nodes. Its class exists.
 const BUILD: &str = "10.0.20348";
 
 /// The pool as the operator knows it, before it has checked any workload.
@@ -139,8 +139,8 @@ fn taints(node: &Node) -> BTreeSet<Taint> {
     all.map(|taint| Taint::new(&taint.key, taint.value.as_deref().unwrap_or_default(), &taint.effect)).collect()
 }
 
-/// What the operator would add to this node, but for what it would put in the place of another taint: that needs a
-/// removal, and a node is not born with one.
+/// The taints that the operator would add to this node, without those that replace another taint: registration removes
+/// none.
 fn planned(node: &Node, policy: &Policy) -> BTreeSet<Taint> {
     let cached: CachedNode = serde_json::from_value(json!(node)).unwrap();
     let owner = policy.owner(&cached.seen.labels).map(|entry| entry.pool.as_ref());
@@ -153,7 +153,7 @@ fn planned(node: &Node, policy: &Policy) -> BTreeSet<Taint> {
 }
 
 #[tokio::test]
-async fn nodes_are_born_with_what_the_operator_would_add() {
+async fn nodes_are_registered_with_the_taints_that_the_operator_would_add() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     install(&harness.client, "born-tainted").await;

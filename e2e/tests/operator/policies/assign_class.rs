@@ -1,4 +1,4 @@
-//! Windows pods that get a class without naming one.
+//! Windows pods that get a RuntimeClass assigned.
 
 use k8s_openapi::api::{core::v1::Pod, node::v1::RuntimeClass};
 use kube::{
@@ -15,7 +15,7 @@ use winpool_e2e::{
 
 use super::{admitted, admitted_until, assert_no_panic, comparable, install, namespace, pod, pods, pool};
 
-/// The class that a pod was given, and where it came from.
+/// The class that a pod got, and the source of the decision.
 fn given(pod: &Pod) -> Option<(&str, &str)> {
     let from = pod.annotations().get(CLASS_FROM)?;
     Some((pod.spec.as_ref()?.runtime_class_name.as_deref()?, from))
@@ -34,7 +34,7 @@ fn with_images(images: &[&str]) -> Value {
     windows(&json!({"containers": containers.collect::<Vec<_>>()}))
 }
 
-/// A class as winpool makes it, and its entry in the status of its pool.
+/// A class as winpool creates it, and its entry in the status of its pool.
 async fn class(harness: &Harness, name: &str, build: &str, state: &str) -> Value {
     let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: build, "pool": "a"});
     let _: RuntimeClass = harness
@@ -94,7 +94,7 @@ async fn a_pod_that_chose_for_itself_stays_byte_for_byte_as_it_is() {
     scene(&harness, json!({"runtimeClassName": "windows-2022", "fromImageTags": true})).await;
     in_force(&harness).await;
     let labelled = pods(&harness.client, "labelled");
-    // Policies do not look at this namespace.
+    // The policies exclude this namespace.
     let excluded = pods(&harness.client, "kube-system");
     let by_field = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["win-a"]}]});
     let cases = [
@@ -127,7 +127,7 @@ async fn a_pod_that_chose_for_itself_stays_byte_for_byte_as_it_is() {
         let pod: Pod = admitted(&labelled, &other).await.unwrap();
         assert_eq!(comparable(&pod), comparable(&untouched), "{other}");
     }
-    // With a value that agrees the class of the namespace is given.
+    // If the value agrees, the pod gets the class of the namespace.
     for spec in [
         json!({"nodeSelector": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "pool": "a", "own": "x"}}),
         expression("kubernetes.io/os", "In", &json!(["windows"])),
@@ -168,12 +168,12 @@ async fn image_tags_choose_a_class_only_where_they_can_mean_nothing_else_and_the
         (&["a:ltsc2022", "b:2.0-ltsc2022-amd64"], Some("windows-2022"), by_tags),
         // The only class of its build that isolates by process.
         (&["a:ltsc2025"], Some("windows-2025"), by_tags),
-        // Names a build, so the default, of another build, is not for it.
+        // It names a build, and the default class has another one.
         (&["a:ltsc2016"], None, None),
         (&["a:ltsc2022", "b:ltsc2019"], None, None),
         (&["a:ltsc2022", "b:1.0"], None, None),
         (&["a:ltsc2019-ltsc2022"], None, None),
-        // Somebody's own version.
+        // A custom version.
         (&["app:1809"], Some("windows-2022-big"), by_pool),
         (&["app:2022"], Some("windows-2022-big"), by_pool),
         (&["app:myltsc2022"], Some("windows-2022-big"), by_pool),
@@ -188,12 +188,12 @@ async fn image_tags_choose_a_class_only_where_they_can_mean_nothing_else_and_the
     }
     let init = windows(&json!({"initContainers": [{"name": "i", "image": "a:ltsc2019"}]}));
     assert_eq!(given(&admitted(&default, &init).await.unwrap()), None, "init containers count");
-    // Selectors of its own: by tags where they do not contradict, and the default not at all.
+    // With its own selectors: by image tag if they do not contradict, and never the default class.
     for (spec, images, class) in [
         (json!({"pool": "a", "own": "x"}), "a:ltsc2022", Some(("windows-2022", "image-tags"))),
         (json!({"pool": "b"}), "a:ltsc2022", None),
         (json!({"own": "x"}), "app:1.0", None),
-        // Somebody else made that class: it may select more than is known.
+        // That class is foreign: it may select more than winpool knows.
         (json!({"own": "x"}), "a:ltsc2025", None),
         (json!({"kubernetes.io/os": "windows"}), "app:1.0", Some(("windows-2022-big", "pool"))),
     ] {
@@ -264,7 +264,7 @@ fn workload(kind: &str, name: &str, namespace: &str, image: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_template_that_says_windows_alone_runs_on_the_right_build_for_each_way_of_choosing() {
+async fn a_template_that_only_says_windows_runs_on_the_matching_build_for_each_way_to_choose_it() {
     needs!(MUTATING_ADMISSION_POLICY);
     let cluster = lend_cluster().await.unwrap();
     let client = cluster.client();

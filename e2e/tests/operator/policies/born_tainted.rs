@@ -1,4 +1,4 @@
-//! Windows nodes that have their taint from the moment they register.
+//! Windows nodes that are registered with their taint.
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
@@ -9,7 +9,7 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_core::{api::WindowsPool, plan::Applied};
 use winpool_e2e::{
-    AuditLog, MUTATING_ADMISSION_POLICY, SimulatedNode,
+    MUTATING_ADMISSION_POLICY, SimulatedNode,
     harness::{
         APPLIED, Harness, NOT_READY, OS_WINDOWS, POOL, approved, has_taint, label, lasting_taints, schema, taints,
     },
@@ -27,30 +27,24 @@ async fn until_born_with(harness: &Harness, node: &SimulatedNode, expected: &[&s
     admitted_until(&harness.nodes(), &json!(node.node()), &what, |node: &Node| lasting_taints(node) == expected).await;
 }
 
-fn patches(log: &AuditLog, node: &str) -> usize {
-    let requests = log.requests().into_iter();
-    requests.filter(|request| request.verb == "patch" && request.resource == "nodes" && request.name == node).count()
-}
-
 #[tokio::test]
-async fn without_an_operator_a_node_has_its_taint_in_its_first_version_and_the_operator_finds_nothing_to_do() {
+async fn without_an_operator_a_node_is_registered_with_its_taint_and_the_operator_has_nothing_to_do() {
     needs!(MUTATING_ADMISSION_POLICY);
     let (harness, log) = Harness::audited().await;
-    // The first node of a pool shows whether its taint strands anybody.
-    node("first").join(&harness.client).await.unwrap();
+    // The taint is checked and approved with the first node of a pool.
+    harness.join_node(node("first")).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({})).await;
     install(&harness.client, "born-tainted").await;
     operator.stop().await;
     until_born_with(&harness, &node("probe"), &[OS_WINDOWS]).await;
 
     let nodes = harness.nodes();
     let watched = nodes.watch(&WatchParams::default(), "0").await.unwrap().boxed();
-    // A kubelet may do this on its own node, and only this.
+    // A kubelet may change only this on its own node.
     let kubelet = harness.server.client_as("system:node:win-a", &["system:nodes"]).unwrap();
     node("win-a").taint("example.com/startup", "", "NoExecute").join(&kubelet).await.unwrap();
-    SimulatedNode::linux().name("linux-a").join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::linux().name("linux-a")).await;
     let first = watched.try_filter_map(async |event| {
         Ok(match event {
             WatchEvent::Added(node) | WatchEvent::Modified(node) => Some(node),
@@ -74,7 +68,7 @@ async fn without_an_operator_a_node_has_its_taint_in_its_first_version_and_the_o
         |number| move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == number);
     harness.pool_until("default", "has its nodes", converged(2)).await;
     harness.ready("default").await;
-    assert_eq!(patches(&log, "win-a"), 0, "it was born as it has to be");
+    assert_eq!(log.patches("win-a").len(), 0, "it was born as it has to be");
 
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
@@ -87,34 +81,31 @@ async fn without_an_operator_a_node_has_its_taint_in_its_first_version_and_the_o
 }
 
 #[tokio::test]
-async fn a_held_taint_is_not_born_until_it_was_let_through() {
+async fn no_node_is_registered_with_a_taint_that_is_not_approved() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
-    node("busy").join(&harness.client).await.unwrap();
+    harness.join_node(node("busy")).await;
     harness.run_pod("web", json!({"nodeName": "busy"})).await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let held = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.held == 1);
-    harness.pool_until("default", "holds the taint", held).await;
-    // It shows that the policy and the first pool are known.
+    harness.nodes_until("default", "holds the taint", |nodes| nodes.held == 1).await;
+    // This shows that the policy and the first pool are in force.
     pool(&harness, "probe", json!({"nodeSelector": {"probe": "a"}, "taintPolicy": "Always"}), json!({})).await;
     install(&harness.client, "born-tainted").await;
     until_born_with(&harness, &node("probe").label("probe", "a"), &[OS_WINDOWS]).await;
 
-    let late = node("late").join(&harness.client).await.unwrap();
+    let late = harness.join_node(node("late")).await;
     let late = harness.nodes().get(late.name()).await.unwrap();
     assert_eq!((taints(&late), label(&late, POOL)), (vec![NOT_READY.to_owned()], None));
-    harness.apply_pool(json!({"taintPolicy": "Always"})).await;
-    harness.ready("default").await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
+    harness.apply_until_ready(json!({})).await;
     operator.stop().await;
     until_born_with(&harness, &node("later"), &[OS_WINDOWS]).await;
     assert_no_panic(&harness.server);
 }
 
-/// Pools by the group of nodes that they select, each with its spec, its `status.approvedTaints`, a node's own taints, and what
-/// the node is born with.
+/// Pools by the group of nodes that they select, each with its spec, its `status.approvedTaints`, a node's own taints, and the
+/// taints with which it is registered.
 fn cases() -> Vec<(&'static str, Value, Value, SimulatedNode, Vec<&'static str>)> {
     let listed = |keys: &[&str]| -> Value {
         keys.iter().map(|key| json!({"key": key, "value": "a", "effect": "NoSchedule"})).collect()
@@ -199,7 +190,7 @@ fn cases() -> Vec<(&'static str, Value, Value, SimulatedNode, Vec<&'static str>)
 }
 
 #[tokio::test]
-async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
+async fn taints_at_registration_depend_on_the_pool_and_the_node() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     install(&harness.client, "born-tainted").await;
@@ -212,7 +203,7 @@ async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
     let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/stay"]}}));
     harness.pools().patch("deleting", &PatchParams::default(), &finalizer).await.unwrap();
     harness.delete_pool("deleting").await;
-    // The API server learns of pools in the order of their changes: it knows the last one, so it knows the others.
+    // The API server sees pools in the order of their changes: if it knows the last one, it knows all.
     pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;
     until_born_with(&harness, &node("probe").label("group", "last"), &[OS_WINDOWS]).await;
 
@@ -229,7 +220,7 @@ async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
         ("a pool that is going", node("n").label("group", "deleting")),
         ("no pool", node("n")),
         ("a node that is about to report another system", {
-            // Re-imaged: it has the label of the machine that it was.
+            // It was reimaged and still has its old label.
             SimulatedNode::linux().name("n").label("kubernetes.io/os", "windows").label("group", "default")
         }),
     ] {
@@ -240,7 +231,7 @@ async fn what_a_node_is_born_with_depends_on_its_pool_and_on_itself() {
 }
 
 #[tokio::test]
-async fn of_several_pools_one_claims_the_node_and_the_operator_hands_it_over() {
+async fn one_of_several_pools_claims_a_new_node_and_the_operator_hands_it_over() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let operator = harness.operator().await;
@@ -278,7 +269,7 @@ async fn of_several_pools_one_claims_the_node_and_the_operator_hands_it_over() {
     assert_no_panic(&harness.server);
 }
 
-/// Pools that the API server took before it had its rules.
+/// Pools that the API server stored before it had its rules.
 fn invalid() -> Vec<Value> {
     let taint = |key: &str, value: &str, effect: &str| json!({"key": key, "value": value, "effect": effect});
     vec![
@@ -298,7 +289,7 @@ fn invalid() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn an_old_pool_that_is_not_valid_keeps_no_node_from_registering() {
+async fn an_invalid_stored_pool_prevents_no_node_from_registering() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     install(&harness.client, "born-tainted").await;
@@ -321,9 +312,9 @@ async fn an_old_pool_that_is_not_valid_keeps_no_node_from_registering() {
 
     for (number, spec) in invalid().into_iter().enumerate() {
         let node = node(&format!("win-{number}")).label("group", &number.to_string());
-        let name = node.join(&harness.client).await.unwrap().name().to_owned();
+        let name = harness.join_node(node).await.name().to_owned();
         let born = lasting_taints(&harness.node(&name).await);
-        // A field that nobody knows does not make its taint invalid.
+        // An unknown field does not make a taint invalid.
         let expected: &[&str] = if spec["taints"][0]["unknown"].is_null() { &[] } else { &[OS_WINDOWS] };
         assert_eq!(born, expected, "{spec}");
     }

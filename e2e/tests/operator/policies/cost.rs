@@ -1,4 +1,4 @@
-//! What the policies cost: far from the limits of CEL with the largest pool, and milliseconds a request.
+//! The cost of the policies: far below the limits of CEL with the largest pool, and milliseconds for each request.
 
 use std::{
     fmt::Debug,
@@ -34,7 +34,7 @@ fn taint(number: usize) -> Taint {
     Taint::new(&key(number), &text(number), "NoSchedule")
 }
 
-/// Everything in it as large as the schema allows.
+/// A pool in which everything is as large as the schema allows.
 fn largest_pool() -> (Value, Value) {
     let taints: Vec<Taint> = (0..16).map(taint).collect();
     let retired: Vec<Taint> = (100..116).map(taint).collect();
@@ -62,7 +62,7 @@ fn largest_pool() -> (Value, Value) {
     )
 }
 
-/// With ten times of what anybody has the policies still do their work: over the limit of CEL they would do nothing.
+/// The policies still work for pods ten times larger than real ones. Over the cost limit of CEL they would do nothing.
 #[tokio::test]
 async fn the_largest_pool_with_huge_nodes_and_pods_is_far_from_the_limits() {
     needs!(MUTATING_ADMISSION_POLICY);
@@ -109,8 +109,8 @@ async fn the_largest_pool_with_huge_nodes_and_pods_is_far_from_the_limits() {
     assert_no_panic(&harness.server);
 }
 
-/// The median times of two dry-run creates, one with and one without policies, each time one after the other: so that
-/// whatever else the machine does slows down both.
+/// The median times of dry-run creations with and without policies, in turns, so that other load on the machine slows
+/// down both.
 async fn medians<K>(with: (&Api<K>, &Value), without: (&Api<K>, &Value)) -> [Duration; 2]
 where
     K: Clone + DeserializeOwned + Serialize + Debug,
@@ -164,7 +164,7 @@ async fn measure_what_each_policy_adds_to_a_create() {
             tell("born-tainted, Windows node", medians((&nodes, &node), (&nodes, &linux)).await);
             continue;
         }
-        // The policies leave that namespace out.
+        // The policies exclude that namespace.
         let (with, without) = (pods(&harness.client, "default"), pods(&harness.client, "kube-system"));
         let (concerned, mark) = match component {
             "assign-class" => (&windows, "winpool.dev/class-from"),

@@ -1,4 +1,4 @@
-//! What winpool's service account is refused, and that winpool gets by without it.
+//! The requests that `guard` refuses, and winpool's work with `guard` installed.
 
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{
@@ -15,7 +15,7 @@ use winpool_e2e::{
 
 use super::{dry_run, install};
 
-/// The message with which the guard refused, if it was the guard.
+/// The message of the guard, if the guard refused.
 fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> Option<String> {
     match result {
         Ok(_) => None,
@@ -42,7 +42,7 @@ async fn guarded(harness: &Harness) -> Client {
     install(&harness.client, "guard").await;
     let client = harness.server.client_as(USER, &["system:masters"]).unwrap();
     let spec = json!({"spec": {"runtimeClassDiscovery": "Disabled"}});
-    // Each policy comes into force by itself.
+    // Each policy comes into force separately.
     let in_force = async || {
         let node = merge::<Node>(&client, "win", json!({"spec": {"unschedulable": true}})).await;
         let class = merge::<RuntimeClass>(&client, "foreign", json!({"overhead": {"podFixed": {"cpu": "1"}}})).await;
@@ -65,7 +65,7 @@ async fn scene(harness: &Harness) {
         .taint("example.com/mine", "a", "NoSchedule")
         .taint("os", "windows", "NoExecute")
         .taint("sku", "windows", "NoSchedule");
-    win.join(&harness.client).await.unwrap();
+    harness.join_node(win).await;
     let linux = SimulatedNode::linux().name("linux").taint("os", "windows", "NoSchedule").label(POOL, "default");
     linux.annotation(APPLIED, "{}").join(&harness.client).await.unwrap();
     let _: RuntimeClass = harness.create(class("foreign", "runhcs-wcow-process", &json!({"team": "a"}))).await;
@@ -123,7 +123,7 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
         let message = merge::<Node>(&client, "win", patch.clone()).await;
         assert!(message.as_ref().is_some_and(|message| message.contains(about)), "{patch}: {message:?}");
     }
-    // Of a node that is Linux now, marks may go and none may come.
+    // On a node that is Linux now, marks may be removed but not added.
     let off = json!({
         "metadata": {"labels": {POOL: null, BUILD: null}, "annotations": {APPLIED: null}},
         "spec": {"taints": [not_ready]},
@@ -147,7 +147,7 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
     assert!(refusal(nodes.delete("win", &gone).await).is_some());
     let proxy = http::Request::get("/api/v1/nodes/win/proxy/").body(Vec::new()).unwrap();
     assert!(refusal(client.request_text(proxy).await).is_some());
-    // Others are not concerned.
+    // Other users are not affected.
     for client in [
         harness.client.clone(),
         harness.server.client_as("system:serviceaccount:a:winpool", &["system:masters"]).unwrap(),
@@ -247,11 +247,11 @@ async fn under_guard_winpool_does_all_its_work() {
         ]}))
         .await;
     let name = "fresh";
-    SimulatedNode::windows("10.0.17763.6659").name(name).without_label(BUILD).join(&harness.client).await.unwrap();
+    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name(name).without_label(BUILD)).await;
     let right = |node: &Node| has_taint(node, OS_WINDOWS) && label(node, BUILD) == Some("10.0.17763");
     let node = harness.node_until(name, "is right", right).await;
     assert_eq!(label(&node, "runtimeclass.winpool.dev/windows-2019"), Some("true"));
-    // What winpool wrote on it while it was Windows goes.
+    // winpool removes what it wrote while the node was Windows.
     harness.node_until("linux", "has lost its marks", |node| label(node, POOL).is_none()).await;
     harness.ready("default").await;
 
@@ -293,8 +293,7 @@ async fn a_taint_whose_key_the_guard_does_not_list_is_refused_and_reported_and_t
     guarded(&harness).await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({"taints": [{"key": "dedicated", "effect": "NoSchedule"}]})).await;
-    let blocked = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.blocked == 1);
-    let pool = harness.pool_until("default", "has its blocked node", blocked).await;
+    let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
     let status = pool.status.unwrap();
     let problems = &status.problems;
     let problem = problems.iter().find(|problem| problem.reason == "AdmissionDenied").unwrap();

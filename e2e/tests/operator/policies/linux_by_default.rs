@@ -1,4 +1,4 @@
-//! Workloads that say nothing about their operating system run on Linux.
+//! Workloads that do not name an operating system run on Linux.
 
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::{
@@ -37,7 +37,7 @@ async fn in_force(harness: &Harness) {
 }
 
 #[tokio::test]
-async fn only_what_says_nothing_about_its_system_gets_a_selector() {
+async fn only_workloads_that_do_not_name_an_operating_system_get_a_selector() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let _: k8s_openapi::api::node::v1::RuntimeClass =

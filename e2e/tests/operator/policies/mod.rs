@@ -1,4 +1,4 @@
-//! The admission policies of `config/components/`, each on an API server that evaluates them.
+//! The admission policies of `config/components/`.
 
 mod agreement;
 mod assign_class;
@@ -26,12 +26,12 @@ fn dry_run() -> PostParams {
     PostParams { dry_run: true, ..PostParams::default() }
 }
 
-/// Installs a component as `kubectl apply -k` does. It is in force some time later.
+/// Installs a component as `kubectl apply -k` does. It comes into force later.
 pub(super) async fn install(client: &Client, component: &str) {
     manifests::apply(client, &manifests::component(component).unwrap()).await.unwrap();
 }
 
-/// What would become of this object if it were created now.
+/// Creates this object in a dry run, and returns the result.
 async fn admitted<K>(api: &Api<K>, object: &Value) -> kube::Result<K>
 where
     K: Clone + DeserializeOwned + Serialize + Debug,
@@ -39,8 +39,8 @@ where
     api.create(&dry_run(), &serde_json::from_value(object.clone()).unwrap()).await
 }
 
-/// Waits until an object like this one would come out like that: a policy, and what it knows of pools, are in force some
-/// time after they were written.
+/// Waits until this holds for the object after admission: policies and pools come into force some time after they were
+/// written.
 pub(super) async fn admitted_until<K>(api: &Api<K>, object: &Value, what: &str, holds: impl Fn(&K) -> bool) -> K
 where
     K: Clone + DeserializeOwned + Serialize + Debug,
@@ -55,14 +55,14 @@ where
     result.await.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)))
 }
 
-/// The API server has answered with a panic before: it would stand in its log.
+/// Checks the log of the API server for panics.
 fn assert_no_panic(server: &ApiServer) {
     let text = std::fs::read_to_string(server.folder().join("kube-apiserver.log")).unwrap();
     let panic = text.lines().find(|line| line.contains("Observed a panic") || line.contains("panicked: true"));
     assert_eq!(panic, None);
 }
 
-/// A pool as it stands after the operator has worked on it, without an operator.
+/// Creates a pool with the status that an operator would write, without an operator.
 async fn pool(harness: &Harness, name: &str, spec: Value, status: Value) {
     harness.apply_pool_named(name, spec).await;
     let status = Patch::Merge(json!({"status": status}));
@@ -95,7 +95,7 @@ fn daemon_set(name: &str, spec: &Value) -> Value {
     })
 }
 
-/// Without what differs from one creation to the next, and between namespaces.
+/// The object without the fields that differ between creations and between namespaces.
 fn comparable(pod: &Pod) -> Value {
     let mut pod = json!(pod);
     let metadata = pod["metadata"].as_object_mut().unwrap();
@@ -103,7 +103,7 @@ fn comparable(pod: &Pod) -> Value {
     pod
 }
 
-/// What `kubectl rollout restart` sends.
+/// The patch of `kubectl rollout restart`.
 fn restart() -> Value {
     json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}}}}})
 }

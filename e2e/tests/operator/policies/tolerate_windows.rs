@@ -1,4 +1,4 @@
-//! Pods and `DaemonSets` that say Windows, and tolerate what Windows nodes carry.
+//! Pods and `DaemonSets` that say Windows get tolerations for Windows nodes.
 
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::{
@@ -18,7 +18,7 @@ use super::{
     runs_on,
 };
 
-/// Added by the API server to every pod.
+/// The tolerations that the API server adds to every pod.
 fn of_kubernetes(toleration: &Value) -> bool {
     toleration["key"]
         .as_str()
@@ -72,7 +72,7 @@ async fn scene(harness: &Harness) {
 }
 
 #[tokio::test]
-async fn what_says_windows_tolerates_the_pools_that_it_may_run_in() {
+async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness).await;
@@ -90,7 +90,7 @@ async fn what_says_windows_tolerates_the_pools_that_it_may_run_in() {
         (json!({"nodeSelector": {"kubernetes.io/os": "windows", "pool": "a"}}), of_a.to_vec()),
         (json!({"nodeSelector": {"kubernetes.io/os": "windows", "pool": "b"}}), of_b.to_vec()),
         (json!({"nodeSelector": {"kubernetes.io/os": "windows", "pool": "c"}}), vec![]),
-        // Not said, or something else said.
+        // No operating system, or another one.
         (json!({}), vec![]),
         (json!({"nodeSelector": os("linux")}), vec![]),
         (json!({"os": {"name": "linux"}}), vec![]),

@@ -1,4 +1,4 @@
-//! Generated pools under a running operator, one over the other: each comes to the same end as on a fresh cluster.
+//! Generated pools with a running operator, one after the other: each leads to the same state as on a new cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,23 +28,23 @@ use crate::drift::{drift, look, no_drift, writes_stop, writes_within};
 
 use super::{first, generator::Generator};
 
-/// Each group of nodes has a pool of its own, so that many are tried at the same time.
+/// Each group of nodes has its own pool, so that many pools are tested in parallel.
 const GROUPS: u64 = 10;
 const GROUP: &str = "example.com/group";
 const KERNELS: [&str; 4] = ["10.0.17763.6659", "10.0.20348.2655", "10.0.26100.4061", "10.0.29000.1"];
-/// Changed tolerations hold up nodes for 5 seconds, each time. A taint that was held, because a class of that name was
-/// another pool's then, is looked at again after a minute.
+/// Each change of tolerations delays nodes for 5 seconds. A taint that was held because another pool owned the class is
+/// checked again after a minute.
 const LIMIT: Duration = Duration::from_secs(150);
 
 #[tokio::test]
-async fn generated_pools_come_to_the_same_end_over_others_as_on_a_fresh_cluster() {
+async fn generated_pools_lead_to_the_same_state_with_and_without_a_history() {
     apply(3, Duration::from_secs(8)).await;
 }
 
 #[tokio::test]
 #[ignore = "takes minutes: make chaos"]
-async fn many_generated_pools_come_to_the_same_end_over_others_as_on_a_fresh_cluster() {
-    // Longer than the operator waits before it looks at anything again.
+async fn many_generated_pools_lead_to_the_same_state_with_and_without_a_history() {
+    // Longer than any pause of the operator.
     apply(60, Duration::from_secs(70)).await;
 }
 
@@ -55,7 +55,7 @@ struct Tally {
     recreated: usize,
     compared_nodes: usize,
     compared_classes: usize,
-    /// Rounds, and how long the slowest took.
+    /// The number of rounds, and the duration of the slowest.
     slowest: Duration,
 }
 
@@ -107,9 +107,9 @@ async fn apply(rounds: u64, quiet: Duration) {
     assert!(applied > refused, "{applied} applied, {refused} refused");
 }
 
-/// What an API server without any rule let in is no danger, and is forgotten once it is corrected.
+/// Pools that were stored without validation do no harm, and leave no trace once they are corrected.
 #[tokio::test]
-async fn generated_pools_that_were_stored_without_any_rule_harm_nothing() {
+async fn generated_pools_that_were_stored_without_validation_do_no_harm() {
     let harness = Harness::unguarded().await;
     let client = &harness.client;
     join(client).await;
@@ -124,7 +124,7 @@ async fn generated_pools_that_were_stored_without_any_rule_harm_nothing() {
         for group in 0..GROUPS {
             let number = first() + round * GROUPS + group;
             let spec = generator.any(number);
-            // No object at all is refused even so.
+            // A spec that is no object is refused even so.
             let spec = if spec.is_object() { spec } else { json!({"taints": spec}) };
             put(client, group, &spec).await.unwrap();
         }
@@ -153,7 +153,7 @@ async fn join(client: &Client) {
             let mut node =
                 SimulatedNode::windows(kernel).name(&format!("win-{group}-{number}")).label(GROUP, &group.to_string());
             node = match number {
-                // Both keys are none that a generated pool retires.
+                // No generated pool retires these keys.
                 0 => node.taint("kubernetes.azure.com/scalesetpriority", "spot", "NoExecute").label("team", "a"),
                 1 => node.taint("kubernetes.io/os", "windows", "NoSchedule").label("tier", "b"),
                 _ => node.label("team", "b"),
@@ -195,16 +195,16 @@ async fn put(client: &Client, group: u64, spec: &Value) -> kube::Result<DynamicO
     }
 }
 
-/// The pool of this group gets the spec of this number, if the API server takes it. Some are deleted before.
+/// Applies the spec with this number to the pool of this group, if the API server accepts it. Some pools are deleted first.
 async fn step(client: &Client, group: u64, number: u64, generator: &Generator, tally: &mut Tally) {
     let mut spec = in_group(group, generator.plausible(number));
-    // Few wait for a look at pods: there are none.
+    // Few wait for a workload check: there are no pods.
     if let Some(spec) = spec.as_object_mut() {
         spec.entry("taintPolicy").or_insert_with(|| json!("Always"));
     }
     let mut dice = Dice::new(number);
     let pools = untyped(client);
-    // What a pool leaves behind on purpose is nobody's afterwards, and no fresh cluster has it.
+    // A new cluster does not have what a pool retains.
     let old = pools.get(&name(group)).await.unwrap().data["spec"].take();
     let cleans_up = old["deletionPolicy"] != "Retain" && old["mode"] != "DryRun";
     if cleans_up && dice.once_in(8) {
@@ -217,7 +217,7 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
         Ok(_) => tally.applied += 1,
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => {
             tally.refused += 1;
-            // One that was deleted comes back.
+            // It recreates a deleted pool.
             if pools.get_opt(&name(group)).await.unwrap().is_none() {
                 put(client, group, &in_group(group, json!({"taintPolicy": "Always"}))).await.unwrap();
             }
@@ -226,7 +226,7 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
     }
 }
 
-/// Waits until the operator has reported every pool as it is now, all is as planned, and nobody writes any more.
+/// Waits until the status of every pool is current, everything is as planned, and nobody writes any more.
 async fn settled(client: &Client, when: &str) {
     let mut waiting = Vec::new();
     let reported = winpool_e2e::wait_for("every pool is reported", LIMIT, async || {
@@ -242,7 +242,7 @@ async fn settled(client: &Client, when: &str) {
     assert_eq!(drift(client).await, Vec::<String>::new(), "{when}: it stays so");
 }
 
-/// As these pools would find nodes that nobody has touched, and no class.
+/// The cluster as these pools would plan it for new nodes and without classes.
 fn from_fresh(pools: Vec<GuardedPool>, fresh: &Snapshot) -> Outcome {
     let without_status = |guarded: GuardedPool| {
         let pool = guarded.pool.map(|pool| WindowsPool { status: None, ..pool });
@@ -252,13 +252,13 @@ fn from_fresh(pools: Vec<GuardedPool>, fresh: &Snapshot) -> Outcome {
     forecast(Snapshot { pools: valid.map(without_status).collect(), ..fresh.clone() })
 }
 
-/// Whether it comes to the same end whatever it did before. A pool that is in dry run now leaves that; taints that were put
-/// on before are not held back; and without a list of taints any Windows taint will do, also one that the pool put on.
+/// True if the history does not matter. In `DryRun` a pool leaves earlier changes, earlier taints are not
+/// held, and without a list of taints any Windows taint is accepted, including the pool's earlier one.
 fn forgets(pool: &Pool) -> bool {
     pool.enforces() && pool.taint_policy != TaintPolicy::WhenTolerated && pool.taints != WantedTaints::Guard
 }
 
-/// Compares nodes and classes with those of a fresh cluster. A pool that is not valid leaves everything.
+/// Compares nodes and classes with those of a new cluster. An invalid pool changes nothing.
 async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tally) {
     let now = look(client).await;
     let valid = now.pools.iter().filter_map(|pool| pool.read().ok());
@@ -283,7 +283,7 @@ async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tall
     for (name, class) in &expected.classes {
         let owner = |class: &RuntimeClass| class.labels().get(POOL).cloned();
         match found.get(name) {
-            // Two pools want the name, and one of them had it first.
+            // Two pools want the name, and the first one owns it.
             Some(found) if owner(found) != owner(class) => {}
             Some(class) if owner(class).is_some_and(|pool| !comparable.contains(&pool)) => {}
             Some(found) => {
@@ -304,8 +304,7 @@ async fn pools_as_they_are(client: &Client) -> Value {
     pools.iter().map(|pool| json!([pool.name_any(), pool.data])).collect()
 }
 
-/// What winpool can write to a node. The order of its taints tells in which order pools wanted them; and a node that was
-/// once written keeps the name of its pool, with a note of no taints, where a node that was always right has neither.
+/// The fields of a node that winpool can write. The order of taints and the marks without taints depend on the history.
 fn face_of_node(node: &plan::Node) -> Value {
     let mut labels: BTreeMap<_, _> = node.labels.with_prefix("").collect();
     let taints: BTreeSet<String> = node.taints.taints().iter().map(ToString::to_string).collect();
@@ -316,7 +315,7 @@ fn face_of_node(node: &plan::Node) -> Value {
     json!({"labels": labels, "taints": taints, "applied": applied})
 }
 
-/// The API server writes quantities in its own way.
+/// The API server normalizes quantities.
 fn face_of_class(class: &RuntimeClass) -> Value {
     let scheduling = class.scheduling.clone().unwrap_or_default();
     json!({

@@ -19,7 +19,7 @@ use winpool_e2e::{Dice, lend, scene::install_crd};
 
 use super::{first, generator::Generator};
 
-/// Requests at a time.
+/// Requests in parallel.
 const AT_A_TIME: usize = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +57,7 @@ async fn judge(count: u64) {
     assert!(accepted > count / 8 && refused > count / 8, "neither is rare: {accepted} accepted, {refused} refused");
 }
 
-/// Whether the API server accepts it, or what is wrong with its answer.
+/// Returns true if the API server accepts it, or an error if its response is not as expected.
 async fn ask(client: &Client, number: u64, spec: &Value) -> Result<bool, String> {
     let mut dice = Dice::new(number);
     let name = match dice.roll(20) {
@@ -86,7 +86,7 @@ async fn ask(client: &Client, number: u64, spec: &Value) -> Result<bool, String>
                 return Err(format!("a refusal that helps nobody: {} {}", status.code, status.message));
             }
             let unknown = strict && status.message.contains("unknown field");
-            // What the API server would have refused, stored by an older one, has to be told apart too.
+            // winpool must also recognize specs that an older schema would have stored.
             match GuardedPool::deserialize(&pool).unwrap().read() {
                 Ok(_) if !unknown => Err(format!("refused, but valid for the operator: {}", status.message)),
                 _ => Ok(false),
@@ -96,7 +96,7 @@ async fn ask(client: &Client, number: u64, spec: &Value) -> Result<bool, String>
     }
 }
 
-/// The RuntimeClasses that the pool declares have to be accepted too.
+/// The API server must accept the RuntimeClasses of the pool too.
 async fn classes_are_accepted(client: &Client, pool: GuardedPool) -> Result<(), String> {
     let nowhere = snapshot(Cluster { pools: vec![pool], ..Cluster::default() });
     let classes: Api<RuntimeClass> = Api::all(client.clone());
@@ -113,7 +113,7 @@ fn shortened(spec: &Value) -> String {
     spec.to_string().chars().take(1500).collect()
 }
 
-/// Every field of the schema is there, and every limit passed, somewhere among the specs of the short run.
+/// The specs of the short run contain every field of the schema and exceed every limit.
 #[test]
 fn generated_pools_reach_every_field() {
     let generator = Generator::new();

@@ -1,25 +1,23 @@
-//! Specs of pools that nobody would write, made from the schema itself; the same ones for the same seed.
+//! Generates specs of pools from the schema. The same seed gives the same specs.
 
 use serde_json::{Map, Value, json};
 use winpool_core::api::crd;
 use winpool_e2e::Dice;
 
-/// Makes specs.
+/// Generates specs.
 pub struct Generator {
     schema: Value,
     samples: Vec<Value>,
 }
 
-/// How far from the plausible a spec goes: one value out of so many is odd.
+/// The share of odd values in a spec.
 #[derive(Clone, Copy)]
 enum Taste {
-    /// None is.
     Tame,
-    /// Some are.
     Wild,
 }
 
-/// Words that mean something in a field of this name, right and wrong ones.
+/// Valid and invalid values for a field of this name.
 fn words(field: &str) -> &'static [&'static str] {
     match field {
         "key" => &["os", "dedicated", "example.com/team", "node.kubernetes.io/os", "windows", "a"],
@@ -49,7 +47,7 @@ fn keys(field: &str) -> &'static [&'static str] {
     }
 }
 
-/// Texts that break something somewhere.
+/// Strings that often cause bugs.
 const ODD: [&str; 29] = [
     "",
     " ",
@@ -89,7 +87,7 @@ impl Generator {
         Self { schema, samples: samples() }
     }
 
-    /// The spec of this number, whatever it is.
+    /// Returns any spec with this number.
     pub fn any(&self, number: u64) -> Value {
         let mut dice = Dice::new(number.wrapping_mul(0x1_0000_0001));
         match dice.roll(3) {
@@ -99,7 +97,7 @@ impl Generator {
         }
     }
 
-    /// One that is likely to be valid.
+    /// Returns a spec that is probably valid.
     pub fn plausible(&self, number: u64) -> Value {
         let mut dice = Dice::new(number.wrapping_mul(0x1_0000_0003));
         if dice.once_in(4) {
@@ -109,7 +107,7 @@ impl Generator {
         }
     }
 
-    /// A valid one, with one to four places changed.
+    /// Returns a valid spec with 1 to 4 changed values.
     fn mutated(&self, dice: &mut Dice) -> Value {
         let mut spec = self.samples[dice.roll(self.samples.len())].clone();
         for _ in 0..=dice.roll(4) {
@@ -178,7 +176,7 @@ impl Generator {
     }
 }
 
-/// What rules about several fields at once ask for.
+/// Adjusts a spec to rules about several fields.
 fn make_sense(field: &str, object: &mut Map<String, Value>, dice: &mut Dice) {
     match field {
         "runtimeClasses" => {
@@ -221,7 +219,7 @@ fn make_sense(field: &str, object: &mut Map<String, Value>, dice: &mut Dice) {
     }
 }
 
-/// Without those that are equal in what makes an item one of its kind.
+/// Removes items with equal keys.
 fn distinct(items: Vec<Value>) -> Value {
     let mut kept: Vec<Value> = Vec::new();
     for item in items {
@@ -246,7 +244,7 @@ fn text(field: &str, schema: &Value, taste: Taste, dice: &mut Dice) -> String {
     }
 }
 
-/// Of a type that hardly any field has.
+/// A value of an unusual type.
 fn wrong(dice: &mut Dice) -> Value {
     let huge = json!(1e300);
     let all = [
@@ -266,7 +264,7 @@ fn wrong(dice: &mut Dice) -> Value {
     all[dice.roll(all.len())].clone()
 }
 
-/// How many values there are in a value, itself included.
+/// The number of values in a value, including itself.
 fn places(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(places).sum(),

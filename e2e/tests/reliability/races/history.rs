@@ -1,4 +1,4 @@
-//! Every version of every node, as a watch saw it, and what became of foreign taints from one to the next.
+//! Every version of every node from a watch, and the changes of foreign taints between them.
 
 use std::{
     collections::BTreeMap,
@@ -20,10 +20,10 @@ use super::ledger::{Edit, FOREIGN, Ledger, identity};
 
 /// Keys of taints that pools of these tests want or retire; all others belong to others.
 pub const POOLS_KEYS: [&str; 2] = ["os", "dedicated"];
-/// What node-lifecycle controller writes.
+/// The taints of the node-lifecycle controller.
 const LIFECYCLE: [&str; 2] = ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
 
-/// What somebody may race for, of one version of a node.
+/// The fields of one version of a node for which writers race.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
     pub revision: u64,
@@ -31,7 +31,7 @@ pub struct Version {
     pub taints: Vec<Value>,
     pub labels: BTreeMap<String, String>,
     pub applied: Option<String>,
-    /// When winpool wrote last, by managedFields.
+    /// The time of winpool's last write, by managedFields.
     pub written: Option<String>,
 }
 
@@ -70,19 +70,19 @@ impl Version {
         self.taints.iter().filter(|taint| LIFECYCLE.contains(&identity(taint).0)).collect()
     }
 
-    /// What is winpool's to write.
+    /// The fields that winpool may write.
     fn own(&self) -> (Vec<&Value>, Vec<(&String, &String)>, &Option<String>) {
         let taints = self.taints.iter().filter(|taint| POOLS_KEYS.contains(&identity(taint).0)).collect();
         let labels = self.labels.iter().filter(|(key, _)| is_winpools(key)).collect();
         (taints, labels, &self.applied)
     }
 
-    /// Whether winpool made the next version of this one.
+    /// True if winpool wrote the version after this one.
     fn winpool_made(&self, next: &Self) -> bool {
         self.own() != next.own() || (next.written.is_some() && self.written != next.written)
     }
 
-    /// Whether nobody who races can tell them apart.
+    /// True if both are equal for all writers.
     fn is_like(&self, other: &Self) -> bool {
         let unrevised = Self { revision: other.revision, ..self.clone() };
         unrevised == *other
@@ -96,12 +96,12 @@ fn is_winpools(label: &str) -> bool {
 /// Every version of each node that differs from the one before.
 pub type History = BTreeMap<String, Vec<Version>>;
 
-/// Nodes with everything that the server says of them.
+/// Nodes with all fields.
 pub fn nodes(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()))
 }
 
-/// Records what happens to nodes from now on.
+/// Records all versions of nodes from now on.
 pub struct Recorder {
     history: Arc<Mutex<History>>,
     seen: watch::Receiver<u64>,
@@ -161,13 +161,13 @@ async fn record(api: Api<DynamicObject>, mut from: String, history: Arc<Mutex<Hi
     }
 }
 
-/// What a history shows.
+/// The findings of a history.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub versions: usize,
-    /// Versions that winpool made.
+    /// Versions that winpool wrote.
     pub by_winpool: usize,
-    /// Versions in which the node-lifecycle controller added a taint or took one off.
+    /// Versions in which the node-lifecycle controller added or removed a taint.
     pub by_lifecycle: usize,
     /// Of those, with the taint of a node that does not answer.
     pub unreachable: usize,
@@ -188,8 +188,8 @@ impl fmt::Display for Findings {
     }
 }
 
-/// Goes through all versions: a write of winpool's leaves alone what belongs to others, an edit of the ledger does what
-/// it says, and nobody else touches what the writers wrote.
+/// Checks all versions: winpool's writes change nothing foreign, each edit of the ledger has its effect, and nobody else
+/// changes what the writers wrote.
 pub fn examine(history: &History, ledger: &Ledger) -> Findings {
     let edits = ledger.edits();
     let mut findings = Findings::default();

@@ -1,4 +1,4 @@
-//! What foreign writers know that they have written.
+//! The acknowledged edits of foreign writers.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// Keys of the foreign writers' taints and labels begin like this.
 pub const FOREIGN: &str = "race.example.com/";
-/// The one of their labels that decides which pool a node belongs to.
+/// The label that decides to which pool a node belongs.
 pub const GROUP: &str = "race.example.com/group";
 
 /// One change of one node: a taint as raw JSON, or a label.
@@ -24,7 +24,7 @@ pub enum Edit {
     Label(String, Option<String>),
 }
 
-/// How Kubernetes counts taints.
+/// The identity of a taint in Kubernetes.
 pub fn identity(taint: &Value) -> (&str, &str) {
     (taint["key"].as_str().unwrap_or_default(), taint["effect"].as_str().unwrap_or_default())
 }
@@ -58,7 +58,7 @@ impl Edit {
         labels
     }
 
-    /// What it is about, and what that is afterwards.
+    /// The key of the edit and its value afterwards.
     fn end(&self) -> (String, Option<Value>) {
         let name = |taint: &Value| {
             let (key, effect) = identity(taint);
@@ -97,14 +97,14 @@ impl Ledger {
         self.edits.lock().unwrap().clone()
     }
 
-    /// What the last edit of each key left behind: by node and key.
+    /// The result of the last edit of each key, by node and key.
     pub fn ends(&self) -> BTreeMap<(String, String), Option<Value>> {
         let edits = self.edits().into_values();
         edits.map(|(node, edit)| (node, edit.end())).map(|(node, (key, end))| ((node, key), end)).collect()
     }
 }
 
-/// Where the nodes are not as the ledger says. What nobody wrote may not be there either.
+/// The differences between the nodes and the ledger, including values that nobody wrote.
 pub fn survivors(ledger: &Ledger, nodes: &BTreeMap<String, super::history::Version>) -> Vec<String> {
     let ends = ledger.ends();
     let mut found: BTreeMap<(String, String), Value> = BTreeMap::new();

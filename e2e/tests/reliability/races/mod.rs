@@ -1,4 +1,4 @@
-//! Others write the same nodes at the same time, as fast as they can: none of their edits is lost.
+//! Many clients write the same nodes at the same time: none of their edits is lost.
 
 mod history;
 mod ledger;
@@ -36,7 +36,7 @@ use writers::{Writer, careless_operator};
 
 const WRITERS: u64 = 8;
 
-/// A kubelet that does not answer is found out within seconds instead of a minute.
+/// The controller notices a silent kubelet within seconds instead of a minute.
 const HASTY: Flags<'static> = Flags {
     controller_manager: &[
         "--node-monitor-grace-period=4s",
@@ -81,7 +81,7 @@ async fn race(count: usize, time: Duration) {
     tasks.spawn(fall_silent(client.clone(), names.clone(), stop.clone()));
     let end = async {
         tokio::time::sleep(time).await;
-        // A busy machine takes longer to make a race of it.
+        // A busy machine needs longer for enough races.
         let enough = async || Ok((ledger.edits().len() > 20 * count).then_some(()));
         let result = wait_for("there are enough edits", Duration::from_mins(3), enough).await;
         stop.cancel();
@@ -113,7 +113,7 @@ async fn race(count: usize, time: Duration) {
     assert!(findings.faults.is_empty(), "{}", findings.faults.join("\n"));
     assert!(lost.is_empty(), "{}", lost.join("\n"));
     assert_eq!(findings.by_writers, edits, "the watch saw every edit");
-    // That it was a race.
+    // Enough races have happened.
     assert!(findings.by_winpool > count && findings.unreachable > 0, "{findings}, {edits} edits");
 }
 
@@ -127,7 +127,7 @@ async fn join(client: &Client, count: usize) -> Vec<Kubelet> {
     kubelets
 }
 
-/// The operator with its own account, and where its metrics are.
+/// Starts the operator with its own account, and returns the address of its metrics.
 async fn operator(cluster: &Cluster) -> (Operator, Client) {
     let account = Account::create(cluster.api_server(), &cluster.client()).await;
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
@@ -137,7 +137,7 @@ async fn operator(cluster: &Cluster) -> (Operator, Client) {
     (operator, metrics)
 }
 
-/// How the API server answered winpool's writes of nodes.
+/// The responses to winpool's writes of nodes.
 async fn requests_of(metrics: &Client) -> String {
     let text = metrics.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap();
     let count = |result: &str| {
@@ -157,7 +157,7 @@ async fn flap(kubelets: Vec<Kubelet>, stop: CancellationToken) {
     }
 }
 
-/// Kubelets whose heartbeats stop: somebody else has their Lease for a while, which kwok respects.
+/// Kubelets whose heartbeats stop: another holder has their Lease for a while, which kwok respects.
 async fn fall_silent(client: Client, names: Vec<String>, stop: CancellationToken) {
     const SILENCE: u64 = 8;
     let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
@@ -188,7 +188,7 @@ async fn pool_is_ready(client: &Client) {
     ready.await.unwrap_or_else(|error| panic!("{error}: {:#}", json!(seen)));
 }
 
-/// All nodes as they are, and the youngest of their revisions.
+/// All nodes, and the newest of their revisions.
 async fn now(client: &Client) -> (BTreeMap<String, Version>, u64) {
     let list = nodes(client).list(&ListParams::default()).await.unwrap();
     let versions: BTreeMap<_, _> = list.iter().map(|node| (node.name_any(), Version::of(node))).collect();
@@ -196,9 +196,9 @@ async fn now(client: &Client) -> (BTreeMap<String, Version>, u64) {
     (versions, youngest)
 }
 
-/// That the examination finds what it looks for.
+/// Proves that the examination detects a lost edit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_that_writes_taints_as_kubectl_does_is_found_out() {
+async fn the_race_test_detects_an_operator_that_writes_taints_like_kubectl() {
     let server = lend().await.unwrap();
     let client = server.client();
     join(&client, 4).await;

@@ -1,4 +1,4 @@
-//! Pools that change all the time.
+//! Pools that change continuously.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use winpool_core::api::WindowsPool;
 
 use super::ledger::GROUP;
 
-/// Between two changes: nodes are in the middle of the last one when the next one comes.
+/// The pause between two changes: shorter than the nodes need for one.
 const PACE: Duration = Duration::from_millis(700);
 
-/// What happens to a pool.
+/// A change of a pool.
 enum Step {
     Apply(&'static str, Value),
     Delete(&'static str),
 }
 
-/// Taints come, change and retire, a pool goes and comes again, another one takes nodes over by its selector.
+/// Taints are added, changed and retired, a pool is deleted and recreated, another one takes nodes over.
 fn steps() -> Vec<Step> {
     let taint = |key: &str, value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
     let soft = json!({"key": "dedicated", "value": "windows", "effect": "PreferNoSchedule"});
@@ -59,7 +59,7 @@ pub async fn apply(client: &Client, name: &str, spec: &Value) {
     pools(client).patch(name, &PatchParams::apply("test").force(), &Patch::Apply(pool)).await.unwrap();
 }
 
-/// Deletes it and waits until it is gone: its nodes are clean then.
+/// Deletes it and waits until it is gone. Then its nodes are clean.
 pub async fn delete(client: &Client, name: &str) {
     let api = pools(client);
     let Some(pool) = api.get_opt(name).await.unwrap() else { return };
@@ -68,7 +68,7 @@ pub async fn delete(client: &Client, name: &str) {
     winpool_e2e::wait_for(&format!("pool {name} is gone"), winpool_e2e::LIMIT, gone).await.unwrap();
 }
 
-/// Goes through the steps again and again. Tells how many it made.
+/// Repeats the steps until it is stopped. Returns their number.
 pub async fn change(client: &Client, stop: &CancellationToken) -> usize {
     let mut made = 0;
     for step in steps().iter().cycle() {

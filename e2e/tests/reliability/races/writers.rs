@@ -1,4 +1,4 @@
-//! Writers that do it right: read, change one thing, write only if what was read still stands.
+//! Correct writers: they read, change one thing, and write only if nothing has changed since.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,7 +20,7 @@ use super::{
 const KEYS: usize = 4;
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// How a change travels.
+/// The kind of request for a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Way {
     /// The whole object, with the resourceVersion that was read: most controllers.
@@ -73,7 +73,7 @@ impl Writer {
     }
 }
 
-/// Some change of a node that is like this.
+/// A random change of this node.
 fn any_edit(dice: &mut Dice, node: &Version) -> Edit {
     match dice.roll(10) {
         0 => {
@@ -150,8 +150,8 @@ async fn send(nodes: &Api<DynamicObject>, node: &DynamicObject, edit: &Edit, way
     }
 }
 
-/// What `kubectl taint` does, in winpool's name: puts its taint on and takes it off by a strategic merge patch of the list as
-/// it was read, whatever it is by now.
+/// Acts like `kubectl taint`, as winpool: adds and removes its taint with a strategic merge patch of the list that it read,
+/// without a test.
 pub async fn careless_operator(client: Client, names: Vec<String>, stop: CancellationToken) {
     let nodes = nodes(&client);
     let parameters = PatchParams { field_manager: Some("winpool".to_owned()), ..PatchParams::default() };

@@ -1,4 +1,4 @@
-//! A fleet in which something happens all the time.
+//! A fleet that changes all the time.
 
 use std::{
     collections::BTreeMap,
@@ -24,10 +24,10 @@ use winpool_e2e::{Dice, Kubelet, SimulatedNode, WINDOWS_BUILD};
 
 const TEAM: &str = "example.com/team";
 const KERNELS: [&str; 4] = ["10.0.17763.6659", "10.0.20348.2655", "10.0.20348.2700", "10.0.26100.4061"];
-/// Between two events of one churn.
+/// The pause between two changes.
 const PACE: Duration = Duration::from_millis(50);
 
-/// The nodes that are there now. Names are never used again: whatever is remembered by name would be found out.
+/// The current nodes. Names are never reused, so that anything kept by name shows as growth.
 pub struct Fleet {
     nodes: Mutex<Vec<Kubelet>>,
     joined: AtomicUsize,
@@ -56,7 +56,7 @@ impl Fleet {
         self.nodes.lock().unwrap().push(kubelet);
     }
 
-    /// Takes one out: nobody else does anything to it meanwhile.
+    /// Takes a node out, so that nobody else changes it meanwhile.
     fn take(&self, dice: &mut Dice) -> Kubelet {
         let mut nodes = self.nodes.lock().unwrap();
         let index = dice.roll(nodes.len());
@@ -68,7 +68,7 @@ impl Fleet {
     }
 }
 
-/// Makes things happen to a fleet.
+/// Changes a fleet.
 pub struct Churn {
     client: Client,
     fleet: Arc<Fleet>,
@@ -81,7 +81,7 @@ impl Churn {
         Self { client: client.clone(), fleet: Arc::clone(fleet), dice: Dice::new(seed), done: BTreeMap::new() }
     }
 
-    /// Until it is stopped. Tells what it did.
+    /// Runs until it is stopped. Returns what it did.
     pub async fn run(mut self, stop: CancellationToken) -> String {
         while !stop.is_cancelled() {
             let what = self.event().await;
@@ -130,7 +130,7 @@ impl Churn {
         }
     }
 
-    /// Adds a taint, or takes it off, with a patch that tests what it was made from.
+    /// Adds or removes a taint with a guarded patch.
     async fn foreign_taint(&mut self, name: &str) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let node = nodes.get(name).await.unwrap();

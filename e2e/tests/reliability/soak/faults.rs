@@ -1,15 +1,14 @@
-//! What happens to the program from outside.
+//! Faults during the long run.
 
 use std::{collections::BTreeMap, process::Command, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use winpool_e2e::{Dice, Fault, FaultProxy, Refusal, Schedule};
 
-/// Of a hundred requests so many meet a fault while the network is there.
+/// The percentage of requests that meet a fault.
 const PERCENT: u8 = 10;
 
-/// Requests meet faults all the time. Now and then nothing gets through for a while, or nothing is answered, or the process
-/// is stopped.
+/// Injects faults all the time. At intervals the network is cut, responses are held back, or the process is stopped.
 pub struct Faults {
     proxy: Arc<FaultProxy>,
     pid: u32,
@@ -21,13 +20,13 @@ impl Faults {
         Self { proxy, pid, dice: Dice::new(99) }
     }
 
-    /// Until it is stopped; then nothing goes wrong any more. Tells what did.
+    /// Runs until it is stopped. Returns the faults.
     pub async fn run(mut self, stop: CancellationToken) -> String {
         let mut troubles = BTreeMap::<&str, usize>::new();
         for seed in 0.. {
             self.proxy.inject(move |passing| {
                 let fault = Schedule::new(seed, PERCENT).fault(passing.asked, passing.number);
-                // After these two the program leaves a node alone for ten minutes, as it should.
+                // After these two, winpool backs off from a node for 10 minutes.
                 fault.filter(|fault| !matches!(fault, Fault::Refuse(Refusal::FailedTest | Refusal::Invalid)))
             });
             if !pause(&stop, self.seconds(8, 20)).await {
@@ -41,7 +40,7 @@ impl Faults {
         format!("{faults} of {} requests with a fault; {}", self.proxy.passed().len(), troubles.join(", "))
     }
 
-    /// Some are longer than a Lease lasts.
+    /// Some are longer than the duration of a Lease.
     async fn trouble(&mut self, stop: &CancellationToken) -> &'static str {
         let time = self.seconds(1, 25);
         match self.dice.roll(3) {
@@ -75,7 +74,7 @@ impl Faults {
     }
 }
 
-/// Waits; tells whether there is any point in going on.
+/// Waits. Returns false if it was stopped meanwhile.
 async fn pause(stop: &CancellationToken, time: Duration) -> bool {
     tokio::select! {
         () = stop.cancelled() => false,

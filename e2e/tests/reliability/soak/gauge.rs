@@ -1,4 +1,4 @@
-//! What a process takes: memory, threads, open files.
+//! Memory, threads and open files of a process.
 
 use std::{
     fmt,
@@ -6,10 +6,10 @@ use std::{
 };
 use winpool_e2e::Usage;
 
-/// Between two looks.
+/// The interval between two readings.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// One look.
+/// One reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     pub resident_mb: f64,
@@ -24,7 +24,7 @@ impl fmt::Display for Reading {
     }
 }
 
-/// Looks at a process.
+/// Reads the usage of a process.
 pub struct Gauge(u32);
 
 impl Gauge {
@@ -38,7 +38,7 @@ impl Gauge {
         Reading { resident_mb, threads: entries("task"), files: entries("fd") }
     }
 
-    /// All of this time.
+    /// Reads at intervals for this time.
     pub async fn record(&self, time: Duration) -> Course {
         let (began, mut readings) = (Instant::now(), Vec::new());
         while began.elapsed() < time {
@@ -57,7 +57,7 @@ impl Course {
         &self.0[self.0.len() / 2..]
     }
 
-    /// Megabytes a second in the second half, by least squares.
+    /// The slope in the second half in megabytes per second, by least squares.
     fn slope(&self) -> f64 {
         let readings = self.second_half();
         let mean = |of: &dyn Fn(&(f64, Reading)) -> f64| {
@@ -70,7 +70,7 @@ impl Course {
         together / mean(&|(at, _)| (at - time).powi(2))
     }
 
-    /// What the second half gains at that slope.
+    /// The growth in the second half at that slope.
     pub fn gain_mb(&self) -> f64 {
         let readings = self.second_half();
         let time = readings.last().map_or(0.0, |last| last.0 - readings[0].0);
@@ -99,7 +99,7 @@ impl fmt::Display for Course {
 }
 
 #[test]
-fn a_slope_is_told_from_noise() {
+fn a_slope_is_distinguished_from_noise() {
     let course = |memory: fn(f64) -> f64| {
         let reading = |second: f64| Reading { resident_mb: memory(second), threads: 1, files: 1 };
         Course((0..200).map(f64::from).map(|second| (second, reading(second))).collect())

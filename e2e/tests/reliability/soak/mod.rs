@@ -1,5 +1,5 @@
-//! The program for a long time: nodes come, go and change, pools are edited, requests meet faults, the network is away, the
-//! process is stopped for a while. It grows in nothing, and at the end all is as planned.
+//! A long run: nodes join, leave and change, pools are edited, requests meet faults, the network fails, the process is
+//! stopped for a while. The operator must not grow, and at the end everything is as planned.
 
 mod churn;
 mod faults;
@@ -24,12 +24,12 @@ use faults::Faults;
 use gauge::Gauge;
 
 const NODES: usize = 500;
-/// What resident memory may gain in the second half of the run. Allocators and page tables are not perfectly still.
+/// The allowed growth of resident memory in the second half of the run. Allocators and page tables vary a little.
 const GAIN_MB: f64 = 4.0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes WINPOOL_SOAK_SECONDS, 600 if not given: make chaos"]
-async fn the_program_grows_in_nothing_and_ends_with_all_as_planned() {
+async fn the_operator_does_not_grow_and_ends_as_planned() {
     let seconds = std::env::var("WINPOOL_SOAK_SECONDS").ok();
     let seconds = seconds.map_or(600, |seconds| seconds.parse().expect("WINPOOL_SOAK_SECONDS is a number"));
     soak(Duration::from_secs(seconds)).await;
@@ -63,7 +63,7 @@ async fn soak(time: Duration) {
     done.sort();
 
     last_pools(&client).await;
-    // A leader that was cut off leads again 15 seconds later; nodes that were contested wait longer.
+    // A leader that was cut off leads again 15 seconds later. Nodes with a conflict wait longer.
     no_drift(&client, Duration::from_mins(3), "after the churn").await;
     let requests = Requests::until_now(&client).await.unwrap().since(&before);
     tokio::time::sleep(Duration::from_secs(3)).await;

@@ -1,0 +1,313 @@
+//! Which workloads count in a check, and which do not.
+
+use k8s_openapi::api::{
+    apps::v1::{Deployment, StatefulSet},
+    batch::v1::Job,
+    node::v1::RuntimeClass,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::process::Command;
+use winpool_e2e::{
+    SimulatedNode,
+    harness::{END_OF_HOLD, Harness, OS_WINDOWS, condition_text, has_taint, pod_of, workload},
+    wait_for, winpool_program,
+};
+
+use crate::consent::{WEB, approved, join};
+
+/// The node selector of a pod that is meant for Windows.
+fn on_windows() -> Value {
+    json!({"nodeSelector": {"kubernetes.io/os": "windows"}})
+}
+
+/// The toleration for the taint of a pool with all defaults.
+fn toleration() -> Value {
+    json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}])
+}
+
+#[tokio::test]
+async fn terminating_pods_count_where_another_such_pod_may_follow() {
+    let harness = Harness::new().await;
+    join(&harness, "busy").await;
+    let mut recreate = workload("Deployment", "web", on_windows());
+    recreate["spec"]["strategy"] = json!({"type": "Recreate"});
+    harness.apply(recreate).await;
+    // Its next pod may be one of the old revision, which does not tolerate the taint.
+    let mut tolerating = on_windows();
+    tolerating["tolerations"] = toleration();
+    harness.apply(workload("StatefulSet", "db", tolerating)).await;
+    let revisions = json!({"status": {"replicas": 1, "currentRevision": "db-1", "updateRevision": "db-2"}});
+    let sets: Api<StatefulSet> = Api::namespaced(harness.client.clone(), "default");
+    sets.patch_status("db", &PatchParams::default(), &Patch::Merge(revisions)).await.unwrap();
+    for (kind, name) in [("Deployment", "web"), ("StatefulSet", "db"), ("CloneSet", "cache")] {
+        let pod = format!("{name}-0");
+        let mut spec = on_windows();
+        spec["nodeName"] = json!("busy");
+        harness.create_pod(pod_of(kind, name, &pod, spec)).await;
+        harness.pods().delete(&pod, &DeleteParams::default().grace_period(600)).await.unwrap();
+    }
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.held(OS_WINDOWS, &["busy"], &[WEB, "StatefulSet default/db", "CloneSet default/cache"]).await;
+    operator.stop().await;
+}
+
+/// Lets the kubelet report that the image of this pod has no variant for Windows.
+async fn has_no_image_for_windows(harness: &Harness, pod: &str) {
+    let waiting = json!({"reason": "ErrImagePull", "message": "no match for platform in manifest: not found"});
+    let container = json!({
+        "name": "c", "image": "servercore", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": waiting},
+    });
+    let status = Patch::Merge(json!({"status": {"phase": "Pending", "containerStatuses": [container]}}));
+    harness.pods().patch_status(pod, &PatchParams::default(), &status).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_that_says_windows_counts_even_if_its_image_has_no_windows_variant() {
+    let harness = Harness::new().await;
+    join(&harness, "busy").await;
+    for (name, mut spec) in [("by-os", json!({"os": {"name": "windows"}})), ("by-selector", on_windows())] {
+        spec["nodeName"] = json!("busy");
+        harness.run_pod(name, spec).await;
+        has_no_image_for_windows(&harness, name).await;
+    }
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.held(OS_WINDOWS, &["busy"], &["Pod default/by-os", "Pod default/by-selector"]).await;
+    operator.stop().await;
+}
+
+/// Creates workloads without pods, each of which says Windows in its own way. Returns the names that status and
+/// `winpool plan` give them.
+async fn create_idle_workloads(harness: &Harness) -> [&'static str; 7] {
+    let class = json!({
+        "metadata": {"name": "legacy"}, "handler": "first",
+        "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows"}},
+    });
+    let _: RuntimeClass = harness.create(class).await;
+    let build = json!({"key": "node.kubernetes.io/windows-build", "operator": "In", "values": ["10.0.20348"]});
+    let terms = json!({"nodeSelectorTerms": [{"matchExpressions": [build]}]});
+    let affinity = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}});
+    let by_build = json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}});
+    for (kind, name, spec) in [
+        ("Deployment", "idle", json!({"os": {"name": "windows"}})),
+        ("StatefulSet", "db", on_windows()),
+        ("DaemonSet", "logs", on_windows()),
+        ("CronJob", "nightly", by_build),
+        ("Job", "import", affinity),
+        ("ReplicaSet", "old", json!({"nodeSelector": {"team": "busy"}})),
+        ("ReplicationController", "older", json!({"runtimeClassName": "legacy"})),
+    ] {
+        harness.apply(workload(kind, name, spec)).await;
+    }
+    [
+        "Deployment default/idle",
+        "StatefulSet default/db",
+        "DaemonSet default/logs",
+        "CronJob default/nightly",
+        "Job default/import",
+        "ReplicaSet default/old",
+        "ReplicationController default/older",
+    ]
+}
+
+#[tokio::test]
+async fn workloads_without_pods_count() {
+    let harness = Harness::new().await;
+    join(&harness, "busy").await;
+    let workloads = create_idle_workloads(&harness).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.held(OS_WINDOWS, &["busy"], &workloads).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn winpool_plan_names_workloads_without_pods() {
+    let harness = Harness::new().await;
+    join(&harness, "busy").await;
+    let workloads = create_idle_workloads(&harness).await;
+    harness.apply_pool(json!({})).await;
+    let mut plan = Command::new(winpool_program().await.unwrap());
+    let output = plan.arg("plan").env("KUBECONFIG", harness.server.kubeconfig()).output().await.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    for workload in workloads {
+        assert!(text.contains(workload), "{workload} is not in:\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_on_a_node_with_another_windows_taint_counts_if_no_node_is_left_for_the_next() {
+    let harness = Harness::new().await;
+    join(&harness, "bare").await;
+    let guarded = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "Windows", "NoSchedule");
+    harness.join_node(guarded).await;
+    // It was there before that taint, which it does not tolerate either.
+    let mut spec = on_windows();
+    spec["nodeName"] = json!("guarded");
+    harness.create_pod(pod_of("CloneSet", "web", "web-0", spec)).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.held(OS_WINDOWS, &["bare", "guarded"], &["CloneSet default/web"]).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn kinds_that_may_not_be_listed_are_left_out_and_the_condition_names_them() {
+    let harness = Harness::new().await;
+    join(&harness, "busy").await;
+    let job = create_idle_workloads(&harness).await.into_iter().find(|workload| workload.starts_with("Job")).unwrap();
+    harness.account.take(("list", "apps", "deployments")).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.held(OS_WINDOWS, &["busy"], &[job]).await;
+    let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
+    assert!(message.contains("deployments") && !message.contains("Deployment default/idle"), "{message}");
+    operator.stop().await;
+}
+
+/// Creates workloads and pods that need no node of a pool which selects the node `busy`. Most do not tolerate its taint.
+async fn create_workloads_that_do_not_count(harness: &Harness) {
+    let on_busy = || json!({"nodeSelector": {"team": "busy"}});
+    let mut tolerating = on_busy();
+    tolerating["tolerations"] = toleration();
+    let annotation = json!({"winpool.dev/ignore": "true"});
+    let mut annotated = workload("Deployment", "annotated", on_busy());
+    annotated["metadata"]["annotations"] = annotation.clone();
+    let mut template_annotated = workload("StatefulSet", "template-annotated", on_busy());
+    template_annotated["spec"]["template"]["metadata"]["annotations"] = annotation;
+    let mut of_deployment = workload("ReplicaSet", "rolled-1", on_busy());
+    of_deployment["metadata"]["labels"] = json!({"pod-template-hash": "1"});
+    let mut of_cron_job = workload("Job", "nightly-1", on_busy());
+    let owner = json!({"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u", "controller": true});
+    of_cron_job["metadata"]["ownerReferences"] = json!([owner]);
+    let mut deleted = workload("Deployment", "deleted", on_busy());
+    deleted["metadata"]["finalizers"] = json!(["example.com/stay"]);
+    for object in [
+        workload("Deployment", "linux", json!({})),
+        workload("Deployment", "for-any-windows-node", on_windows()),
+        workload("Deployment", "for-the-other-pool", json!({"nodeSelector": {"team": "outside"}})),
+        workload("Deployment", "pinned", json!({"nodeName": "busy"})),
+        workload("Deployment", "rolled", tolerating.clone()),
+        workload("DaemonSet", "logs", tolerating.clone()),
+        workload("CronJob", "nightly", tolerating),
+        workload("Job", "done", on_busy()),
+        annotated,
+        template_annotated,
+        of_deployment,
+        of_cron_job,
+        deleted,
+    ] {
+        harness.apply(object).await;
+    }
+    let deployments: Api<Deployment> = Api::namespaced(harness.client.clone(), "default");
+    deployments.delete("deleted", &DeleteParams::default()).await.unwrap();
+    let time = "2026-01-01T00:00:00Z";
+    let condition = |name: &str| json!({"type": name, "status": "True", "lastTransitionTime": time});
+    let done = json!({"status": {
+        "startTime": time, "completionTime": time, "succeeded": 1, "uncountedTerminatedPods": {},
+        "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+    }});
+    let jobs: Api<Job> = Api::namespaced(harness.client.clone(), "default");
+    jobs.patch_status("done", &PatchParams::default(), &Patch::Merge(done)).await.unwrap();
+
+    let there = || json!({"nodeName": "busy"});
+    let mut mirror = pod_of("Node", "busy", "mirror", there());
+    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+    harness.create_pod(mirror).await;
+    harness.create_pod(pod_of("Deployment", "rolled", "terminating", there())).await;
+    harness.pods().delete("terminating", &DeleteParams::default().grace_period(600)).await.unwrap();
+    harness.create_pod(pod_of("Deployment", "linux", "stray", there())).await;
+    has_no_image_for_windows(harness, "stray").await;
+    harness.run_pod("finished", there()).await;
+    let finished = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    harness.pods().patch_status("finished", &PatchParams::default(), &finished).await.unwrap();
+}
+
+#[tokio::test]
+async fn workloads_that_need_no_node_of_the_pool_hold_no_taint() {
+    let harness = Harness::new().await;
+    harness.join_node(SimulatedNode::linux().name("linux")).await;
+    for name in ["busy", "outside"] {
+        join(&harness, name).await;
+    }
+    create_workloads_that_do_not_count(&harness).await;
+    let operator = harness.operator().await;
+    harness.apply_until_ready(json!({"nodeSelector": {"team": "busy"}})).await;
+    assert!(has_taint(&harness.node("busy").await, OS_WINDOWS));
+    assert_eq!(approved(&harness).await, [OS_WINDOWS]);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_foreign_class_that_no_workload_uses_holds_no_taint() {
+    let harness = Harness::new().await;
+    join(&harness, "busy").await;
+    let selector = json!({"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.17763"});
+    let class =
+        json!({"metadata": {"name": "windows-2022"}, "handler": "first", "scheduling": {"nodeSelector": selector}});
+    let _: RuntimeClass = harness.create(class).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.is_tainted("busy").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_hold_ends_within_seconds_after_the_last_workload_was_fixed() {
+    let harness = Harness::new().await;
+    join(&harness, "busy").await;
+    let class = json!({"metadata": {"name": "legacy"}, "handler": "first"});
+    let _: RuntimeClass = harness.create(class).await;
+    let mut by_class = on_windows();
+    by_class["runtimeClassName"] = json!("legacy");
+    harness.apply(workload("Deployment", "by-class", by_class)).await;
+    for name in ["by-template", "ignored", "deleted"] {
+        harness.apply(workload("Deployment", name, on_windows())).await;
+    }
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let names = ["by-class", "by-template", "ignored", "deleted"].map(|name| format!("Deployment default/{name}"));
+    harness.held(OS_WINDOWS, &["busy"], &names.each_ref().map(String::as_str)).await;
+
+    let (deployments, parameters) =
+        (Api::<Deployment>::namespaced(harness.client.clone(), "default"), PatchParams::default());
+    deployments.delete("deleted", &DeleteParams::background()).await.unwrap();
+    let annotation = json!({"metadata": {"annotations": {"winpool.dev/ignore": "true"}}});
+    deployments.patch("ignored", &parameters, &Patch::Merge(annotation)).await.unwrap();
+    let template = json!({"spec": {"template": {"spec": {"tolerations": toleration()}}}});
+    deployments.patch("by-template", &parameters, &Patch::Merge(template)).await.unwrap();
+    let scheduling = json!({"scheduling": {"tolerations": toleration()}});
+    harness.classes().patch("legacy", &parameters, &Patch::Merge(scheduling)).await.unwrap();
+    let nodes = harness.nodes();
+    let tainted = async || Ok(has_taint(&nodes.get("busy").await?, OS_WINDOWS).then_some(()));
+    wait_for("the hold ends", END_OF_HOLD, tainted).await.unwrap();
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_daemon_set_whose_pods_get_their_toleration_from_a_class_counts() {
+    let harness = Harness::new().await;
+    join(&harness, "busy").await;
+    let selector = json!({"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348"});
+    let class = json!({
+        "metadata": {"name": "tolerating"}, "handler": "first",
+        "scheduling": {"nodeSelector": selector, "tolerations": toleration()},
+    });
+    let _: RuntimeClass = harness.create(class).await;
+    let mut spec = on_windows();
+    spec["runtimeClassName"] = json!("tolerating");
+    harness.apply(workload("DaemonSet", "logs", spec.clone())).await;
+    spec["nodeName"] = json!("busy");
+    let pod = harness.create_pod(pod_of("DaemonSet", "logs", "logs-0", spec)).await;
+    let tolerations = json!(pod.spec.unwrap().tolerations).to_string();
+    assert!(tolerations.contains(r#""value":"windows""#), "given by the class: {tolerations}");
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.held(OS_WINDOWS, &["busy"], &["DaemonSet default/logs"]).await;
+    operator.stop().await;
+}
