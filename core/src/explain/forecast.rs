@@ -1,11 +1,13 @@
 //! What the operator would do to a cluster until it rests: the same decisions, made again and again on a copy.
 
 mod changes;
-mod interpreter;
+mod pools;
+mod simulation;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -20,7 +22,7 @@ use crate::{
     pod::{Pod, Workload, WorkloadKind},
 };
 
-use interpreter::Interpreter;
+pub use simulation::Simulation;
 
 /// A cluster at one moment.
 #[derive(Clone, Debug)]
@@ -154,29 +156,25 @@ pub struct Outcome {
 /// What the operator would do to this cluster.
 #[must_use]
 pub fn forecast(snapshot: Snapshot) -> Outcome {
-    let before: BTreeMap<String, Arc<RuntimeClass>> = by_name(&snapshot.classes);
-    let mut interpreter = Interpreter::new(snapshot);
-    let nodes_before = interpreter.nodes.clone();
-    interpreter.run();
-    let nodes = changes::nodes(&nodes_before, &interpreter.nodes, &interpreter.reasons);
-    let runtime_classes = changes::classes(&before, &interpreter.classes, &interpreter.reasons);
+    let pools: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
+    let mut simulation = Simulation::new(snapshot);
+    let (nodes_before, classes_before) = (simulation.nodes.clone(), simulation.classes.clone());
+    simulation.run();
+    let nodes = changes::nodes(&nodes_before, &simulation);
+    let runtime_classes = changes::classes(&classes_before, &mut simulation);
     let on_windows =
-        |name: &str| interpreter.nodes.get(name).is_some_and(|node| node.labels.get(names::OS) == Some(names::WINDOWS));
+        |name: &str| simulation.nodes.get(name).is_some_and(|node| node.labels.get(names::OS) == Some(names::WINDOWS));
     let summary = Summary {
-        nodes: interpreter.nodes.len(),
+        nodes: simulation.nodes.len(),
         nodes_to_change: nodes.len(),
         runtime_classes_to_change: runtime_classes.len(),
-        silent_workloads: silent(interpreter.pods.iter().flatten(), on_windows),
+        silent_workloads: silent(simulation.pods.iter().flatten(), on_windows),
         notes: Vec::new(),
-        pools: interpreter.pool_forecasts(&nodes_before, &nodes),
+        pools: simulation.pool_forecasts(&pools, &nodes_before, &nodes),
     };
     Outcome {
         forecast: Forecast { summary, nodes, runtime_classes },
-        nodes: interpreter.nodes,
-        classes: interpreter.classes,
+        nodes: simulation.nodes,
+        classes: simulation.classes,
     }
-}
-
-fn by_name(classes: &[Arc<RuntimeClass>]) -> BTreeMap<String, Arc<RuntimeClass>> {
-    classes.iter().map(|class| (class.metadata.name.clone().unwrap_or_default(), Arc::clone(class))).collect()
 }

@@ -2,33 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use winpool_core::{
-    api::names::condition,
-    plan::reconcile::{CheckTask, Step},
-    pod::{Pod, PodProgress, PodSpec},
-};
+use winpool_core::{api::names::condition, plan::reconcile::Step};
 
 use crate::{
-    cluster::{World, failed, pool},
+    cluster::{World, failed, intolerant, pool},
     common::{node, tainted},
     status::MINE,
 };
 
-/// A pod that runs on this node and does not tolerate Windows taints.
-pub fn intolerant(node: &str) -> Pod {
-    Pod {
-        namespace: "shop".to_owned(),
-        name: "web".to_owned(),
-        spec: PodSpec { node: Some(node.to_owned()), ..PodSpec::default() },
-        progress: PodProgress::Started,
-        ..Pod::default()
-    }
-}
-
 /// One node that carries the approved taint.
 fn approved() -> World {
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-    world.check();
+    let mut world = World::checked("{}");
     world.wait(2);
     assert_eq!((world.approved(), world.taints("win")), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
     world
@@ -40,11 +24,10 @@ fn lose_taint(world: &mut World, name: &str) {
 
 #[test]
 fn an_approval_is_recorded_in_the_status_write_that_directly_precedes_publication() {
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-    world.rest();
+    let mut world = World::with("{}");
+    let check = world.due_check().unwrap();
     assert!(world.approved().is_empty());
-    let Some(CheckTask::Everything(check)) = world.start_check() else { panic!("no check") };
-    let found = world.listing(*check);
+    let found = world.listing(check);
     world.finish_check(Ok(found));
     let mut steps = Vec::new();
     loop {
@@ -75,10 +58,7 @@ fn nothing_is_approved_without_a_node_and_a_clean_check() {
         ("Never", "spec: {taintPolicy: Never}", vec![tainted(&[MINE])], vec![], false),
         ("a dry run", "spec: {mode: DryRun}", vec![tainted(&[MINE])], vec![], false),
     ] {
-        let finalizers = if spec.contains("DryRun") { "[]" } else { "[winpool.dev/cleanup]" };
-        let mut guarded = pool(spec);
-        guarded.metadata.finalizers = Some(crate::common::yaml(finalizers));
-        let mut world = World::new([guarded], ["win-0", "win-1"].into_iter().zip(nodes));
+        let mut world = World::new([pool(spec)], ["win-0", "win-1"].into_iter().zip(nodes));
         world.pods = Ok(pods);
         world.check();
         world.wait(2);
@@ -115,7 +95,7 @@ fn a_node_that_registers_gets_an_approved_taint_without_a_check() {
 fn an_approval_is_dropped_while_a_class_does_not_tolerate_the_taint() {
     let mut world = approved();
     world.advance(Duration::from_secs(700));
-    world.refuse = Box::new(|line| line.starts_with("Patch").then(failed));
+    world.refuse("Patch", failed());
     world.change_class("windows-2022", "scheduling: {tolerations: null}");
     world.rest();
     world.wait(2);
@@ -124,7 +104,7 @@ fn an_approval_is_dropped_while_a_class_does_not_tolerate_the_taint() {
     world.rest();
     assert!(world.taints("new").is_empty());
 
-    world.refuse = Box::new(|_| None);
+    world.accept_all();
     world.wait(70);
     world.check();
     world.wait(10);
@@ -156,7 +136,7 @@ fn an_approval_is_dropped_when_the_pool_stops_enforcing_and_enforcing_again_need
 
 #[test]
 fn going_back_from_always_keeps_the_approval() {
-    let mut world = World::new([pool("spec: {taintPolicy: Always}")], [("win", node("{}"))]);
+    let mut world = World::with("spec: {taintPolicy: Always}");
     world.pods = Ok(vec![intolerant("win")]);
     world.rest();
     world.wait(2);
@@ -192,7 +172,7 @@ fn a_check_that_fails_drops_the_approvals_of_no_other_taint() {
     );
     world.rest();
     world.wait(10);
-    assert!(matches!(world.start_check(), Some(CheckTask::Everything(_))));
+    assert!(world.due_check().is_some());
     world.finish_check(Err("a time-out".to_owned()));
     world.rest();
     world.wait(2);

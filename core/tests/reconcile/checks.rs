@@ -4,23 +4,19 @@ use std::time::Duration;
 
 use winpool_core::{
     api::names::condition,
-    plan::{
-        WorkloadCheck,
-        reconcile::{CheckTask, Step},
-    },
+    plan::reconcile::{CheckTask, Step},
     pod::WorkloadKind,
 };
 
 use crate::{
-    approvals::intolerant,
-    cluster::{World, failed, pool},
+    cluster::{World, failed, intolerant, pool},
     common::{node, yaml},
     status::{MINE, WIN_2019},
 };
 
 /// A pool whose node runs a pod that does not tolerate the taint, after the first check.
 fn held() -> World {
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+    let mut world = World::with("{}");
     world.pods = Ok(vec![intolerant("win")]);
     assert!(world.check());
     world.wait(2);
@@ -28,19 +24,12 @@ fn held() -> World {
     world
 }
 
-/// The check of everything that is due, after nothing else is to be done.
-fn due(world: &mut World) -> Option<WorkloadCheck> {
-    world.rest();
-    match world.start_check() {
-        Some(CheckTask::Everything(check)) => Some(*check),
-        _ => None,
-    }
-}
-
-fn end(world: &mut World, check: WorkloadCheck) {
-    let found = world.listing(check);
-    world.finish_check(Ok(found));
-    world.rest();
+/// The pools `a` and `b` with one node each, `win-a` and `win-b`.
+fn two_pools() -> World {
+    let spec = "nodeSelector: {team: TEAM}, runtimeClassNameFormat: '{pool}-{version}'";
+    let of_team = |team: &str| pool(&format!("{{metadata: {{name: {team}}}, spec: {{{spec}}}}}").replace("TEAM", team));
+    let in_team = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));
+    World::new([of_team("a"), of_team("b")], [("win-a", in_team("a")), ("win-b", in_team("b"))])
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -49,33 +38,27 @@ fn seconds(seconds: u64) -> Duration {
 
 #[test]
 fn one_listing_serves_all_pools() {
-    let of_team = |team: &str| {
-        pool(&format!(
-            "{{metadata: {{name: {team}}}, spec: {{nodeSelector: {{team: {team}}}, runtimeClassNameFormat: '{{pool}}-{{version}}'}}}}"
-        ))
-    };
-    let in_team = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));
-    let mut world = World::new([of_team("a"), of_team("b")], [("win-a", in_team("a")), ("win-b", in_team("b"))]);
-    let check = due(&mut world).unwrap();
+    let mut world = two_pools();
+    let check = world.due_check().unwrap();
     let asked: Vec<_> = check.scope().questions.iter().map(|question| question.pool.clone()).collect();
     assert_eq!(asked, ["a", "b"]);
     assert!(world.start_check().is_none(), "one at a time");
-    end(&mut world, check);
+    world.end_check(check);
     assert_eq!((world.taints("win-a").len(), world.taints("win-b").len()), (1, 1));
 }
 
 #[test]
 fn no_check_is_made_without_a_node_that_waits() {
     for spec in ["spec: {taintPolicy: Always}", "spec: {taintPolicy: Never}", "spec: {nodeSelector: {team: b}}"] {
-        assert!(due(&mut World::new([pool(spec)], [("win", node("{}"))])).is_none(), "{spec}");
+        assert!(World::with(spec).due_check().is_none(), "{spec}");
     }
-    let mut lagging = World::new([pool("{}")], [("win", node("{}"))]);
+    let mut lagging = World::with("{}");
     lagging.class(
         "{metadata: {name: windows-2022, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, \
           handler: runhcs-wcow-process}",
     );
-    lagging.refuse = Box::new(|line| line.starts_with("Patch").then(failed));
-    assert!(due(&mut lagging).is_none(), "its class does not tolerate the taint yet");
+    lagging.refuse("Patch", failed());
+    assert!(lagging.due_check().is_none(), "its class does not tolerate the taint yet");
     lagging.wait(2);
     assert!(lagging.condition(condition::TAINTS_APPLIED).1.contains("windows-2022"));
 }
@@ -85,14 +68,14 @@ fn a_listing_is_followed_by_a_pause_of_ten_seconds_and_of_ten_times_its_duration
     for (fails, duration, pause) in
         [(false, 0, 10), (false, 1, 10), (false, 3, 30), (false, 60, 600), (true, 1, 10), (true, 4, 10), (true, 60, 60)]
     {
-        let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-        drop(due(&mut world).unwrap());
+        let mut world = World::with("{}");
+        drop(world.due_check().unwrap());
         world.advance(seconds(duration));
         world.finish_check(if fails { Err("a time-out".to_owned()) } else { Ok([].into()) });
         world.advance(seconds(pause - 1));
-        assert!(due(&mut world).is_none(), "{duration}");
+        assert!(world.due_check().is_none(), "{duration}");
         world.advance(seconds(1));
-        assert!(due(&mut world).is_some(), "{duration}");
+        assert!(world.due_check().is_some(), "{duration}");
     }
 }
 
@@ -101,20 +84,20 @@ fn a_held_taint_is_checked_again_every_minute_and_at_once_when_a_class_changes()
     let mut world = held();
     // The check ended two seconds ago.
     world.advance(seconds(57));
-    assert!(due(&mut world).is_none());
+    assert!(world.due_check().is_none());
     world.advance(seconds(1));
-    let check = due(&mut world).unwrap();
-    end(&mut world, check);
+    let check = world.due_check().unwrap();
+    world.end_check(check);
 
     world.advance(seconds(11));
-    assert!(due(&mut world).is_none());
+    assert!(world.due_check().is_none());
     world.class("{metadata: {name: foreign}, handler: h}");
-    assert!(due(&mut world).is_some(), "a new class");
+    assert!(world.due_check().is_some(), "a new class");
 }
 
 #[test]
 fn workloads_of_listed_kinds_are_asked_for_by_name_every_five_seconds() {
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+    let mut world = World::with("{}");
     world.workloads = (0..12)
         .map(|number| {
             let object = format!("{{metadata: {{namespace: shop, name: web-{number:02}}}, spec: {{template: {{spec: {{os: {{name: windows}}}}}}}}}}");
@@ -141,7 +124,7 @@ fn workloads_of_listed_kinds_are_asked_for_by_name_every_five_seconds() {
     world.advance(seconds(1));
     assert!(matches!(world.start_check(), Some(CheckTask::Named { .. })));
     world.memory.asked("default", true);
-    assert!(due(&mut world).is_some(), "a fixed workload ends the hold in seconds");
+    assert!(world.due_check().is_some(), "a fixed workload ends the hold in seconds");
 }
 
 #[test]
@@ -160,9 +143,9 @@ fn a_result_is_of_no_use_if_what_it_is_about_changed_meanwhile() {
         ("a node registered", |world| world.add_node("new", &node("{}")), true),
     ];
     for (fact, change, is_good) in cases {
-        let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+        let mut world = World::with("{}");
         world.class("{metadata: {name: foreign}, handler: h}");
-        let check = due(&mut world).unwrap();
+        let check = world.due_check().unwrap();
         let found = world.listing(check);
         change(&mut world);
         world.finish_check(Ok(found));
@@ -173,8 +156,8 @@ fn a_result_is_of_no_use_if_what_it_is_about_changed_meanwhile() {
 
 #[test]
 fn a_node_that_registers_during_the_first_check_is_not_covered_by_it() {
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-    let check = due(&mut world).unwrap();
+    let mut world = World::with("{}");
+    let check = world.due_check().unwrap();
     let found = world.listing(check);
     world.nodes.insert("later".to_owned(), crate::common::read(&node("{}")));
     world.finish_check(Ok(found));
@@ -188,8 +171,8 @@ fn a_node_that_registers_during_the_first_check_is_not_covered_by_it() {
 #[test]
 fn a_clean_result_is_good_for_a_minute() {
     for (pause, expected) in [(59, vec![MINE.to_owned()]), (60, vec![])] {
-        let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-        let check = due(&mut world).unwrap();
+        let mut world = World::with("{}");
+        let check = world.due_check().unwrap();
         let found = world.listing(check);
         world.finish_check(Ok(found));
         world.advance(seconds(pause));
@@ -200,8 +183,8 @@ fn a_clean_result_is_good_for_a_minute() {
 
 #[test]
 fn a_check_that_failed_is_told_and_made_again() {
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-    drop(due(&mut world).unwrap());
+    let mut world = World::with("{}");
+    drop(world.due_check().unwrap());
     world.finish_check(Err("the server is down".to_owned()));
     world.rest();
     world.wait(2);
@@ -216,7 +199,7 @@ fn a_check_that_failed_is_told_and_made_again() {
 
 #[test]
 fn pods_that_may_not_be_listed_hold_every_taint() {
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
+    let mut world = World::with("{}");
     world.pods = Err("pods is forbidden".to_owned());
     assert!(world.check());
     world.wait(2);
@@ -227,9 +210,7 @@ fn pods_that_may_not_be_listed_hold_every_taint() {
 
 #[test]
 fn a_dry_run_makes_the_same_check_and_names_the_same_workloads() {
-    let mut dry = pool("spec: {mode: DryRun}");
-    dry.metadata.finalizers = None;
-    let mut world = World::new([dry], [("win", node("{}"))]);
+    let mut world = World::with("{metadata: {finalizers: null}, spec: {mode: DryRun}}");
     world.pods = Ok(vec![intolerant("win")]);
     assert!(world.check());
     world.wait(2);
@@ -245,7 +226,7 @@ fn while_nothing_is_due_the_loop_sleeps_until_the_next_check() {
     let world = held();
     let due = world.memory.check_due(world.now.instant).unwrap();
     assert!(due > world.now.instant && due <= world.now.instant + seconds(10));
-    let mut idle = World::new([pool("spec: {taintPolicy: Always}")], [("win", node("{}"))]);
+    let mut idle = World::with("spec: {taintPolicy: Always}");
     idle.rest();
     idle.wait(3);
     let Step::Wait(Some(until)) = idle.step("default") else { panic!("something is to be done") };
@@ -260,7 +241,7 @@ fn a_class_that_lags_holds_only_the_nodes_that_it_selects() {
           handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, \
           node.kubernetes.io/windows-build: 10.0.17763}}}",
     );
-    world.refuse = Box::new(|line| line.starts_with("Patch").then(failed));
+    world.refuse("Patch", failed());
     // It has a user, which does not tolerate the taint as long as its class does not.
     let web = "{metadata: {namespace: shop, name: web}, spec: {template: {spec: {runtimeClassName: windows-2019}}}}";
     world.workloads = vec![(WorkloadKind::Deployment, yaml(web))];
@@ -273,7 +254,7 @@ fn a_class_that_lags_holds_only_the_nodes_that_it_selects() {
     world.rest();
     assert_eq!(world.taints("new"), [""; 0]);
 
-    world.refuse = Box::new(|_| None);
+    world.accept_all();
     world.wait(70);
     assert!(world.check());
     world.wait(2);
@@ -282,18 +263,12 @@ fn a_class_that_lags_holds_only_the_nodes_that_it_selects() {
 
 #[test]
 fn a_pool_that_waits_for_a_class_makes_no_other_pool_check_more_often() {
-    let of_team = |team: &str| {
-        pool(&format!(
-            "{{metadata: {{name: {team}}}, spec: {{nodeSelector: {{team: {team}}}, runtimeClassNameFormat: '{{pool}}-{{version}}'}}}}"
-        ))
-    };
-    let in_team = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));
-    let mut world = World::new([of_team("a"), of_team("b")], [("win-a", in_team("a")), ("win-b", in_team("b"))]);
+    let mut world = two_pools();
     world.class(
         "{metadata: {name: a-2022, labels: {winpool.dev/pool: a, app.kubernetes.io/managed-by: winpool}}, \
           handler: runhcs-wcow-process}",
     );
-    world.refuse = Box::new(|line| line.starts_with("Patch").then(failed));
+    world.refuse("Patch", failed());
     world.pods = Ok(vec![intolerant("win-b")]);
     assert!(world.check());
     let mut checks = 0;

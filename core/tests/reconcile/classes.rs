@@ -8,10 +8,7 @@ use winpool_core::{
     pod::{Pod, PodProgress},
 };
 
-use crate::{
-    cluster::{World, denied, failed, of_class, pool},
-    common::node,
-};
+use crate::cluster::{World, denied, failed, of_class, pool};
 
 const OWN: &str = "spec: {runtimeClassDiscovery: Disabled, runtimeClasses: [{name: own, version: '2022'}]}";
 
@@ -23,8 +20,7 @@ fn owning(handler: &str) -> String {
 
 #[test]
 fn three_restorations_of_one_target_back_off_and_changes_of_the_target_do_not() {
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-    world.check();
+    let mut world = World::checked("{}");
     for round in 1..=4 {
         // The other writer puts another value there each time.
         world.change_class(
@@ -39,8 +35,7 @@ fn three_restorations_of_one_target_back_off_and_changes_of_the_target_do_not() 
     }
     assert_eq!(world.problems(reason::CONTESTED).len(), 1);
 
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-    world.check();
+    let mut world = World::checked("{}");
     for key in ["a", "b", "c", "d", "e"] {
         world.change_pool(
             "default",
@@ -62,8 +57,7 @@ fn a_class_gets_another_handler_only_if_it_may_be_created_and_no_pod_uses_it() {
         ("the new one would be refused", false, Some(denied()), &verbs[..2]),
         ("nobody knows whether it would be", false, Some(failed()), &verbs[..2]),
     ] {
-        let mut world = World::new([pool(&owning("old"))], [("win", node("{}"))]);
-        world.check();
+        let mut world = World::checked(&owning("old"));
         world.pods = Ok(if used { vec![of_class("own")] } else { vec![] });
         world.advance(Duration::from_mins(2));
         world.rest();
@@ -79,8 +73,7 @@ fn a_class_gets_another_handler_only_if_it_may_be_created_and_no_pod_uses_it() {
 
 #[test]
 fn a_recreated_class_is_recorded_with_its_new_uid() {
-    let mut world = World::new([pool(&owning("old"))], [("win", node("{}"))]);
-    world.check();
+    let mut world = World::checked(&owning("old"));
     world.change_pool("default", &owning("new"));
     world.wait(3);
     let recorded = world.status().runtime_classes[0].uid.clone();
@@ -89,8 +82,7 @@ fn a_recreated_class_is_recorded_with_its_new_uid() {
 
 #[test]
 fn only_a_recorded_class_is_deleted_once_the_pool_does_not_want_it() {
-    let mut world = World::new([pool(OWN)], [("win", node("{}"))]);
-    world.check();
+    let mut world = World::checked(OWN);
     world.wait(2);
     world.class(
         "{metadata: {name: copy, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, handler: h}",
@@ -109,10 +101,9 @@ fn only_a_recorded_class_is_deleted_once_the_pool_does_not_want_it() {
 
 #[test]
 fn a_class_that_is_to_go_stays_in_status_until_it_is_gone_also_after_a_restart() {
-    let mut world = World::new([pool(OWN)], [("win", node("{}"))]);
-    world.check();
+    let mut world = World::checked(OWN);
     world.wait(2);
-    world.refuse = Box::new(|line| (line == "Delete own").then(failed));
+    world.refuse("Delete own", failed());
     world.change_pool("default", "spec: {runtimeClasses: null}");
     world.rest();
     world.wait(2);
@@ -120,15 +111,14 @@ fn a_class_that_is_to_go_stays_in_status_until_it_is_gone_also_after_a_restart()
     assert_eq!(world.problems(reason::WRITE_FAILED).len(), 1);
     world.restart();
     world.rest();
-    world.refuse = Box::new(|_| None);
+    world.accept_all();
     world.wait(60);
     assert!(world.classes.is_empty() && world.status().runtime_classes.is_empty());
 }
 
 #[test]
 fn a_class_that_is_used_is_released_when_the_pool_does_not_want_it() {
-    let mut world = World::new([pool(OWN)], [("win", node("{}"))]);
-    world.check();
+    let mut world = World::checked(OWN);
     world.pods = Ok(vec![of_class("own")]);
     world.advance(Duration::from_mins(2));
     world.change_pool("default", "spec: {runtimeClasses: null}");
@@ -143,8 +133,7 @@ fn a_write_that_conflicts_is_sent_again_after_a_read_and_pauses_in_the_end() {
         (1, &["Patch", "Read", "Patch"][..]),
         (9, &["Patch", "Read", "Patch", "Read", "Patch", "Read", "Patch", "Read", "Patch"]),
     ] {
-        let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-        world.check();
+        let mut world = World::checked("{}");
         world.change_class("windows-2022", "scheduling: {tolerations: null}");
         world.take_sent(&[]);
         let left: Cell<u32> = Cell::new(conflicts);
@@ -160,14 +149,13 @@ fn a_write_that_conflicts_is_sent_again_after_a_read_and_pauses_in_the_end() {
 
 #[test]
 fn a_class_that_another_writer_changes_is_restored_after_writes_that_failed() {
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-    world.check();
-    world.refuse = Box::new(|line| line.starts_with("Patch").then(failed));
+    let mut world = World::checked("{}");
+    world.refuse("Patch", failed());
     world.change_class("windows-2022", "scheduling: {tolerations: null}");
     world.rest();
     world.wait(2);
     assert_eq!(world.problems(reason::WRITE_FAILED).len(), 1);
-    world.refuse = Box::new(|_| None);
+    world.accept_all();
     world.wait(60);
     let scheduling = world.classes["windows-2022"].scheduling.as_ref().unwrap();
     assert_eq!(scheduling.tolerations.as_ref().map(Vec::len), Some(1));
@@ -183,7 +171,7 @@ fn a_wanted_class_with_winpools_labels_is_recorded_and_deleted_with_the_pool() {
     };
     // winpool ended before it could record what it had created.
     for (manager, recorded) in [("winpool", Some("class-uid")), ("me", None)] {
-        let mut world = World::new([pool(OWN)], [("win", node("{}"))]);
+        let mut world = World::with(OWN);
         world.class(&of(manager));
         world.check();
         world.wait(2);
@@ -199,15 +187,14 @@ fn users_are_counted_again_before_a_delete_that_had_to_wait() {
     for (verb, spec) in
         [("TryCreate", owning("new")), ("Delete", owning("new")), ("Delete", "spec: {runtimeClasses: null}".to_owned())]
     {
-        let mut world = World::new([pool(&owning("old"))], [("win", node("{}"))]);
-        world.check();
+        let mut world = World::checked(&owning("old"));
         world.advance(Duration::from_mins(2));
-        world.refuse = Box::new(move |line| line.starts_with(verb).then(failed));
+        world.refuse(verb, failed());
         world.change_pool("default", &spec);
         world.rest();
         world.wait(3);
         world.pods = Ok(vec![of_class("own")]);
-        world.refuse = Box::new(|_| None);
+        world.accept_all();
         world.wait(20);
         assert_eq!(world.classes["own"].handler, "old", "{verb} {spec}");
     }
@@ -215,8 +202,7 @@ fn users_are_counted_again_before_a_delete_that_had_to_wait() {
 
 #[test]
 fn pods_that_were_created_before_their_class_tolerated_the_taints_are_named_until_they_are_gone() {
-    let mut world = World::new([pool("{}")], [("win", node("{}"))]);
-    world.check();
+    let mut world = World::checked("{}");
     let early = Pod { progress: PodProgress::Waiting, ..of_class("windows-2022") };
     world.pods = Ok(vec![early]);
     world.advance(Duration::from_mins(2));

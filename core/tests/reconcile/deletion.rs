@@ -120,7 +120,7 @@ fn time_in_which_the_api_server_does_not_answer_does_not_count() {
     world.refuse = Box::new(|_| Some(failed()));
     world.wait(1800);
     assert!(!is_gone(&world));
-    world.refuse = Box::new(|_| None);
+    world.accept_all();
     world.wait(300);
     assert!(!is_gone(&world), "ten minutes of answers have not passed");
     assert!(seconds_until_gone(&mut world) < 330);
@@ -177,12 +177,12 @@ fn a_class_that_the_other_pool_cannot_take_over_is_released_after_ten_minutes() 
 #[test]
 fn a_finalizer_that_may_not_be_taken_off_is_tried_again() {
     let mut world = world();
-    world.refuse = Box::new(|line| line.starts_with("SetFinalizer").then(denied));
+    world.refuse("SetFinalizer", denied());
     world.change_pool("default", DELETED);
     world.rest();
     world.wait(20);
     assert!(!is_gone(&world));
-    world.refuse = Box::new(|_| None);
+    world.accept_all();
     assert!(seconds_until_gone(&mut world) <= 600);
 }
 
@@ -205,8 +205,7 @@ fn a_node_that_came_back_as_linux_is_cleaned_before_the_pool_goes() {
 
 #[test]
 fn a_pool_that_retains_everything_goes_at_once() {
-    let mut world =
-        World::new([pool("{metadata: {finalizers: null}, spec: {deletionPolicy: Retain}}")], [("win", node("{}"))]);
+    let mut world = World::with("{metadata: {finalizers: null}, spec: {deletionPolicy: Retain}}");
     world.check();
     world.wait(2);
     assert_eq!(world.taints("win"), [MINE]);

@@ -1,7 +1,6 @@
 //! The loop of a pool, driven step by step on a cluster in memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-mod api_server;
 mod approvals;
 mod checks;
 mod classes;

@@ -1,6 +1,6 @@
 //! What is recorded, what is published, and what status tells when something cannot be written.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use winpool_core::{
     api::names::{condition, reason},
@@ -34,7 +34,7 @@ fn a_pool_comes_to_rest_with_classes_status_and_nodes() {
 fn a_class_that_cannot_be_written_is_pending_and_everything_else_goes_on() {
     for (refusal, expected) in [(failed(), reason::WRITE_FAILED), (denied(), reason::ADMISSION_DENIED)] {
         let mut world = World::new([pool("{}")], [("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]);
-        world.refuse = Box::new(move |line| (line == "Create windows-2019").then(|| refusal.clone()));
+        world.refuse("Create windows-2019", refusal);
         world.check();
         world.wait(2);
         let [problem] = world.problems(expected).try_into().unwrap_or_else(|all| panic!("{all:?}"));
@@ -44,7 +44,7 @@ fn a_class_that_cannot_be_written_is_pending_and_everything_else_goes_on() {
         assert_eq!(world.nodes["win-2019"].labels.get("node.kubernetes.io/windows-build"), Some("10.0.17763"));
         assert_eq!(world.status().nodes.selected, 2);
 
-        world.refuse = Box::new(|_| None);
+        world.accept_all();
         world.wait(605);
         assert!(world.classes.contains_key("windows-2019") && world.problems(expected).is_empty(), "{expected}");
     }
@@ -53,8 +53,8 @@ fn a_class_that_cannot_be_written_is_pending_and_everything_else_goes_on() {
 #[test]
 fn the_pause_after_a_failed_write_grows_and_a_refusal_waits_for_ten_minutes() {
     for (refusal, tries) in [(failed(), 6), (denied(), 1)] {
-        let mut world = World::new([pool("{}")], [("win-2022", node("{}"))]);
-        world.refuse = Box::new(move |line| (line == "Create windows-2022").then(|| refusal.clone()));
+        let mut world = World::with("{}");
+        world.refuse("Create windows-2022", refusal);
         world.rest();
         world.wait(30);
         assert_eq!(world.take_sent(&["Create"]).len(), tries);
@@ -64,7 +64,7 @@ fn the_pause_after_a_failed_write_grows_and_a_refusal_waits_for_ten_minutes() {
 #[test]
 fn what_status_does_not_record_is_not_published() {
     let mut world = World::new([pool("{}")], [("win", node(WIN_2019))]);
-    world.refuse = Box::new(|line| (line == "WriteStatus").then(failed));
+    world.refuse("WriteStatus", failed());
     world.check();
     world.wait(2);
     assert_eq!(world.nodes["win"].labels.get("winpool.dev/pool"), Some("default"), "a label needs no record");
@@ -73,7 +73,7 @@ fn what_status_does_not_record_is_not_published() {
     assert_eq!((ready.ever_applied.len(), ready.approved.len()), (0, 0));
     assert_eq!(world.taints("win"), [""; 0]);
 
-    world.refuse = Box::new(|_| None);
+    world.accept_all();
     world.wait(60);
     assert!(world.check() || world.taints("win") == [MINE]);
     assert_eq!(world.taints("win"), [MINE]);
@@ -81,12 +81,12 @@ fn what_status_does_not_record_is_not_published() {
 
 #[test]
 fn a_status_that_conflicts_is_computed_again_from_the_pool_as_it_is() {
-    let mut world = World::new([pool("{}")], [("win-2022", node("{}"))]);
-    world.refuse = Box::new(|line| (line == "WriteStatus").then_some(Refusal::Conflict));
+    let mut world = World::with("{}");
+    world.refuse("WriteStatus", Refusal::Conflict);
     for _ in 0..20 {
         world.step("default");
     }
-    world.refuse = Box::new(|_| None);
+    world.accept_all();
     world.take_sent(&[]);
     world.rest();
     let sent = world.take_sent(&["ReadPool", "WriteStatus"]);
@@ -95,8 +95,8 @@ fn a_status_that_conflicts_is_computed_again_from_the_pool_as_it_is() {
 
 #[test]
 fn a_pool_whose_finalizer_is_refused_does_nothing_and_says_so() {
-    let mut world = World::new([pool("metadata: {finalizers: null}")], [("win-2022", node("{}"))]);
-    world.refuse = Box::new(|line| (line == "SetFinalizer true").then(denied));
+    let mut world = World::with("metadata: {finalizers: null}");
+    world.refuse("SetFinalizer true", denied());
     world.rest();
     assert_eq!(world.condition(condition::READY).0, "False AdmissionDenied");
     assert!(world.classes.is_empty() && world.published.is_none());
@@ -104,12 +104,8 @@ fn a_pool_whose_finalizer_is_refused_does_nothing_and_says_so() {
 
 #[test]
 fn a_pool_of_another_uid_starts_anew() {
-    let mut world = World::new([pool("{}")], [("win-2022", node("{}"))]);
-    world.check();
-    let mut other = pool("{}");
-    other.metadata.uid = Some("other".to_owned());
-    other.metadata.resource_version = Some("100".to_owned());
-    world.pools = vec![Arc::new(other)];
+    let mut world = World::checked("{}");
+    world.update_pool("default", |pool| pool.metadata.uid = Some("other".to_owned()));
     world.take_sent(&[]);
     world.rest();
     assert_eq!(world.sent[0], "ReadPool");
@@ -118,7 +114,7 @@ fn a_pool_of_another_uid_starts_anew() {
 
 #[test]
 fn a_pool_that_selects_no_node_says_how_many_windows_nodes_there_are() {
-    let mut world = World::new([pool("spec: {nodeSelector: {team: a}}")], [("win-2022", node("{}"))]);
+    let mut world = World::with("spec: {nodeSelector: {team: a}}");
     world.rest();
     let (verdict, message) = world.condition(condition::READY);
     assert_eq!(verdict, "True NoNodesSelected");
@@ -128,31 +124,30 @@ fn a_pool_that_selects_no_node_says_how_many_windows_nodes_there_are() {
 
 #[test]
 fn a_pool_that_is_not_valid_keeps_its_taints_and_says_what_is_wrong() {
-    let mut world = World::new([pool("{}")], [("win-2022", node("{}"))]);
-    world.check();
+    let mut world = World::checked("{}");
     world.wait(2);
     world.change_pool("default", "spec: {runtimeClassNameFormat: 'no/name'}");
     world.rest();
     world.wait(2);
     assert_eq!(world.condition(condition::READY).0, "False InvalidSpec");
-    assert_eq!((world.taints("win-2022"), world.approved()), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
+    assert_eq!((world.taints("win"), world.approved()), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
 }
 
 #[test]
 fn users_that_cannot_be_counted_for_now_hold_up_nothing_else() {
     let with =
         |handler: &str| format!("spec: {{runtimeClasses: [{{name: own, version: '2022', handler: {handler}}}]}}");
-    let mut world = World::new([pool(&with("old"))], [("win-2022", node("{}"))]);
+    let mut world = World::with(&with("old"));
     world.rest();
     world.advance(Duration::from_mins(2));
-    world.refuse = Box::new(|line| line.starts_with("FindUsers").then(failed));
+    world.refuse("FindUsers", failed());
     world.change_pool("default", &with("new"));
     assert!(world.check());
     world.wait(2);
-    assert_eq!(world.taints("win-2022"), [MINE]);
+    assert_eq!(world.taints("win"), [MINE]);
     assert!(world.condition(condition::READY).0.starts_with("False"));
     assert_eq!(world.problems(reason::WRITE_FAILED).len(), 1, "it says what it waits for");
-    world.refuse = Box::new(|_| None);
+    world.accept_all();
     world.wait(60);
     assert_eq!(world.classes["own"].handler, "new");
 }
@@ -161,16 +156,16 @@ fn users_that_cannot_be_counted_for_now_hold_up_nothing_else() {
 fn an_older_pool_that_was_not_looked_at_yet_keeps_younger_ones_off_its_nodes() {
     let older = pool("metadata: {name: older, creationTimestamp: '2025-01-01T00:00:00Z'}");
     let always = pool("spec: {taintPolicy: Always, runtimeClassNameFormat: 'own-{version}'}");
-    let mut world = World::new([always, older], [("win-2022", node("{}"))]);
+    let mut world = World::new([always, older], [("win", node("{}"))]);
     for _ in 0..30 {
         world.step("default");
     }
     assert!(world.published.is_some());
     let published = world.published.clone().unwrap();
-    let owner = published.owner(&world.nodes["win-2022"].labels).unwrap();
+    let owner = published.owner(&world.nodes["win"].labels).unwrap();
     assert_eq!((owner.pool.name.as_str(), owner.ready), ("older", false));
     world.rest();
-    assert!(world.taints("win-2022").is_empty(), "the older one waits for its check");
+    assert!(world.taints("win").is_empty(), "the older one waits for its check");
 }
 
 #[test]

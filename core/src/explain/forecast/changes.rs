@@ -10,225 +10,187 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Taint, names},
-    explain::forecast::{Change, ClassForecast, NodeForecast},
-    plan::{
-        Assessment, ClassAction, DesiredClass, FieldChange, Node, Policy, Pool, WantedTaints, classes::is_declared,
-        owner,
-    },
+    explain::forecast::{Change, ClassForecast, NodeForecast, Simulation},
+    plan::{Hosts, Node, Policy, Pool, WantedTaints, classes::is_declared, owner, reconcile::Note},
     windows::product,
 };
-
-/// Why things were written, as far as they still stand at the end.
-#[derive(Default)]
-pub(super) struct Reasons {
-    /// By node: the pool, and a reason for each field.
-    nodes: BTreeMap<String, (String, BTreeMap<String, String>)>,
-    /// By class: the pool and the reason.
-    classes: BTreeMap<String, (String, String)>,
-}
-
-fn label_field(key: &str) -> String {
-    format!("metadata.labels[{key}]")
-}
 
 const ANNOTATION: &str = "metadata.annotations[winpool.dev/applied]";
 const TAINTS: &str = "spec.taints";
 
-fn added(taint: &Taint) -> String {
-    format!("+{taint}")
+/// The nodes that differ.
+pub(super) fn nodes(before: &BTreeMap<String, Node>, after: &Simulation) -> Vec<NodeForecast> {
+    let policy = after.published.clone().unwrap_or_default();
+    let differing = before.iter().filter_map(|(name, before)| Some((name, before, after.nodes.get(name)?)));
+    let differing = differing.filter_map(|(name, before, after)| {
+        let owner = policy.owner(&after.labels).map(|entry| &entry.pool);
+        let former = before.labels.get(names::POOL).unwrap_or_default();
+        let difference = Difference { before, after, owner, former, policy: &policy };
+        let pool = owner.map_or(former, |owner| &owner.name).to_owned();
+        let changes = difference.changes();
+        (!changes.is_empty()).then(|| NodeForecast { name: name.clone(), pool, changes })
+    });
+    differing.collect()
 }
 
-fn removed(taint: &Taint) -> String {
-    format!("-{taint}")
+/// A node that was written.
+struct Difference<'a> {
+    before: &'a Node,
+    after: &'a Node,
+    /// The pool that the node belongs to in the end.
+    owner: Option<&'a Arc<Pool>>,
+    /// The pool whose label it had.
+    former: &'a str,
+    policy: &'a Policy,
 }
 
-impl Reasons {
-    pub fn node(&mut self, name: &str, node: &Node, assessment: &Assessment, policy: &Policy) {
-        let pool = assessment.pool.as_ref().or(assessment.releasing.as_ref()).cloned().unwrap_or_default();
-        let owner = assessment.pool.as_ref().and_then(|pool| policy.pool(pool));
-        let plan = &assessment.plan;
-        let reasons = self.nodes.entry(name.to_owned()).or_default();
-        reasons.0.clone_from(&pool);
-        let reasons = &mut reasons.1;
-        if let Some(change) = &plan.windows_build {
-            let why = match (&change.to, &node.kernel_version) {
-                (Some(_), Some(version)) => format!("the node reports {version} in status.nodeInfo.kernelVersion"),
-                (Some(_), None) => "the build of the node".to_owned(),
-                (None, _) => "the node came back as another system".to_owned(),
-            };
-            reasons.insert(label_field(names::WINDOWS_BUILD), why);
-        }
-        for label in &plan.capability_labels {
-            let class = label.key.strip_prefix(names::CAPABILITY_LABEL_PREFIX).unwrap_or_default();
-            let why = match (&label.to, owner) {
-                (Some(_), _) => format!("the node runs the images of RuntimeClass {class}"),
-                (None, Some(_)) => format!("the node does not serve a RuntimeClass {class} of its pool"),
-                (None, None) => leaves(&pool, policy),
-            };
-            reasons.insert(label_field(&label.key), why);
-        }
-        for taint in plan.taints.iter().flat_map(|change| &change.added) {
-            reasons.insert(added(taint), why_added(owner));
-        }
-        for taint in plan.taints.iter().flat_map(|change| &change.removed) {
-            let why = match owner {
-                Some(owner) if owner.retired_taints.contains(taint) => {
-                    format!("spec.retiredTaints of WindowsPool {}", owner.name)
-                }
-                Some(owner) => format!("winpool put it on, and WindowsPool {} does not want it", owner.name),
-                None => leaves(&pool, policy),
-            };
-            reasons.insert(removed(taint), why);
-        }
-        let marks = match owner {
-            Some(_) => "says what winpool put there".to_owned(),
-            None => leaves(&pool, policy),
+impl Difference<'_> {
+    fn changes(&self) -> Vec<Change> {
+        let (before, after) = (self.before, self.after);
+        let mut changes = Vec::new();
+        let mut add = |field: &str, from: Value, to: Value, reason: String| {
+            changes.push(Change { field: field.to_owned(), from, to, reason });
         };
-        if plan.pool.is_some() {
-            reasons.insert(label_field(names::POOL), marks.clone());
-        }
-        if plan.applied.is_some() {
-            reasons.insert(ANNOTATION.to_owned(), marks);
-        }
-    }
-
-    /// Whether the node gets this taint.
-    pub fn adds(&self, node: &str, taint: &Taint) -> bool {
-        self.nodes.get(node).is_some_and(|(_, reasons)| reasons.contains_key(&added(taint)))
-    }
-
-    pub fn class(&mut self, action: &ClassAction, desired: &DesiredClass, pool: &Pool) {
-        let build = desired.hosts.build();
-        let product = build.and_then(product::by_build).map_or_else(String::new, |p| format!(" ({})", p.name));
-        let of =
-            build.map_or_else(|| "Windows nodes of any build".to_owned(), |build| format!("build {build}{product}"));
-        let pool_name = &pool.name;
-        let why = match action {
-            ClassAction::Create(_) if is_declared(pool, &desired.name) => {
-                format!("declared by WindowsPool {pool_name} for {of}")
-            }
-            ClassAction::Create(_) => format!("WindowsPool {pool_name} has nodes of {of}"),
-            ClassAction::Replace(_) => {
-                format!("WindowsPool {pool_name} wants another handler, which cannot be changed")
-            }
-            ClassAction::Change { adopted: true, .. } => {
-                format!("it is what WindowsPool {pool_name} needs for {of}, so winpool keeps it from now on")
-            }
-            _ => format!("what WindowsPool {pool_name} needs for {of}"),
+        let own = |node: &'_ Node| -> BTreeSet<String> {
+            let capability_labels =
+                node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).map(|(key, _)| key.to_owned());
+            [names::WINDOWS_BUILD, names::POOL].map(str::to_owned).into_iter().chain(capability_labels).collect()
         };
-        // A class that is made and then changed was made for the first reason.
-        self.classes.entry(desired.name.clone()).or_insert_with(|| (pool_name.clone(), why));
+        for key in own(before).union(&own(after)) {
+            let (from, to) = (before.labels.get(key), after.labels.get(key));
+            if from != to {
+                add(&format!("metadata.labels[{key}]"), json!(from), json!(to), self.why_label(key, to.is_some()));
+            }
+        }
+        let (old, new) = (before.taints.taints(), after.taints.taints());
+        let text = |taint: Option<&Taint>| json!(taint.map(ToString::to_string));
+        for taint in new.iter().filter(|taint| !old.contains(taint)) {
+            let replaced = old.iter().find(|old| old.same_identity(taint));
+            add(
+                TAINTS,
+                text(replaced),
+                text(Some(taint)),
+                self.owner.map(|owner| why_added(owner)).unwrap_or_default(),
+            );
+        }
+        for taint in old.iter().filter(|taint| !new.iter().any(|new| new.same_identity(taint))) {
+            add(TAINTS, text(Some(taint)), Value::Null, self.why_removed(taint));
+        }
+        if before.applied != after.applied {
+            add(ANNOTATION, json!(before.applied), json!(after.applied), self.why_marked());
+        }
+        changes
     }
 
-    pub fn class_retired(&mut self, name: &str, pool: &Pool, why: &str) {
-        let what = if pool.deleting { "is being deleted" } else { "does not want it any more" };
-        let why = format!("WindowsPool {} {what}; {why}", pool.name);
-        self.classes.insert(name.to_owned(), (pool.name.clone(), why));
+    fn why_label(&self, key: &str, is_set: bool) -> String {
+        if key == names::POOL {
+            return self.why_marked();
+        }
+        if key == names::WINDOWS_BUILD {
+            return match (is_set, &self.after.kernel_version) {
+                (true, Some(version)) => format!("the node reports {version} in status.nodeInfo.kernelVersion"),
+                (true, None) => "the build of the node".to_owned(),
+                (false, _) => "the node came back as another system".to_owned(),
+            };
+        }
+        let class = key.strip_prefix(names::CAPABILITY_LABEL_PREFIX).unwrap_or_default();
+        match (is_set, self.owner) {
+            (true, _) => format!("the node runs the images of RuntimeClass {class}"),
+            (false, Some(_)) => format!("the node does not serve a RuntimeClass {class} of its pool"),
+            (false, None) => self.why_left(),
+        }
+    }
+
+    fn why_removed(&self, taint: &Taint) -> String {
+        match self.owner {
+            Some(owner) if owner.retired_taints.contains(taint) => {
+                format!("spec.retiredTaints of WindowsPool {}", owner.name)
+            }
+            Some(owner) => format!("winpool put it on, and WindowsPool {} does not want it", owner.name),
+            None => self.why_left(),
+        }
+    }
+
+    fn why_marked(&self) -> String {
+        self.owner.map_or_else(|| self.why_left(), |_| "says what winpool put there".to_owned())
+    }
+
+    fn why_left(&self) -> String {
+        let what = if self.policy.exists(self.former) { "does not select the node" } else { "is being deleted" };
+        format!("WindowsPool {} {what}", self.former)
     }
 }
 
-fn why_added(owner: Option<&Arc<Pool>>) -> String {
-    match owner.map(|owner| (&owner.taints, &owner.name)) {
-        Some((WantedTaints::Guard, name)) => {
+fn why_added(owner: &Pool) -> String {
+    let name = &owner.name;
+    match owner.taints {
+        WantedTaints::Guard => {
             format!("no Windows taint keeps other pods off the node; default of WindowsPool {name}")
         }
-        Some((WantedTaints::Exactly(_), name)) => format!("spec.taints of WindowsPool {name}"),
-        None => String::new(),
+        WantedTaints::Exactly(_) => format!("spec.taints of WindowsPool {name}"),
     }
-}
-
-fn leaves(pool: &str, policy: &Policy) -> String {
-    if policy.pool(pool).is_some_and(|pool| pool.deleting) {
-        format!("WindowsPool {pool} is being deleted")
-    } else {
-        format!("WindowsPool {pool} does not select the node")
-    }
-}
-
-/// The nodes that differ.
-pub(super) fn nodes(
-    before: &BTreeMap<String, Node>,
-    after: &BTreeMap<String, Node>,
-    reasons: &Reasons,
-) -> Vec<NodeForecast> {
-    let touched = reasons.nodes.iter().filter_map(|(name, (pool, reasons))| {
-        let changes = node_changes(before.get(name)?, after.get(name)?, reasons);
-        (!changes.is_empty()).then(|| NodeForecast { name: name.clone(), pool: pool.clone(), changes })
-    });
-    touched.collect()
-}
-
-fn node_changes(before: &Node, after: &Node, reasons: &BTreeMap<String, String>) -> Vec<Change> {
-    let why = |key: &str| reasons.get(key).cloned().unwrap_or_default();
-    let mut changes = Vec::new();
-    let own = |node: &'_ Node| -> BTreeSet<String> {
-        let capability_labels = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).map(|(key, _)| key.to_owned());
-        [names::WINDOWS_BUILD, names::POOL].map(str::to_owned).into_iter().chain(capability_labels).collect()
-    };
-    for key in own(before).union(&own(after)) {
-        let (from, to) = (before.labels.get(key), after.labels.get(key));
-        if from != to {
-            let field = label_field(key);
-            let reason = why(&field);
-            changes.push(Change { field, from: json!(from), to: json!(to), reason });
-        }
-    }
-    let (old, new) = (before.taints.taints(), after.taints.taints());
-    let text = |taint: Option<&Taint>| json!(taint.map(ToString::to_string));
-    for taint in new.iter().filter(|taint| !old.contains(taint)) {
-        let replaced = old.iter().find(|old| old.same_identity(taint));
-        let reason = why(&added(taint));
-        changes.push(Change { field: TAINTS.to_owned(), from: text(replaced), to: text(Some(taint)), reason });
-    }
-    for taint in old.iter().filter(|taint| !new.iter().any(|new| new.same_identity(taint))) {
-        let reason = why(&removed(taint));
-        changes.push(Change { field: TAINTS.to_owned(), from: text(Some(taint)), to: Value::Null, reason });
-    }
-    if before.applied != after.applied {
-        let (from, to) = (json!(before.applied), json!(after.applied));
-        changes.push(Change { field: ANNOTATION.to_owned(), from, to, reason: why(ANNOTATION) });
-    }
-    changes
-}
-
-/// The class after these changes.
-pub(super) fn apply(class: &RuntimeClass, changes: &[FieldChange]) -> RuntimeClass {
-    let mut object = json!(class);
-    for FieldChange { path, to, .. } in changes {
-        let Some((last, parents)) = path.split_last() else { continue };
-        let map =
-            parents.iter().try_fold(&mut object, |object, key| object.get_mut(*key)).and_then(Value::as_object_mut);
-        if let Some(map) = map {
-            if to.is_null() {
-                map.remove(*last);
-            } else {
-                map.insert((*last).to_owned(), to.clone());
-            }
-        }
-    }
-    serde_json::from_value(object).unwrap_or_else(|_| class.clone())
 }
 
 /// The classes that differ.
-pub(super) fn classes(
-    before: &BTreeMap<String, Arc<RuntimeClass>>,
-    after: &BTreeMap<String, Arc<RuntimeClass>>,
-    reasons: &Reasons,
-) -> Vec<ClassForecast> {
-    let touched = reasons.classes.iter().filter_map(|(name, (pool, reason))| {
-        let (old, new) = (before.get(name).map(AsRef::as_ref), after.get(name).map(AsRef::as_ref));
-        let changes = class_changes(old, new, reason);
+pub(super) fn classes(before: &BTreeMap<String, Arc<RuntimeClass>>, after: &mut Simulation) -> Vec<ClassForecast> {
+    let notes = after.memory.take_notes();
+    let policy = after.published.clone().unwrap_or_default();
+    let names: BTreeSet<&String> = before.keys().chain(after.classes.keys()).collect();
+    let differing = names.into_iter().filter_map(|name| {
+        let (old, new) = (before.get(name).map(AsRef::as_ref), after.classes.get(name).map(AsRef::as_ref));
+        let (old_owner, new_owner) = (old.and_then(owner), new.and_then(owner));
+        let pool = new_owner.or(old_owner)?;
         let action = match (old, new) {
             (None, _) => "Create",
             (_, None) => "Delete",
             (Some(old), Some(new)) if old.handler != new.handler => "Replace",
-            (Some(old), Some(new)) if owner(old).is_some() && owner(new).is_none() => "Release",
-            (Some(old), Some(new)) if owner(old).is_none() && owner(new).is_some() => "Adopt",
+            _ if old_owner.is_some() && new_owner.is_none() => "Release",
+            _ if old_owner.is_none() && new_owner.is_some() => "Adopt",
             _ => "Change",
         };
-        (!changes.is_empty()).then(|| ClassForecast { name: name.clone(), pool: pool.clone(), action, changes })
+        let reason = match (action, new) {
+            ("Delete" | "Release", _) | (_, None) => {
+                let what = if policy.exists(pool) { "does not want it any more" } else { "is being deleted" };
+                format!("WindowsPool {pool} {what}; {}", why_retired(name, &notes))
+            }
+            (action, Some(class)) => why_written(action, name, pool, class, &policy),
+        };
+        let changes = class_changes(old, new, &reason);
+        (!changes.is_empty()).then(|| ClassForecast { name: name.clone(), pool: pool.to_owned(), action, changes })
     });
-    touched.collect()
+    differing.collect()
+}
+
+fn why_retired(class: &str, notes: &[(String, Note)]) -> String {
+    let object = format!("RuntimeClass/{class}");
+    let left = notes.iter().find_map(|(_, note)| match note {
+        Note::Left(_, left, message) if *left == object => message.rsplit_once("winpool's: ").map(|(_, why)| why),
+        _ => None,
+    });
+    left.unwrap_or("no pod uses it").to_owned()
+}
+
+fn why_written(action: &str, name: &str, pool: &str, class: &RuntimeClass, policy: &Policy) -> String {
+    let found = policy.pool(pool);
+    let declared = found.and_then(|pool| pool.declared.iter().find(|(_, spec)| spec.name == name));
+    let selected = || class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok();
+    let build = declared.map_or_else(selected, |(hosts, _)| Hosts::build(*hosts));
+    let of = build.map_or_else(
+        || "Windows nodes of any build".to_owned(),
+        |build| {
+            let product = product::by_build(build).map_or_else(String::new, |product| format!(" ({})", product.name));
+            format!("build {build}{product}")
+        },
+    );
+    match action {
+        "Create" if found.is_some_and(|pool| is_declared(pool, name)) => {
+            format!("declared by WindowsPool {pool} for {of}")
+        }
+        "Create" => format!("WindowsPool {pool} has nodes of {of}"),
+        "Replace" => format!("WindowsPool {pool} wants another handler, which cannot be changed"),
+        "Adopt" => format!("it is what WindowsPool {pool} needs for {of}, so winpool keeps it from now on"),
+        _ => format!("what WindowsPool {pool} needs for {of}"),
+    }
 }
 
 fn class_changes(old: Option<&RuntimeClass>, new: Option<&RuntimeClass>, reason: &str) -> Vec<Change> {

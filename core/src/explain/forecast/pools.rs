@@ -6,16 +6,18 @@ use kube::ResourceExt;
 
 use crate::{
     api::{Mode, ObjectReference, Problem, Taint, WindowsPoolStatus, names},
-    explain::forecast::{
-        NodeForecast, PoolForecast,
-        interpreter::{Interpreter, is_windows},
-    },
+    explain::forecast::{NodeForecast, PoolForecast, Simulation, simulation::is_windows},
     plan::{CheckScope, Held, HeldBecause, KnownNode, Node, Pool, Question, Scheduling, WorkloadCheck},
 };
 
-impl Interpreter {
-    /// What becomes of the pools.
-    pub fn pool_forecasts(&self, before: &BTreeMap<String, Node>, written: &[NodeForecast]) -> Vec<PoolForecast> {
+impl Simulation {
+    /// What becomes of the pools that were there before.
+    pub(super) fn pool_forecasts(
+        &self,
+        names: &[String],
+        before: &BTreeMap<String, Node>,
+        written: &[NodeForecast],
+    ) -> Vec<PoolForecast> {
         let live = self.pools.iter().map(|guarded| {
             let (name, status) = (guarded.name_any(), guarded.status.clone().unwrap_or_default());
             let pool = guarded.read().ok();
@@ -46,7 +48,8 @@ impl Interpreter {
                 name,
             }
         });
-        let gone = self.gone.iter().map(|name| PoolForecast {
+        let is_gone = |name: &&String| !self.pools.iter().any(|pool| pool.name_any() == **name);
+        let gone = names.iter().filter(is_gone).map(|name| PoolForecast {
             name: name.clone(),
             mode: "Deleting".to_owned(),
             would_change: written.iter().filter(|node| node.pool == *name).count(),
@@ -74,16 +77,19 @@ impl Interpreter {
         if !pool.enforces() {
             return BTreeMap::new();
         }
-        let windows: Vec<(&String, &Node)> = before.iter().filter(|(_, node)| is_windows(node)).collect();
-        let nodes = windows.iter().map(|(name, node)| KnownNode {
+        let windows = before.iter().filter(|(_, node)| is_windows(node));
+        let windows: Vec<(&String, &Node, &Node)> =
+            windows.filter_map(|(name, node)| Some((name, node, self.nodes.get(name)?))).collect();
+        let nodes = windows.iter().map(|(name, before, after)| KnownNode {
             name: name.as_str().into(),
             uid: name.as_str().into(),
-            labels: self.nodes.get(*name).unwrap_or(node).labels.clone(),
-            taints: node.taints.taints().iter().filter(|taint| !taint.has_foreign_key()).cloned().collect(),
+            labels: after.labels.clone(),
+            taints: before.taints.taints().iter().filter(|taint| !taint.has_foreign_key()).cloned().collect(),
         });
         let gets = |taint: &Taint| -> BTreeSet<usize> {
-            let names = windows.iter().enumerate();
-            names.filter(|(_, (name, _))| self.reasons.adds(name, taint)).map(|(index, _)| index).collect()
+            let carries = |node: &Node| node.taints.taints().contains(taint);
+            let nodes = windows.iter().enumerate();
+            nodes.filter(|(_, (_, before, after))| !carries(before) && carries(after)).map(|(index, _)| index).collect()
         };
         let taints = pool.wanted_taints().into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
         let questions =
@@ -99,7 +105,7 @@ impl Interpreter {
             now: self.now.time,
             ..CheckScope::default()
         };
-        let found = WorkloadCheck::start(scope).map(|check| self.answer(check)).unwrap_or_default();
+        let found = WorkloadCheck::start(scope).map(|check| self.listing(check)).unwrap_or_default();
         found.into_values().flat_map(|answer| answer.unschedulable).collect()
     }
 }

@@ -1,0 +1,370 @@
+//! A cluster in memory with an API server, and the operator that works on it. Its clock goes on only when it is told to.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::{
+    api::names,
+    labels::Labels,
+    plan::{
+        CheckAnswer, ClassUsers, Consent, GuardedPool, Node, NodeShare, PODS, Policy, Sighting, Tally, Watched,
+        WorkloadCheck, assess,
+        reconcile::{
+            Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Refusal, SeenNode, Step, next,
+        },
+        runtime_class_patch,
+    },
+    pod::{Pod, Workload, WorkloadKind},
+};
+
+use super::Snapshot;
+
+/// How long what was refused is not tried again, and how long a deletion waits without progress.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// A cluster in memory, and the operator that works on it.
+pub struct Simulation {
+    /// The pools.
+    pub pools: Vec<Arc<GuardedPool>>,
+    /// The nodes by name. Their names are their uids.
+    pub nodes: BTreeMap<String, Node>,
+    /// The RuntimeClasses by name.
+    pub classes: BTreeMap<String, Arc<RuntimeClass>>,
+    /// The unfinished pods, or why they cannot be listed.
+    pub pods: Result<Vec<Pod>, String>,
+    /// What makes pods from a template.
+    pub workloads: Vec<(WorkloadKind, Workload)>,
+    /// Nodes whose changes the API server refuses.
+    pub blocked: BTreeSet<String>,
+    /// What the operator remembers.
+    pub memory: Memory,
+    /// What nodes are written by.
+    pub published: Option<Arc<Policy>>,
+    /// The moment.
+    pub now: Now,
+    unlisted: BTreeMap<String, String>,
+    other_nodes: Vec<Labels>,
+    control_plane: ControlPlaneInfo,
+    watched: BTreeMap<String, Watched>,
+    version: u64,
+}
+
+impl Simulation {
+    /// The cluster of this snapshot, of which the operator knows nothing yet.
+    #[must_use]
+    pub fn new(snapshot: Snapshot) -> Self {
+        let mut simulation = Self {
+            pools: Vec::new(),
+            nodes: snapshot.nodes,
+            classes: BTreeMap::new(),
+            pods: snapshot.pods,
+            workloads: snapshot.workloads,
+            blocked: BTreeSet::new(),
+            memory: Memory::default(),
+            published: None,
+            now: snapshot.now,
+            unlisted: snapshot.unlisted,
+            other_nodes: snapshot.other_nodes,
+            control_plane: snapshot.control_plane,
+            watched: BTreeMap::new(),
+            version: 0,
+        };
+        for mut pool in snapshot.pools {
+            let name = pool.name_any();
+            pool.metadata.uid.get_or_insert(name);
+            pool.metadata.resource_version = Some(simulation.next_version());
+            simulation.pools.push(Arc::new(pool));
+        }
+        for mut class in snapshot.classes {
+            let name = class.name_any();
+            let metadata = &mut Arc::make_mut(&mut class).metadata;
+            metadata.uid.get_or_insert_with(|| name.clone());
+            metadata.resource_version = Some(simulation.next_version());
+            simulation.classes.insert(name, class);
+        }
+        simulation.restart();
+        simulation
+    }
+
+    /// Replaces the operator by one that remembers nothing.
+    pub fn restart(&mut self) {
+        (self.memory, self.published) = (Memory::new(PATIENCE), None);
+        self.watched.clear();
+        self.watch(Sighting::Listed);
+    }
+
+    fn next_version(&mut self) -> String {
+        self.version += 1;
+        self.version.to_string()
+    }
+
+    /// Changes this pool.
+    pub fn update_pool(&mut self, name: &str, change: impl FnOnce(&mut GuardedPool)) {
+        let version = self.next_version();
+        if let Some(pool) = self.pools.iter_mut().find(|pool| pool.name_any() == name) {
+            let pool = Arc::make_mut(pool);
+            change(pool);
+            pool.metadata.resource_version = Some(version);
+        }
+    }
+
+    /// Adds this class, or replaces it.
+    pub fn put_class(&mut self, mut class: RuntimeClass) -> Arc<RuntimeClass> {
+        class.metadata.resource_version = Some(self.next_version());
+        let (name, class) = (class.name_any(), Arc::new(class));
+        self.classes.insert(name, Arc::clone(&class));
+        class
+    }
+
+    /// The operator sees all nodes in this way.
+    pub fn watch(&mut self, sighting: Sighting) {
+        for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
+            self.watch_node(&name, sighting);
+        }
+    }
+
+    /// The operator sees this node in this way.
+    pub fn watch_node(&mut self, name: &str, sighting: Sighting) {
+        let (policy, Some(node)) = (self.memory.policy(&self.pools), self.nodes.get(name)) else { return };
+        let owner = policy.owner(&node.labels).map(|entry| entry.pool.as_ref());
+        let watched = Watched::next(self.watched.get(name), node, owner, sighting, self.now.instant);
+        self.watched.insert(name.to_owned(), watched);
+    }
+
+    fn with_cluster<T>(&mut self, work: impl FnOnce(&Cluster<'_>, &mut Memory, Now) -> T) -> T {
+        let mut memory = std::mem::take(&mut self.memory);
+        let (policy, none) = (memory.policy(&self.pools), Watched::default());
+        let classes: Vec<_> = self.classes.values().cloned().collect();
+        let cluster = Cluster {
+            pools: &self.pools,
+            classes: &classes,
+            tally: &|pool| self.tally(pool, &policy),
+            nodes: &|show| {
+                for (name, node) in self.nodes.iter().filter(|(_, node)| is_windows(node)) {
+                    show(SeenNode { name, uid: name, node, watched: self.watched.get(name).unwrap_or(&none) });
+                }
+            },
+            is_blocked: &|name, _| self.blocked.contains(name),
+            settled: true,
+            control_plane: self.control_plane.clone(),
+        };
+        let result = work(&cluster, &mut memory, self.now);
+        self.memory = memory;
+        result
+    }
+
+    fn tally(&self, pool: &str, policy: &Policy) -> Tally {
+        let (mut tally, none) = (Tally::default(), Watched::default());
+        for (name, node) in &self.nodes {
+            let watched = self.watched.get(name).unwrap_or(&none);
+            let consent = Consent::Known { uid: name, watched, now: self.now.instant };
+            let refusal = self.blocked.contains(name).then(|| Arc::from("the API server refuses the change"));
+            let share = NodeShare::of(node, assess(node, policy, consent), policy, consent, refusal, None);
+            let key: Arc<str> = name.as_str().into();
+            share.contributions.iter().filter(|added| added.pool == pool).for_each(|added| tally.add(&key, added));
+            for (_, owner) in share.overlaps.iter().filter(|(other, _)| other == pool) {
+                tally.overlaps(&key, owner);
+            }
+        }
+        tally
+    }
+
+    /// Carries out one step of the loop of this pool, unless `refuse` says how the API server refuses it.
+    pub fn step(&mut self, pool: &str, refuse: impl FnOnce(&Step) -> Option<Refusal>) -> Step {
+        let step = self.with_cluster(|cluster, memory, now| next(cluster, memory, pool, now));
+        let answer = refuse(&step).map_or_else(|| self.execute(pool, &step), Answer::Refused);
+        self.memory.answer(pool, &step, answer, self.now.instant);
+        step
+    }
+
+    fn execute(&mut self, pool: &str, step: &Step) -> Answer {
+        match step {
+            Step::Judge | Step::Wait(_) => Answer::Done,
+            Step::Publish(policy) => {
+                self.published = Some(Arc::clone(policy));
+                Answer::Done
+            }
+            Step::ReadPool { .. } => {
+                let found = self.pools.iter().find(|found| found.name_any() == pool);
+                Answer::Pool(found.map(|found| Box::new(found.metadata.clone())))
+            }
+            Step::SetFinalizer(wanted) => {
+                self.update_pool(pool, |pool| {
+                    let finalizers = pool.metadata.finalizers.get_or_insert_default();
+                    finalizers.retain(|finalizer| finalizer != names::CLEANUP);
+                    finalizers.extend(wanted.then(|| names::CLEANUP.to_owned()));
+                });
+                self.pools.retain(|pool| !pool.is_being_deleted() || !pool.finalizers().is_empty());
+                Answer::Done
+            }
+            Step::FindUsers { classes, taints } => {
+                let pods = self.pods.as_ref().map_err(Clone::clone);
+                Answer::Users(pods.map(|pods| ClassUsers::count(pods, classes, taints)))
+            }
+            Step::Class(name, request) => self.request(name, request),
+            Step::ListMarkedNodes => {
+                let is_marked = |node: &Node| node.labels.get(names::POOL) == Some(pool) && !node.is_ignored();
+                let marked = self.nodes.iter().filter(|(_, node)| is_marked(node));
+                Answer::Nodes(marked.map(|(name, _)| name.clone()).collect())
+            }
+            Step::WriteStatus { status, .. } => {
+                self.update_pool(pool, |pool| *pool = pool.with_status(status));
+                Answer::Done
+            }
+        }
+    }
+
+    fn request(&mut self, name: &str, request: &ClassRequest) -> Answer {
+        let uid = format!("{name}-{}", self.version);
+        match request.apply(self.classes.get(name).map(AsRef::as_ref), uid) {
+            Err(refusal) => Answer::Refused(refusal),
+            Ok(class) if request.is_a_question() => Answer::Class(class.map(Arc::new)),
+            Ok(Some(class)) => Answer::Class(Some(self.put_class(class))),
+            Ok(None) => {
+                self.classes.remove(name);
+                Answer::Done
+            }
+        }
+    }
+
+    /// Judges every node once by the published policy. Tells whether any was written.
+    pub fn write_nodes(&mut self) -> bool {
+        let Some(policy) = self.published.clone() else { return false };
+        let (mut wrote, none) = (false, Watched::default());
+        for (name, node) in self.nodes.iter_mut().filter(|(name, _)| !self.blocked.contains(*name)) {
+            let watched = self.watched.get(name).unwrap_or(&none);
+            let plan = assess(node, &policy, Consent::Known { uid: name, watched, now: self.now.instant }).plan;
+            if !plan.is_empty() {
+                *node = node.after(&plan);
+                wrote = true;
+            }
+        }
+        self.watch(Sighting::Changed);
+        wrote
+    }
+
+    /// The workload check that is due, if any.
+    pub fn start_check(&mut self) -> Option<CheckTask> {
+        self.with_cluster(|cluster, memory, now| memory.start_check(cluster, now))
+    }
+
+    /// Ends a check of everything.
+    pub fn finish_check(&mut self, found: Result<BTreeMap<String, CheckAnswer>, String>) {
+        self.with_cluster(|cluster, memory, now| memory.checked(cluster, found, now.instant));
+    }
+
+    /// Carries out the check that is due, if any. Tells whether everything was listed.
+    pub fn check(&mut self) -> bool {
+        match self.start_check() {
+            Some(CheckTask::Everything(check)) => {
+                let found = self.listing(*check);
+                self.finish_check(Ok(found));
+                return true;
+            }
+            Some(CheckTask::Named { pool, .. }) => self.memory.asked(&pool, false),
+            None => {}
+        }
+        false
+    }
+
+    /// What a check of everything finds.
+    #[must_use]
+    pub fn listing(&self, mut check: WorkloadCheck) -> BTreeMap<String, CheckAnswer> {
+        for (kind, words) in &self.unlisted {
+            check.unlisted(kind, words.clone());
+        }
+        for (kind, workload) in &self.workloads {
+            check.workload(*kind, workload);
+        }
+        match &self.pods {
+            Ok(pods) => pods.iter().for_each(|pod| check.pod(pod)),
+            Err(words) => check.unlisted(PODS, words.clone()),
+        }
+        let undecided: Vec<_> = check.undecided().cloned().collect();
+        for selector in undecided {
+            check.decide(&selector, self.other_nodes.iter().any(|labels| labels.matches(&selector)));
+        }
+        check.finish()
+    }
+
+    /// Runs until nothing is left to do but to wait for somebody else.
+    pub(super) fn run(&mut self) {
+        /// When nothing was written for this time, nothing will be.
+        const QUIET: Duration = Duration::from_secs(45);
+        /// A loop that does not come to rest ends here.
+        const ROUNDS: usize = 20_000;
+        let mut last_write = self.now.instant;
+        for _ in 0..ROUNDS {
+            let (mut wrote, mut dues) = (false, Vec::new());
+            for pool in self.pools.iter().map(|pool| pool.name_any()).collect::<Vec<_>>() {
+                match self.step(&pool, |_| None) {
+                    Step::Wait(until) => dues.extend(until),
+                    _ => wrote = true,
+                }
+            }
+            wrote |= self.write_nodes();
+            if wrote {
+                last_write = self.now.instant;
+                continue;
+            }
+            self.check();
+            dues.extend(self.memory.check_due(self.now.instant));
+            let is_soon = |due: &Instant| due.duration_since(last_write) <= QUIET;
+            let next = dues.into_iter().filter(|due| *due > self.now.instant).min().filter(is_soon);
+            let Some(due) = next else { return };
+            self.now.instant = due;
+        }
+    }
+}
+
+impl ClassRequest {
+    /// Whether it writes nothing.
+    #[must_use]
+    pub fn is_a_question(&self) -> bool {
+        matches!(self, Self::Read | Self::TryCreate(_))
+    }
+
+    /// The class after this request, as an API server answers it: `None` if there is none. `uid` is for a new class. The
+    /// caller sets the new `resourceVersion`.
+    ///
+    /// # Errors
+    /// When the class is not what the request was computed from.
+    pub fn apply(&self, current: Option<&RuntimeClass>, uid: String) -> Result<Option<RuntimeClass>, Refusal> {
+        let is_seen = |seen: (Option<String>, Option<String>), class: &RuntimeClass| {
+            if seen == (class.uid(), class.resource_version()) { Ok(()) } else { Err(Refusal::Conflict) }
+        };
+        match (self, current) {
+            (Self::Read, current) => Ok(current.cloned()),
+            (Self::Create(_) | Self::TryCreate(_), Some(_)) => Err(Refusal::Conflict),
+            (Self::Create(class) | Self::TryCreate(class), None) => {
+                let mut class = RuntimeClass::clone(class);
+                class.metadata.uid = Some(uid);
+                Ok(Some(class))
+            }
+            (Self::Patch { uid, version, changes }, Some(class)) => {
+                is_seen((Some(uid.clone()), Some(version.clone())), class)?;
+                let mut object = json!(class);
+                let patched = json_patch::patch(&mut object, &runtime_class_patch(uid, version, changes));
+                let failed = |words: String| Refusal::Failed(words);
+                patched.map_err(|error| failed(error.to_string()))?;
+                serde_json::from_value(object).map(Some).map_err(|error| failed(error.to_string()))
+            }
+            (Self::Delete(seen), Some(class)) => {
+                is_seen((seen.uid(), seen.resource_version()), class)?;
+                Ok(None)
+            }
+            (Self::Patch { .. } | Self::Delete(_), None) => Err(Refusal::Gone),
+        }
+    }
+}
+
+pub(super) fn is_windows(node: &Node) -> bool {
+    node.labels.get(names::OS) == Some(names::WINDOWS)
+}
