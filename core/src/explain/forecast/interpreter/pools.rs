@@ -10,7 +10,8 @@ use crate::{
         NodeForecast, PoolForecast,
         interpreter::{Interpreter, is_windows},
     },
-    plan::{CheckScope, Held, HeldBecause, KnownNode, Node, Pool, Question, Scheduling, WorkloadCheck},
+    plan::{CheckScope, Held, HeldBecause, KnownNode, Node, Pool, Question, WorkloadCheck},
+    pod::Class,
 };
 
 impl Interpreter {
@@ -91,11 +92,7 @@ impl Interpreter {
         let scope = CheckScope {
             nodes: nodes.collect(),
             questions: questions.filter(|question| !question.candidates.is_empty()).collect(),
-            classes: self
-                .classes
-                .iter()
-                .map(|(name, class)| (name.clone(), Scheduling::from(class.as_ref())))
-                .collect(),
+            classes: self.classes.iter().map(|(name, class)| (name.clone(), Class::from(class.as_ref()))).collect(),
             now: self.now.time,
             ..CheckScope::default()
         };
