@@ -3,12 +3,14 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{class, node, yaml};
-use k8s_openapi::api::{
-    core::v1::{Node, Pod},
-    node::v1::RuntimeClass,
+use k8s_openapi::api::core::v1::Node;
+use winpool_core::{
+    explain::pod::{Answer, Machine, answer},
+    pod::{Class, Pod, known_error},
 };
-use winpool_core::explain::pod::{Answer, Machine, answer, meaning};
 
 fn machine(name: &str, build: &str, rest: &str) -> Machine {
     let mut object = node(&format!(
@@ -20,11 +22,12 @@ fn machine(name: &str, build: &str, rest: &str) -> Machine {
     Machine::from(&serde_json::from_value::<Node>(object).unwrap())
 }
 
-fn windows_class(name: &str, build: &str, handler: &str) -> RuntimeClass {
-    RuntimeClass::clone(&class(&format!(
+fn windows_class(name: &str, build: &str, handler: &str) -> (String, Class) {
+    let class = class(&format!(
         "{{metadata: {{name: {name}}}, handler: {handler}, scheduling: {{nodeSelector: {{kubernetes.io/os: windows, \
           node.kubernetes.io/windows-build: {build}}}, tolerations: [{{key: os, operator: Equal, value: windows, effect: NoSchedule}}]}}}}"
-    )))
+    ));
+    (name.to_owned(), Class::from(&*class))
 }
 
 /// On a tainted node of 2019 and one of 2022, each with its class.
@@ -36,7 +39,7 @@ fn of(pod: &str) -> Answer {
         windows_class("windows-2022", "10.0.20348", "runhcs-wcow-process"),
         windows_class("hyperv-2019", "10.0.20348", "runhcs-wcow-hypervisor"),
     ];
-    answer(&yaml::<Pod>(pod), &machines, &classes)
+    answer(&yaml::<Pod>(pod), &machines, &BTreeMap::from(classes))
 }
 
 fn told(pod: &str) -> String {
@@ -81,7 +84,7 @@ fn what_no_class_can_mend_is_said_step_by_step() {
 }
 
 fn answer_nowhere() -> Answer {
-    answer(&yaml::<Pod>("{metadata: {name: web}, spec: {containers: [{name: c}]}}"), &[], &[])
+    answer(&yaml::<Pod>("{metadata: {name: web}, spec: {containers: [{name: c}]}}"), &[], &BTreeMap::new())
 }
 
 #[test]
@@ -92,9 +95,9 @@ fn errors_in_the_status_are_explained_once() {
         "{{metadata: {{name: web}}, spec: {{nodeName: win-2019, containers: [{{name: c}}]}}, status: {{reason: PodOSNotSupported, \
           containerStatuses: [{waiting}, {waiting}]}}}}"
     ));
-    let errors: Vec<&str> = answer.errors.iter().map(|error| error.error.as_str()).collect();
+    let errors: Vec<&str> = answer.errors.iter().map(|error| error.error).collect();
     assert_eq!(errors, ["no match for platform in manifest", "PodOSNotSupported"]);
     assert_eq!(answer.node.as_deref(), Some("win-2019"));
-    assert!(meaning("hcs::CreateComputeSystem web: The container ... (0xc0370101)").is_some());
-    assert!(meaning("back-off pulling image").is_none());
+    assert!(known_error("hcs::CreateComputeSystem web: The container ... (0xc0370101)").is_some());
+    assert!(known_error("back-off pulling image").is_none());
 }

@@ -1,13 +1,10 @@
 //! `winpool why`: why a node is as it is, and why a pod does or does not land and start.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use clap::Subcommand;
-use k8s_openapi::api::{
-    core::v1::{Node, Pod},
-    node::v1::RuntimeClass,
-};
-use kube::{Api, Client, api::ListParams};
+use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
@@ -17,9 +14,11 @@ use winpool_core::{
         pod::{Answer, Landing, Machine, answer},
     },
     plan::{Entry, Policy},
+    pod::{Class, Pod},
 };
 
 use crate::{
+    api_server::pods::ListedPod,
     cache::node::{self, CachedNode},
     controllers::GuardedPool,
 };
@@ -131,19 +130,18 @@ async fn why_pod(arguments: &PodArguments) -> Result<Answer, Error> {
         (pod(&client, &namespace, name).await?, surroundings.0, surroundings.1)
     } else {
         let namespace = namespace.as_deref().unwrap_or("default");
-        let (mut pods, mut machines, mut classes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut pods, mut machines, mut classes) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (_, part) in input::read(&common.origin.files)? {
             match part {
                 Part::Pod(pod) => pods.push(*pod),
                 Part::Machine(machine) => machines.push(*machine),
-                Part::Class(class) => classes.push(*class),
+                Part::Class(class) => drop(classes.insert(class.name_any(), Class::from(&*class))),
             }
         }
-        let wanted = |pod: &&Pod| {
-            let metadata = &pod.metadata;
-            metadata.name.as_ref() == Some(name) && metadata.namespace.as_deref().unwrap_or("default") == namespace
-        };
-        (pods.iter().find(wanted).cloned().ok_or_else(|| no_pod(namespace, name))?, machines, classes)
+        let namespace_of =
+            |pod: &Pod| if pod.namespace.is_empty() { "default".to_owned() } else { pod.namespace.clone() };
+        let wanted = |pod: &Pod| pod.name == *name && namespace_of(pod) == namespace;
+        (pods.into_iter().find(wanted).ok_or_else(|| no_pod(namespace, name))?, machines, classes)
     };
     Ok(answer(&pod, &machines, &classes))
 }
@@ -153,18 +151,19 @@ fn no_pod(namespace: &str, name: &str) -> Error {
 }
 
 async fn pod(client: &Client, namespace: &str, name: &str) -> Result<Pod, Error> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    live::get("pods", &pods, name).await?.ok_or_else(|| no_pod(namespace, name))
+    let pods: Api<ListedPod> = Api::namespaced(client.clone(), namespace);
+    live::get("pods", &pods, name).await?.map(|listed| listed.pod).ok_or_else(|| no_pod(namespace, name))
 }
 
 /// The Windows nodes and the RuntimeClasses.
-async fn surroundings(client: &Client) -> Result<(Vec<Machine>, Vec<RuntimeClass>), Error> {
-    let (mut machines, mut classes) = (Vec::new(), Vec::new());
+async fn surroundings(client: &Client) -> Result<(Vec<Machine>, BTreeMap<String, Class>), Error> {
+    let (mut machines, mut classes) = (Vec::new(), BTreeMap::new());
     let windows = ListParams::default().labels(&node::windows());
     let nodes: Api<Node> = Api::all(client.clone());
     live::list("nodes", &nodes, windows, |node| machines.push(Machine::from(&node))).await?;
     let all: Api<RuntimeClass> = Api::all(client.clone());
-    live::list("runtimeclasses", &all, ListParams::default(), |class| classes.push(class)).await?;
+    let keep = |class: RuntimeClass| drop(classes.insert(class.name_any(), Class::from(&class)));
+    live::list("runtimeclasses", &all, ListParams::default(), keep).await?;
     Ok((machines, classes))
 }
 

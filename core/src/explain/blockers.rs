@@ -95,7 +95,7 @@ impl Retirement {
 /// What pins this workload to `retired`, if anything does; with `target`, what would move it there.
 #[must_use]
 pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
-    let pod = workload.pod;
+    let pod = &workload.pod;
     let mut pins = Vec::new();
     let mut pin = |by, field: &str, value: &str, change: String| {
         let field = format!("{}.{field}", workload.path);
@@ -114,7 +114,7 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
         let change = target.map_or_else(|| "allow another build".to_owned(), |to| format!("allow {to}"));
         pin(By::Affinity, "affinity.nodeAffinity", &format!("{} in {label}", names::WINDOWS_BUILD), change);
     }
-    if let Some(name) = pod.class()
+    if let Some(name) = &pod.runtime_class
         && let Lookup::Found(class) = facts.class(name)
         && class.build() == Some(retired)
     {
@@ -126,8 +126,8 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
         };
         pin(By::Class, "runtimeClassName", name, change);
     }
-    for (field, name) in pod.images().filter(|(_, name)| image::build_of(name) == Some(retired)) {
-        pin(By::Image, &field, name, image_change(name, retired, target));
+    for (container, name) in pod.images().filter(|(_, name)| image::build_of(name) == Some(retired)) {
+        pin(By::Image, &format!("{}.image", container.path()), name, image_change(name, retired, target));
     }
     (!pins.is_empty()).then(|| Blocker { object: workload.object(), pins })
 }

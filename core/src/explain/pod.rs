@@ -1,25 +1,19 @@
 //! Why a Windows pod does or does not land and start, and what would make it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::{
-    core::v1::{Node, Pod, PodSpec},
-    node::v1::RuntimeClass,
-};
+use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::{
     api::{Taint, names},
     explain::scheduling::{Host, Obstacle, obstacles},
-    pod::{
-        class::{admit, without_class},
-        tolerations::toleration,
-    },
+    pod::{Class, Isolation, KnownError, Pod, PodSpec, selects_windows, tolerations::toleration},
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
-        image, product,
+        product,
     },
     words::yaml,
 };
@@ -67,20 +61,11 @@ pub struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// What its status says went wrong, with what that means.
-    pub errors: Vec<SeenError>,
+    pub errors: Vec<KnownError>,
     /// The Windows nodes.
     pub nodes: Vec<Landing>,
     /// What to change; `null` if it lands and nothing is known to stop it there.
     pub remedy: Option<String>,
-}
-
-/// A known error of Windows pods.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SeenError {
-    /// What it says.
-    pub error: String,
-    /// What that means.
-    pub meaning: &'static str,
 }
 
 /// What becomes of the pod on one node.
@@ -96,45 +81,16 @@ pub struct Landing {
     pub reasons: Vec<String>,
 }
 
-/// Errors of Windows pods, by words that stand in them.
-const ERRORS: &[(&str, &str)] = &[
-    (
-        "no match for platform in manifest",
-        "the image has no variant for this node: it is a Linux image, or one for other Windows builds",
-    ),
-    (
-        "no matching manifest for windows",
-        "the image has no variant for this node: it is a Linux image, or one for other Windows builds",
-    ),
-    ("0xc0370101", "the image is for another Windows build than the node's, and process isolation needs the same one"),
-    (
-        "container does not match the operating system of the host",
-        "the image is for another Windows build than the node's, and process isolation needs the same one",
-    ),
-    ("PodOSNotSupported", "spec.os.name is not the operating system of the node: the kubelet refused the pod"),
-    (
-        "PodOSSelectorNodeLabelDoesNotMatch",
-        "the pod's own label kubernetes.io/os is not that of the node: the kubelet refused the pod",
-    ),
-];
-
-/// What an error message of a Windows pod means, if it is a known one.
-#[must_use]
-pub fn meaning(message: &str) -> Option<SeenError> {
-    let (error, meaning) = ERRORS.iter().find(|(words, _)| message.contains(words))?;
-    Some(SeenError { error: (*error).to_owned(), meaning })
-}
-
 /// What becomes of this pod on these nodes, where these classes exist.
 #[must_use]
-pub fn answer(pod: &Pod, machines: &[Machine], classes: &[RuntimeClass]) -> Answer {
-    let mut spec = pod.spec.clone().unwrap_or_default();
+pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>) -> Answer {
+    let mut spec = pod.spec.clone();
     // Where it is now is no reason against other nodes: who bound it cannot be told.
-    let node = spec.node_name.take().filter(|name| !name.is_empty());
-    let class = spec.runtime_class_name.clone();
-    let found = class.as_ref().and_then(|name| classes.iter().find(|class| class.metadata.name.as_ref() == Some(name)));
-    if let Some(class) = found {
-        admit(&mut spec, class);
+    let node = spec.node.take();
+    let class = spec.runtime_class.clone();
+    let found = class.as_ref().and_then(|name| classes.get_key_value(name));
+    if let Some((_, class)) = found {
+        class.admit(&mut spec);
     }
     let candidate = Candidate { pod, spec, class: found };
     let nodes: Vec<Landing> = machines.iter().map(|machine| candidate.on(machine)).collect();
@@ -147,40 +103,21 @@ pub fn answer(pod: &Pod, machines: &[Machine], classes: &[RuntimeClass]) -> Answ
         _ if machines.is_empty() => Some("there is no Windows node".to_owned()),
         _ => Some(candidate.remedy(machines, classes)),
     };
-    let metadata = &pod.metadata;
-    let namespace = metadata.namespace.as_deref().unwrap_or("default");
-    let name = metadata.name.as_deref().unwrap_or_default();
-    Answer { pod: format!("{namespace}/{name}"), node, errors: errors(pod), nodes, remedy }
-}
-
-/// The known errors in the pod's status.
-fn errors(pod: &Pod) -> Vec<SeenError> {
-    let Some(status) = &pod.status else { return Vec::new() };
-    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let seen = containers.flat_map(|container| container.state.iter().chain(&container.last_state));
-    let messages = seen.flat_map(|state| {
-        let waiting = state.waiting.as_ref().and_then(|waiting| waiting.message.clone());
-        waiting.into_iter().chain(state.terminated.as_ref().and_then(|terminated| terminated.message.clone()))
-    });
-    let mut found: Vec<SeenError> = Vec::new();
-    for message in messages.chain(status.reason.clone()).chain(status.message.clone()) {
-        if let Some(error) = meaning(&message).filter(|error| !found.contains(error)) {
-            found.push(error);
-        }
-    }
-    found
+    let namespace = if pod.namespace.is_empty() { "default" } else { &pod.namespace };
+    Answer { pod: format!("{namespace}/{}", pod.name), node, errors: pod.errors.clone(), nodes, remedy }
 }
 
 /// A pod as it would be admitted.
 struct Candidate<'a> {
     pod: &'a Pod,
     spec: PodSpec,
-    class: Option<&'a RuntimeClass>,
+    /// Its class, with the name.
+    class: Option<(&'a String, &'a Class)>,
 }
 
 impl Candidate<'_> {
     fn obstacles(&self, machine: &Machine) -> Vec<Obstacle> {
-        obstacles(&Pod { spec: Some(self.spec.clone()), ..Pod::default() }, &machine.host)
+        obstacles(&self.spec, &machine.host)
     }
 
     fn on(&self, machine: &Machine) -> Landing {
@@ -196,13 +133,9 @@ impl Candidate<'_> {
 
     /// The obstacle, with the class when it comes from there.
     fn describe(&self, obstacle: &Obstacle) -> String {
-        let of_class = |key: &String| {
-            let selector = self.class.and_then(|class| class.scheduling.as_ref()?.node_selector.as_ref());
-            selector.is_some_and(|selector| selector.contains_key(key))
-        };
-        match (obstacle, self.class.and_then(|class| class.metadata.name.as_ref())) {
-            (Obstacle::Selector { key, .. }, Some(class)) if of_class(key) => {
-                format!("{obstacle} (by RuntimeClass {class})")
+        match (obstacle, self.class) {
+            (Obstacle::Selector { key, .. }, Some((name, class))) if class.selector.contains_key(key) => {
+                format!("{obstacle} (by RuntimeClass {name})")
             }
             _ => obstacle.to_string(),
         }
@@ -210,25 +143,24 @@ impl Candidate<'_> {
 
     /// Whether the pod starts on the node, and what is known about that.
     fn starts(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
-        if let Some(os) = self.spec.os.as_ref().map(|os| os.name.as_str()).filter(|os| *os != names::WINDOWS) {
+        if let Some(os) = self.spec.os.as_ref().filter(|os| *os != names::WINDOWS) {
             let why = format!("os.name is {os}: the kubelet refuses it with PodOSNotSupported");
             return (Some(false), vec![why]);
         }
-        let label = self.pod.metadata.labels.as_ref().and_then(|labels| labels.get(names::OS));
-        if let Some(os) = label.filter(|os| *os != names::WINDOWS) {
+        if let Some(os) = self.pod.os_label.as_ref().filter(|os| *os != names::WINDOWS) {
             let why = format!(
                 "the pod's label kubernetes.io/os is {os}: the kubelet refuses it with PodOSSelectorNodeLabelDoesNotMatch"
             );
             return (Some(false), vec![why]);
         }
-        if let (Some(class), Some(handlers)) = (self.class, &machine.handlers)
+        if let (Some((_, class)), Some(handlers)) = (self.class, &machine.handlers)
             && !handlers.contains(&class.handler)
         {
             let why = format!("the node has no runtime handler {}: its sandbox cannot be made", class.handler);
             return (Some(false), vec![why]);
         }
         let builds = self.builds();
-        if builds.is_empty() || self.is_host_process() {
+        if builds.is_empty() || self.spec.is_host_process() {
             return (None, Vec::new());
         }
         let Some(version) = machine.version else { return (None, vec!["the node's build is not known".to_owned()]) };
@@ -247,7 +179,7 @@ impl Candidate<'_> {
     }
 
     fn runs(&self, machine: &Machine, host: Build, image: Build) -> bool {
-        if self.class.is_some_and(|class| class.handler.contains("hypervisor")) {
+        if self.class.is_some_and(|(_, class)| class.isolation() == Isolation::HyperV) {
             return runs_by_hyperv_isolation(host, image);
         }
         runs_by_process_isolation(host, machine.runtime, image)
@@ -255,40 +187,31 @@ impl Candidate<'_> {
 
     /// The builds that the tags of the images name.
     fn builds(&self) -> BTreeSet<Build> {
-        let containers = self.spec.containers.iter().chain(self.spec.init_containers.iter().flatten());
-        containers.filter_map(|container| image::build_of(container.image.as_deref()?)).collect()
-    }
-
-    /// Host-process containers run on every build.
-    fn is_host_process(&self) -> bool {
-        let options = self.spec.security_context.as_ref().and_then(|context| context.windows_options.as_ref());
-        let first = self.spec.containers.first().and_then(|c| c.security_context.as_ref()?.windows_options.as_ref());
-        options.into_iter().chain(first).any(|options| options.host_process == Some(true))
+        self.spec.image_builds().map(|(_, build)| build).collect()
     }
 
     /// The shortest change after which the pod lands on a node and nothing is known to stop it there: another class, or
     /// what one node needs.
-    fn remedy(&self, machines: &[Machine], classes: &[RuntimeClass]) -> String {
-        if let Some(os) = self.spec.os.as_ref().filter(|os| os.name != names::WINDOWS) {
-            return format!("it is no Windows pod: os.name is {}", os.name);
+    fn remedy(&self, machines: &[Machine], classes: &BTreeMap<String, Class>) -> String {
+        if let Some(os) = self.spec.os.as_ref().filter(|os| *os != names::WINDOWS) {
+            return format!("it is no Windows pod: os.name is {os}");
         }
-        let mut fitting: Vec<(usize, &str, &str)> = Vec::new();
-        for class in classes.iter().filter(|class| selects_windows(class)) {
-            let candidate = self.with_class(class);
+        let mut fitting: Vec<(bool, bool, &str, &str)> = Vec::new();
+        for (name, class) in classes.iter().filter(|(_, class)| selects_windows(&class.selector)) {
+            let candidate = self.with_class(name, class);
             let lands = machines.iter().find(|machine| {
                 let landing = candidate.on(machine);
                 landing.possible && landing.starts != Some(false)
             });
-            if let (Some(machine), Some(name)) = (lands, &class.metadata.name) {
+            if let Some(machine) = lands {
                 // A class that fits the images is better than one of which that cannot be told, and process isolation better
                 // than a virtual machine.
                 let certain = candidate.starts(machine).0 == Some(true);
-                let hyperv = class.handler.contains("hypervisor");
-                fitting.push((usize::from(!certain) + 2 * usize::from(hyperv), name, &machine.host.name));
+                fitting.push((class.isolation() == Isolation::HyperV, !certain, name, &machine.host.name));
             }
         }
         fitting.sort_unstable();
-        if let Some((_, class, node)) = fitting.first() {
+        if let Some((.., class, node)) = fitting.first() {
             return format!("set runtimeClassName: {class}; then it lands on {node}");
         }
         let closest = machines
@@ -313,23 +236,18 @@ impl Candidate<'_> {
         )
     }
 
-    fn with_class<'c>(&self, class: &'c RuntimeClass) -> Candidate<'c>
+    fn with_class<'c>(&self, name: &'c String, class: &'c Class) -> Candidate<'c>
     where
         Self: 'c,
     {
         let mut spec = self.spec.clone();
-        if let Some(old) = self.class {
-            without_class(&mut spec, old);
+        if let Some((_, old)) = self.class {
+            old.take_off(&mut spec);
         }
-        spec.runtime_class_name.clone_from(&class.metadata.name);
-        admit(&mut spec, class);
-        Candidate { pod: self.pod, spec, class: Some(class) }
+        spec.runtime_class = Some(name.clone());
+        class.admit(&mut spec);
+        Candidate { pod: self.pod, spec, class: Some((name, class)) }
     }
-}
-
-fn selects_windows(class: &RuntimeClass) -> bool {
-    let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.as_ref());
-    selector.and_then(|selector| selector.get(names::OS)).is_some_and(|os| os == names::WINDOWS)
 }
 
 fn step(obstacle: &Obstacle, machine: &Machine) -> String {

@@ -4,15 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::{Container, Node, Pod, PodSpec},
-    apimachinery::pkg::api::resource::Quantity,
-};
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
 
 use crate::{
     api::{Taint, quantity::amount},
     labels::Labels,
-    pod::{Tolerance, affinity::failing_expressions, tolerance},
+    pod::{ContainerList, PodSpec, Tolerance, affinity::failing_expressions},
 };
 
 /// What the scheduler reads of a node.
@@ -93,24 +90,22 @@ impl std::fmt::Display for Obstacle {
 /// A pod with `spec.nodeName` is not scheduled at all: it is on that node whatever its taints and labels say, and nowhere
 /// else.
 #[must_use]
-pub fn obstacles(pod: &Pod, host: &Host) -> Vec<Obstacle> {
-    let Some(spec) = &pod.spec else { return Vec::new() };
-    if let Some(name) = spec.node_name.as_ref().filter(|name| !name.is_empty()) {
+pub fn obstacles(spec: &PodSpec, host: &Host) -> Vec<Obstacle> {
+    if let Some(name) = &spec.node {
         return (*name != host.name).then(|| Obstacle::NamesAnotherNode(name.clone())).into_iter().collect();
     }
     let mut found = Vec::new();
-    let selector = spec.node_selector.iter().flatten();
+    let selector = spec.node_selector.iter();
     found.extend(selector.filter(|(key, value)| host.labels.get(key) != Some(value)).map(|(key, value)| {
         Obstacle::Selector { key: key.clone(), wanted: value.clone(), found: host.labels.get(key).map(str::to_owned) }
     }));
     found.extend(affinity(spec, host));
-    let tolerated = |taint: &Taint| tolerance(spec.tolerations.as_deref().unwrap_or_default(), [taint]);
     let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", "NoSchedule");
-    if host.unschedulable && tolerated(&unschedulable) != Tolerance::Yes {
+    if host.unschedulable && !spec.tolerates(&unschedulable) {
         found.push(Obstacle::Unschedulable);
     }
     let taints = host.taints.iter().filter(|taint| !(host.unschedulable && **taint == unschedulable));
-    found.extend(taints.filter_map(|taint| match tolerated(taint) {
+    found.extend(taints.filter_map(|taint| match spec.tolerance(taint) {
         Tolerance::Yes => None,
         Tolerance::Unknown => Some(Obstacle::UnknownOperator(taint.clone())),
         Tolerance::No => Some(Obstacle::Taint(taint.clone())),
@@ -120,40 +115,34 @@ pub fn obstacles(pod: &Pod, host: &Host) -> Vec<Obstacle> {
 }
 
 fn affinity(spec: &PodSpec, host: &Host) -> Option<Obstacle> {
-    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
-    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
     let failing = |term| failing_expressions(term, &host.labels, &host.name);
-    let failures: Option<Vec<Vec<String>>> = required.node_selector_terms.iter().map(failing).collect();
-    failures.map(|failures| Obstacle::Affinity(failures.into_iter().next().unwrap_or_default()))
+    let failures: Option<Vec<Vec<String>>> = spec.terms.iter().map(failing).collect();
+    failures?.into_iter().next().map(Obstacle::Affinity)
 }
 
-/// Extended resources: names with a domain that is not Kubernetes' own. What other pods use of them is not known here.
+/// Extended resources. What other pods use of them is not known here.
 fn resources(spec: &PodSpec, host: &Host) -> Vec<Obstacle> {
-    let extended = |name: &str| {
-        name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
-    };
-    let ask = |container: &Container| -> BTreeMap<String, i128> {
-        let resources = container.resources.as_ref();
-        // A limit is a request where there is none.
-        let limits = resources.and_then(|resources| resources.limits.as_ref());
-        let requests = resources.and_then(|resources| resources.requests.as_ref());
-        let wanted = limits.into_iter().chain(requests).flatten().filter(|(name, _)| extended(name));
-        wanted.filter_map(|(name, quantity)| Some((name.clone(), amount(quantity)?))).collect()
-    };
-    let mut wanted: BTreeMap<String, i128> = BTreeMap::new();
-    for (name, amount) in spec.containers.iter().flat_map(ask) {
-        *wanted.entry(name).or_default() += amount;
-    }
-    // Init containers run one after the other, before.
-    for (name, amount) in spec.init_containers.iter().flatten().flat_map(ask) {
-        let known = wanted.entry(name).or_default();
-        *known = amount.max(*known);
+    let mut wanted: BTreeMap<&str, i128> = BTreeMap::new();
+    // Init containers stand behind the containers. They run one after the other, before those.
+    for container in &spec.containers {
+        for (name, amount) in &container.extended_resources {
+            let known = wanted.entry(name).or_default();
+            *known = match container.list {
+                ContainerList::Containers => *known + amount,
+                ContainerList::InitContainers => *amount.max(known),
+                ContainerList::EphemeralContainers => *known,
+            };
+        }
     }
     let found = |name: &str| host.allocatable.get(name).and_then(amount).unwrap_or_default();
     let whole = |nanos: i128| (nanos / 1_000_000_000).to_string();
     let lacking = wanted.into_iter().filter(|(name, amount)| found(name) < *amount);
     lacking
-        .map(|(name, amount)| Obstacle::Resource { wanted: whole(amount), found: whole(found(&name)), name })
+        .map(|(name, amount)| Obstacle::Resource {
+            wanted: whole(amount),
+            found: whole(found(name)),
+            name: name.to_owned(),
+        })
         .collect()
 }
 
@@ -186,12 +175,8 @@ mod tests {
     }
 
     fn why_not(spec: &Value, changes: &Value) -> Vec<String> {
-        let mut spec = spec.clone();
-        if spec.get("containers").is_none() {
-            spec["containers"] = json!([{"name": "c"}]);
-        }
-        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
-        obstacles(&pod, &host(changes)).iter().map(ToString::to_string).collect()
+        let spec: PodSpec = serde_json::from_value(spec.clone()).unwrap();
+        obstacles(&spec, &host(changes)).iter().map(ToString::to_string).collect()
     }
 
     fn fits(spec: &Value, changes: &Value) -> bool {

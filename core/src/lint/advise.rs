@@ -16,10 +16,10 @@ use crate::{
     api::names,
     lint::{
         field::cel_list,
-        pod::OS_KEYS,
         rule::{Consequence, Rule, Scope, Severity, Test, Verdict},
         rules,
     },
+    pod::OS_KEYS,
 };
 
 /// Namespaces that are left alone.
@@ -182,7 +182,7 @@ fn conditions(shape: &Shape) -> Vec<MatchCondition> {
     conditions
 }
 
-/// What the expressions of the rules use. They say what [`Pod`](super::pod::Pod) says.
+/// What the expressions of the rules use. They say what [`PodSpec`](crate::pod::PodSpec) says.
 fn variables(shape: &Shape) -> Vec<Variable> {
     let (keys, build, stamp) = (cel_list(OS_KEYS), names::WINDOWS_BUILD, names::CAPABILITY_LABEL_PREFIX);
     let all = [

@@ -12,7 +12,7 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use crate::{
     api::{Taint, TaintPolicy, names},
     plan::{Entry, Node, Policy, Pool, Seen, plan_classes},
-    pod::{Tolerance, tolerance},
+    pod::{Class, PodSpec, Tolerance, tolerance},
     windows::{Build, KubernetesVersion, product::PRODUCTS, taint::is_known_spelling},
 };
 
@@ -23,31 +23,6 @@ struct NodeKind {
     build: Option<Build>,
     /// The taints that keep pods off them, but for those that come and go: Kubernetes' and the autoscalers'.
     taints: BTreeSet<Taint>,
-}
-
-/// A RuntimeClass, there or yet to be made.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Class {
-    /// `handler`.
-    pub handler: String,
-    /// `scheduling.nodeSelector`.
-    pub selector: BTreeMap<String, String>,
-    /// `scheduling.tolerations`.
-    pub tolerations: Vec<Toleration>,
-}
-
-impl Class {
-    /// The build that it selects.
-    #[must_use]
-    pub fn build(&self) -> Option<Build> {
-        self.selector.get(names::WINDOWS_BUILD)?.parse().ok()
-    }
-
-    /// The operating system that it selects.
-    #[must_use]
-    pub fn os(&self) -> Option<&str> {
-        self.selector.get(names::OS).map(String::as_str)
-    }
 }
 
 /// What is known of a class by its name.
@@ -110,13 +85,7 @@ impl Facts {
 
     /// Adds a RuntimeClass.
     pub fn add_class(&mut self, class: RuntimeClass) {
-        let scheduling = class.scheduling.clone().unwrap_or_default();
-        let read = Class {
-            handler: class.handler.clone(),
-            selector: scheduling.node_selector.unwrap_or_default(),
-            tolerations: scheduling.tolerations.unwrap_or_default(),
-        };
-        self.classes.insert(class.metadata.name.clone().unwrap_or_default(), read);
+        self.classes.insert(class.metadata.name.clone().unwrap_or_default(), Class::from(&class));
         self.objects.push(Arc::new(class));
     }
 
@@ -169,6 +138,12 @@ impl Facts {
             None if self.classes_are_complete || !self.objects.is_empty() || !self.pools.is_empty() => Lookup::Absent,
             None => Lookup::Unknown,
         }
+    }
+
+    /// The class of this pod, if it is known.
+    #[must_use]
+    pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {
+        self.classes.get(pod.runtime_class.as_ref()?)
     }
 
     /// Whether no class exists but those that are known here.

@@ -2,7 +2,25 @@
 
 use serde_json::Value;
 
-use crate::lint::pod::{Pod, get};
+/// A value deep in an object; `null` counts as absent, as it does for the API server.
+#[must_use]
+pub fn get<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter().try_fold(object, |value, key| value.get(key)).filter(|value| !value.is_null())
+}
+
+/// All containers of a pod spec, with the path of each.
+pub(super) fn containers(pod: &Value) -> impl Iterator<Item = (String, &Value)> {
+    ["containers", "initContainers", "ephemeralContainers"].into_iter().flat_map(move |list| {
+        let containers = pod.get(list).and_then(Value::as_array).into_iter().flatten().enumerate();
+        containers.map(move |(index, container)| (format!("{list}[{index}]"), container))
+    })
+}
+
+/// The volumes of a pod spec, with the path of each.
+pub(super) fn volumes(pod: &Value) -> impl Iterator<Item = (String, &Value)> {
+    let volumes = pod.get("volumes").and_then(Value::as_array).into_iter().flatten().enumerate();
+    volumes.map(|(index, volume)| (format!("volumes[{index}]"), volume))
+}
 
 /// Where the field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,25 +65,24 @@ pub struct FieldTest {
 
 impl FieldTest {
     /// The paths, in the pod spec, of the fields that break the rule.
-    pub fn hits(self, pod: Pod<'_>) -> impl Iterator<Item = String> {
+    pub fn hits(self, pod: &Value) -> impl Iterator<Item = String> {
         self.places(pod).into_iter().filter(move |(_, place)| self.is_met(place)).map(move |(prefix, _)| {
             let path = self.path.join(".");
             if prefix.is_empty() { path } else { format!("{prefix}.{path}") }
         })
     }
 
-    fn places(self, pod: Pod<'_>) -> Vec<(String, &Value)> {
+    fn places(self, pod: &Value) -> Vec<(String, &Value)> {
         match self.at {
-            At::Pod => vec![(String::new(), pod.0)],
-            At::Container => pod.containers().collect(),
-            At::Mount => pod
-                .containers()
+            At::Pod => vec![(String::new(), pod)],
+            At::Container => containers(pod).collect(),
+            At::Mount => containers(pod)
                 .flat_map(|(path, container)| {
                     let mounts = container["volumeMounts"].as_array().into_iter().flatten().enumerate();
                     mounts.map(move |(index, mount)| (format!("{path}.volumeMounts[{index}]"), mount))
                 })
                 .collect(),
-            At::Volume => pod.volumes().map(|(index, volume)| (format!("volumes[{index}]"), volume)).collect(),
+            At::Volume => volumes(pod).collect(),
         }
     }
 

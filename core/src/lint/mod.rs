@@ -6,14 +6,13 @@
 //! - `rule`: what a rule is; `field`: rules that test one field.
 //! - `rejected`: what the API server refuses; `unsupported`: what it accepts and Windows cannot do; `placement` and what
 //!   is below it: whether the pod finds a node on which its image starts.
-//! - `workload`, `pod`: how manifests are read; `facts`: what is known of the cluster.
+//! - `workload`: how manifests are read; `facts`: what is known of the cluster.
 //! - `advise`: the admission policy; `reference`: the table as a document.
 
 pub mod advise;
 pub mod facts;
 pub mod field;
 mod placement;
-pub mod pod;
 pub mod reference;
 mod rejected;
 pub mod rule;

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Toleration;
 
 use crate::{
-    api::{Taint, names},
+    api::Taint,
     lint::{
-        facts::{Class, Lookup, untolerated},
+        facts::untolerated,
         field::cel_list,
-        pod::{BETA_OS, OS_KEYS},
         rule::{
             Consequence::{Fails, Note, Pending},
             Hit, Rule, Scope,
@@ -17,8 +16,8 @@ use crate::{
             Subject, Test, Verdict, Versions,
         },
     },
-    pod::{Tolerance, tolerance, tolerate},
-    windows::{Build, taint::SPELLINGS},
+    pod::{BETA_OS, OS_KEYS, Tolerance, tolerance, tolerate},
+    windows::taint::SPELLINGS,
 };
 
 mod builds;
@@ -55,7 +54,7 @@ pub(super) const RULES: &[Rule] = &[
             "the pod is meant for Windows and does not say so; with os.name the API server refuses what Windows cannot do",
             "add os.name: windows",
             own(|subject, hits| {
-                if subject.pod.os().is_none() {
+                if subject.pod.os.is_none() {
                     hits.push(Hit::at("os.name"));
                 }
             }),
@@ -164,7 +163,7 @@ pub(super) const RULES: &[Rule] = &[
         "use the operator Equal or Exists",
         own(|subject, hits| {
             let is_known = |operator: &str| ["", "Equal", "Exists"].contains(&operator);
-            let tolerations = subject.pod.tolerations();
+            let tolerations = &subject.pod.tolerations;
             if !tolerations.iter().all(|toleration| toleration.operator.as_deref().is_none_or(is_known)) {
                 hits.push(Hit::at("tolerations"));
             }
@@ -183,21 +182,8 @@ pub(super) const RULES: &[Rule] = &[
     builds::OLDER_IMAGE,
 ];
 
-/// The class of the pod, if it is known.
-fn class<'a>(subject: &Subject<'a>) -> Option<&'a Class> {
-    match subject.facts.class(subject.pod.class()?) {
-        Lookup::Found(class) => Some(class),
-        Lookup::Absent | Lookup::Unknown => None,
-    }
-}
-
-/// The builds of the nodes that the pod may land on, as selector, affinity and class say; `None` if none of them does.
-fn wanted_builds(subject: &Subject<'_>) -> Option<BTreeSet<Build>> {
-    subject.pod.builds().or_else(|| Some(BTreeSet::from([class(subject)?.build()?])))
-}
-
 fn os_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let Some(os) = subject.pod.os() else { return };
+    let Some(os) = &subject.pod.os else { return };
     if OS_KEYS.iter().any(|key| subject.pod.selected(key).is_some_and(|selected| selected != os)) {
         hits.push(Hit::at("nodeSelector"));
     }
@@ -206,8 +192,8 @@ fn os_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let pod = subject.pod;
     // Of a DaemonSet whose class is known, another rule says what the template lacks.
-    let has_class = pod.class().is_some() && !subject.workload.is_daemon_set() || class(subject).is_some();
-    if !pod.is_placed_on(names::WINDOWS) && pod.node().is_none() && !has_class {
+    let has_class = pod.runtime_class.is_some() && !subject.workload.is_daemon_set() || subject.class.is_some();
+    if !pod.is_placed_on_windows() && pod.node.is_none() && !has_class {
         hits.push(Hit::at("nodeSelector"));
     }
 }
@@ -217,25 +203,26 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let guards = facts.guards(None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]));
     let tolerations = tolerations(subject);
     let is_open = guards.iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
-    let is_elsewhere = facts.has_nodes() && pod.selector().any(|(key, value)| !facts.has_label(key, value));
+    let is_elsewhere = facts.has_nodes() && pod.node_selector.iter().any(|(key, value)| !facts.has_label(key, value));
     // Affinity by other labels may keep it off; only pods that certainly can land there are worth a warning.
-    if is_open && !is_elsewhere && pod.terms().is_empty() && pod.node().is_none() && pod.class().is_none() {
+    let chooses = !pod.terms.is_empty() || pod.node.is_some() || pod.runtime_class.is_some();
+    if is_open && !is_elsewhere && !chooses {
         hits.push(Hit::at("nodeSelector"));
     }
 }
 
 /// The tolerations of the pod and of its class, which the API server adds when the pod is created.
 fn tolerations(subject: &Subject<'_>) -> Vec<Toleration> {
-    let of_class = class(subject).into_iter().flat_map(|class| class.tolerations.iter().cloned());
-    subject.pod.tolerations().into_iter().chain(of_class).collect()
+    let of_class = subject.class.into_iter().flat_map(|class| &class.tolerations);
+    subject.pod.tolerations.iter().chain(of_class).cloned().collect()
 }
 
 fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let unknown_class = subject.pod.class().is_some() && class(subject).is_none();
-    if subject.workload.is_daemon_set() || subject.pod.node().is_some() || unknown_class {
+    let unknown_class = subject.pod.runtime_class.is_some() && subject.class.is_none();
+    if subject.workload.is_daemon_set() || subject.pod.node.is_some() || unknown_class {
         return;
     }
-    let Some(guards) = subject.facts.guards(wanted_builds(subject).as_ref()) else { return };
+    let Some(guards) = subject.facts.guards(subject.pod.wanted_builds(subject.class).as_ref()) else { return };
     let tolerations = tolerations(subject);
     let mut missing = guards.iter().map(|taints| untolerated(&tolerations, taints));
     let Some(first) = missing.next() else { return };
@@ -250,9 +237,9 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if !subject.workload.is_daemon_set() {
         return;
     }
-    let Some(guards) = subject.facts.guards(wanted_builds(subject).as_ref()) else { return };
-    let tolerations = subject.pod.tolerations();
-    let missing: BTreeSet<Taint> = guards.iter().flat_map(|taints| untolerated(&tolerations, taints)).collect();
+    let Some(guards) = subject.facts.guards(subject.pod.wanted_builds(subject.class).as_ref()) else { return };
+    let missing: BTreeSet<Taint> =
+        guards.iter().flat_map(|taints| untolerated(&subject.pod.tolerations, taints)).collect();
     // Nodes with other taints may be meant for others.
     let missing: Vec<Taint> = missing.into_iter().filter(|taint| subject.facts.is_windows_taint(taint)).collect();
     if !missing.is_empty() {
@@ -286,13 +273,12 @@ fn remedy(taints: &[Taint]) -> String {
 }
 
 fn unknown_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let by_class = subject.pod.class().is_some() && !subject.workload.is_daemon_set();
-    if subject.facts.guards(None).is_some() || by_class || subject.pod.node().is_some() {
+    let by_class = subject.pod.runtime_class.is_some() && !subject.workload.is_daemon_set();
+    if subject.facts.guards(None).is_some() || by_class || subject.pod.node.is_some() {
         return;
     }
-    let tolerations = subject.pod.tolerations();
     let mut known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));
-    if known.all(|taint| tolerance(&tolerations, [&taint]) == Tolerance::No) {
+    if known.all(|taint| tolerance(&subject.pod.tolerations, [&taint]) == Tolerance::No) {
         hits.push(Hit::at("tolerations"));
     }
 }

@@ -7,8 +7,7 @@
 //! In a pod that is meant for Windows but has no `os.name` the API server lets the fields pass, and they do nothing.
 
 use crate::lint::{
-    field::{At, FieldTest, Trigger},
-    pod::get,
+    field::{At, FieldTest, Trigger, containers, get},
     rule::{
         Consequence::{Ignored, Note, Rejected},
         Hit, Rule, Scope,
@@ -288,8 +287,8 @@ pub(super) const RULES: &[Rule] = &[
 
 fn host_process_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let host_process = |value| get(value, &["securityContext", "windowsOptions", "hostProcess"]);
-    let Some(of_pod) = host_process(subject.pod.0) else { return };
-    for (path, container) in subject.pod.containers() {
+    let Some(of_pod) = host_process(subject.workload.raw) else { return };
+    for (path, container) in containers(subject.workload.raw) {
         if host_process(container).is_some_and(|own| own != of_pod) {
             hits.push(Hit::at(format!("{path}.securityContext.windowsOptions.hostProcess")));
         }
@@ -298,10 +297,10 @@ fn host_process_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 fn windows_options(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let options = ["securityContext", "windowsOptions"];
-    if subject.pod.get(&options).is_some() {
+    if get(subject.workload.raw, &options).is_some() {
         hits.push(Hit::at("securityContext.windowsOptions"));
     }
-    for (path, container) in subject.pod.containers() {
+    for (path, container) in containers(subject.workload.raw) {
         if get(container, &options).is_some() {
             hits.push(Hit::at(format!("{path}.securityContext.windowsOptions")));
         }
@@ -309,7 +308,7 @@ fn windows_options(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn mixed_host_process(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let mut all = subject.pod.host_process();
+    let mut all = subject.pod.containers.iter().map(|container| container.is_host_process);
     if let Some(first) = all.next()
         && all.any(|other| other != first)
     {
@@ -318,7 +317,7 @@ fn mixed_host_process(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn host_process_network(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    if subject.pod.host_process().any(|is_one| is_one) && !subject.pod.has_host_network() {
+    if subject.pod.containers.iter().any(|container| container.is_host_process) && !subject.pod.has_host_network {
         hits.push(Hit::at("hostNetwork"));
     }
 }

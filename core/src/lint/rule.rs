@@ -5,12 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    lint::{
-        facts::Facts,
-        field::FieldTest,
-        pod::{Pod, Target},
-        workload::Workload,
-    },
+    lint::{facts::Facts, field::FieldTest, workload::Workload},
+    pod::{Class, PodSpec, Target},
     windows::KubernetesVersion,
 };
 
@@ -178,7 +174,9 @@ pub struct Subject<'a> {
     /// The workload.
     pub workload: &'a Workload<'a>,
     /// Its pod spec.
-    pub pod: Pod<'a>,
+    pub pod: &'a PodSpec,
+    /// Its class, if it is known.
+    pub class: Option<&'a Class>,
     /// What it is meant for.
     pub target: Target,
     /// What is known of the cluster.

@@ -4,14 +4,12 @@ use crate::{
     api::names,
     lint::{
         Finding, Rule, Workload,
-        facts::{Facts, Lookup},
-        placement,
-        pod::{Pod, Target},
-        rejected,
+        facts::Facts,
+        placement, rejected,
         rule::{Hit, Scope, Subject, Test},
         unsupported,
     },
-    windows::image,
+    pod::Target,
 };
 
 /// The rules about placement, about what the API server refuses, and about what Windows does not do.
@@ -33,11 +31,12 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
 /// What is to be said about a workload.
 #[must_use]
 pub fn check(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
-    let subject = Subject { workload, pod: workload.pod, target: target(workload.pod, facts), facts };
+    let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
+    let subject = Subject { workload, pod, class, target: pod.target(class), facts };
     let mut findings = Vec::new();
     for rule in rules().filter(|rule| rule.kubernetes.contain(facts.kubernetes()) && applies(rule.scope, &subject)) {
         let hits = match rule.test {
-            Test::Field(field) => field.hits(workload.pod).map(Hit::at).collect(),
+            Test::Field(field) => field.hits(workload.raw).map(Hit::at).collect(),
             Test::Own { find, .. } => {
                 let mut hits = Vec::new();
                 find(&subject, &mut hits);
@@ -54,34 +53,13 @@ fn applies(scope: Scope, subject: &Subject<'_>) -> bool {
         Scope::Any => true,
         Scope::Windows => subject.target == Target::Windows,
         Scope::WindowsImage => subject.target == Target::WindowsImage,
-        Scope::LinuxByName => subject.pod.os() == Some("linux"),
+        Scope::LinuxByName => subject.pod.os.as_deref() == Some("linux"),
         Scope::Unsaid => subject.target == Target::Unsaid,
     }
 }
 
-/// What a pod is meant for. `os.name` decides; a class counts as far as it is known.
-#[must_use]
-pub fn target(pod: Pod<'_>, facts: &Facts) -> Target {
-    match pod.os() {
-        Some(os) if os == names::WINDOWS => return Target::Windows,
-        Some(_) => return Target::Linux,
-        None => {}
-    }
-    let class = pod.class().map(|name| facts.class(name));
-    let class_os = class.and_then(|class| if let Lookup::Found(class) = class { class.os() } else { None });
-    if pod.is_placed_on(names::WINDOWS) || class_os == Some(names::WINDOWS) || pod.has_windows_options() {
-        Target::Windows
-    } else if pod.is_placed_on("linux") || class_os.is_some() {
-        Target::Linux
-    } else if pod.images().any(|(_, image)| image::is_for_windows(image)) {
-        Target::WindowsImage
-    } else {
-        Target::Unsaid
-    }
-}
-
 fn finding(rule: &Rule, subject: &Subject<'_>, hit: Hit) -> Finding {
-    let says_os = subject.pod.os() == Some(names::WINDOWS);
+    let says_os = subject.pod.os.as_deref() == Some(names::WINDOWS);
     let verdict = if says_os { rule.verdict } else { rule.verdict_without_os() };
     Finding {
         rule: rule.id.to_owned(),

@@ -6,8 +6,7 @@
 use serde_json::Value;
 
 use crate::lint::{
-    field::{At, FieldTest, Trigger},
-    pod::get,
+    field::{At, FieldTest, Trigger, containers, get, volumes},
     rule::{
         Consequence::{Fails, Ignored, Note},
         Hit, Rule, Scope,
@@ -67,7 +66,7 @@ pub(super) const RULES: &[Rule] = &[
         Verdict(Info, Note),
         Test::Own {
             find: |subject, hits| {
-                if subject.pod.has_host_network() && !subject.pod.host_process().any(|is_one| is_one) {
+                if subject.pod.has_host_network && !subject.pod.containers.iter().any(|c| c.is_host_process) {
                     hits.push(Hit::at("hostNetwork"));
                 }
             },
@@ -227,7 +226,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn huge_pages(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    for (path, container) in subject.pod.containers() {
+    for (path, container) in containers(subject.workload.raw) {
         for kind in ["limits", "requests"] {
             let resources = get(container, &["resources", kind]).and_then(Value::as_object);
             if resources.is_some_and(|resources| resources.keys().any(|name| name.starts_with("hugepages-"))) {
@@ -238,7 +237,7 @@ fn huge_pages(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn memory_limit(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    for (path, container) in subject.pod.containers() {
+    for (path, container) in containers(subject.workload.raw) {
         let memory = |kind| get(container, &["resources", kind, "memory"]).is_some();
         if memory("requests") && !memory("limits") {
             hits.push(Hit::at(format!("{path}.resources.limits.memory")));
@@ -247,11 +246,11 @@ fn memory_limit(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn item_modes(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    for (index, volume) in subject.pod.volumes() {
+    for (path, volume) in volumes(subject.workload.raw) {
         for source in ["secret", "configMap"] {
             let items = get(volume, &[source, "items"]).and_then(Value::as_array).into_iter().flatten();
             for (item, _) in items.enumerate().filter(|(_, item)| get(item, &["mode"]).is_some()) {
-                hits.push(Hit::at(format!("volumes[{index}].{source}.items[{item}].mode")));
+                hits.push(Hit::at(format!("{path}.{source}.items[{item}].mode")));
             }
         }
     }

@@ -1,11 +1,14 @@
 //! What has a pod in it: a Pod, or something that makes pods from a template.
 
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::lint::pod::{Pod, get};
+use crate::pod::PodSpec;
+
+use super::field::get;
 
 /// An object that is, or makes, pods.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Workload<'a> {
     /// `kind`.
     pub kind: &'a str,
@@ -16,7 +19,10 @@ pub struct Workload<'a> {
     /// Path of the pod spec in the object.
     pub path: &'static str,
     /// The pod spec.
-    pub pod: Pod<'a>,
+    pub pod: PodSpec,
+    /// The pod spec as it was written, for rules that test a field by its path: the API server refuses `privileged: false`
+    /// and `seLinuxOptions: {}` too, so what is absent must be told from what is empty.
+    pub raw: &'a Value,
     /// Kind and name of the object that controls this one.
     pub controller: Option<(&'a str, &'a str)>,
 }
@@ -42,6 +48,7 @@ impl<'a> Workload<'a> {
         let kind = text(&["kind"])?;
         let group = text(&["apiVersion"])?.split_once('/').map_or("", |(group, _)| group);
         let (.., keys, path) = KINDS.iter().find(|(known, of, ..)| *known == kind && *of == group)?;
+        let raw = get(object, keys).filter(|spec| spec.is_object())?;
         let owners = object["metadata"]["ownerReferences"].as_array();
         let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == Value::Bool(true));
         Some(Self {
@@ -49,7 +56,8 @@ impl<'a> Workload<'a> {
             namespace: text(&["metadata", "namespace"]).unwrap_or_default(),
             name: text(&["metadata", "name"]).or_else(|| text(&["metadata", "generateName"])).unwrap_or_default(),
             path,
-            pod: Pod(get(object, keys).filter(|spec| spec.is_object())?),
+            pod: PodSpec::deserialize(raw).ok()?,
+            raw,
             controller: controller.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?))),
         })
     }

@@ -41,5 +41,5 @@ pub use status::{
 };
 pub use taints::{Applied, TaintChange, TaintList};
 pub use tally::{Contribution, NodeShare, Tally};
-pub use workload_check::{CheckAnswer, CheckScope, KnownNode, PODS, Question, Scheduling, WorkloadCheck};
+pub use workload_check::{CheckAnswer, CheckScope, KnownNode, PODS, Question, WorkloadCheck};
 pub use workloads::{ClassUsers, silent};

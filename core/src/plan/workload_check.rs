@@ -10,15 +10,12 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::{
-    api::{core::v1::Toleration, node::v1::RuntimeClass},
-    jiff::Timestamp,
-};
+use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::Taint,
     labels::Labels,
-    pod::{Pod, PodProgress, Workload, WorkloadKind, tolerations::tolerations_of},
+    pod::{Class, Pod, PodProgress, Workload, WorkloadKind},
 };
 
 use placement::{Placement, Says};
@@ -59,20 +56,6 @@ fn bits(mask: Mask) -> impl Iterator<Item = usize> {
     (0..QUESTIONS).filter(move |bit| mask & (1 << bit) != 0)
 }
 
-/// A RuntimeClass, as far as it places pods.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Scheduling {
-    selector: BTreeMap<String, String>,
-    tolerations: Vec<Toleration>,
-}
-
-impl From<&RuntimeClass> for Scheduling {
-    fn from(class: &RuntimeClass) -> Self {
-        let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone());
-        Self { selector: selector.unwrap_or_default(), tolerations: tolerations_of(class) }
-    }
-}
-
 /// What a check starts from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckScope {
@@ -81,7 +64,7 @@ pub struct CheckScope {
     /// What is asked.
     pub questions: Vec<Question>,
     /// The RuntimeClasses by name, as they are or, for a dry run, as they would be.
-    pub classes: BTreeMap<String, Scheduling>,
+    pub classes: BTreeMap<String, Class>,
     /// Whether the admission policy `tolerate-windows` is installed.
     pub tolerates_windows: bool,
     /// The class that the admission policy `assign-class` gives, if it is installed.
@@ -322,7 +305,7 @@ impl WorkloadCheck {
         let class = self.class_of(&workload.namespace, &workload.template).found();
         let class = class.filter(|_| kind != WorkloadKind::DaemonSet);
         let tolerations = workload.template.tolerations.iter().chain(class.iter().flat_map(|class| &class.tolerations));
-        let tolerations: Vec<Toleration> = tolerations.cloned().collect();
+        let tolerations: Vec<_> = tolerations.cloned().collect();
         workload.is_over || workload.is_ignored || self.untolerated(&tolerations) == 0
     }
 

@@ -1,34 +1,84 @@
-//! What the API server's `RuntimeClass` admission adds to a pod.
+//! RuntimeClasses as they place pods, and what the API server's `RuntimeClass` admission adds to a pod.
 
-use k8s_openapi::api::{core::v1::PodSpec, node::v1::RuntimeClass};
+use std::collections::BTreeMap;
 
-/// What the API server's admission makes of a pod of this class: the class's selector and tolerations are added. Does
-/// nothing to a pod that was admitted already.
-pub fn admit(spec: &mut PodSpec, class: &RuntimeClass) {
-    let Some(scheduling) = &class.scheduling else { return };
-    if let Some(selector) = &scheduling.node_selector {
-        let own = spec.node_selector.get_or_insert_default();
-        for (key, value) in selector {
-            own.entry(key.clone()).or_insert_with(|| value.clone());
-        }
-    }
-    let own = spec.tolerations.get_or_insert_default();
-    for toleration in scheduling.tolerations.iter().flatten() {
-        if !own.contains(toleration) {
-            own.push(toleration.clone());
+use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
+
+use crate::{
+    api::names,
+    pod::{PodSpec, tolerations::tolerations_of},
+    windows::Build,
+};
+
+/// What winpool reads of a RuntimeClass, one that exists or one that is yet to be created.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Class {
+    /// `handler`.
+    pub handler: String,
+    /// `scheduling.nodeSelector`.
+    pub selector: BTreeMap<String, String>,
+    /// `scheduling.tolerations`, normalised.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// How containers are kept apart from their host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Isolation {
+    /// They share its kernel.
+    Process,
+    /// Each pod has a virtual machine.
+    HyperV,
+}
+
+impl From<&RuntimeClass> for Class {
+    fn from(class: &RuntimeClass) -> Self {
+        let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone());
+        Self {
+            handler: class.handler.clone(),
+            selector: selector.unwrap_or_default(),
+            tolerations: tolerations_of(class),
         }
     }
 }
 
-/// The pod as it was before it was admitted with this class, as far as that can be told.
-pub fn without_class(spec: &mut PodSpec, class: &RuntimeClass) {
-    spec.runtime_class_name = None;
-    let Some(scheduling) = &class.scheduling else { return };
-    if let (Some(own), Some(selector)) = (&mut spec.node_selector, &scheduling.node_selector) {
-        own.retain(|key, value| selector.get(key) != Some(value));
+impl Class {
+    /// The build that it selects.
+    #[must_use]
+    pub fn build(&self) -> Option<Build> {
+        self.selector.get(names::WINDOWS_BUILD)?.parse().ok()
     }
-    if let (Some(own), Some(tolerations)) = (&mut spec.tolerations, &scheduling.tolerations) {
-        own.retain(|toleration| !tolerations.contains(toleration));
+
+    /// The operating system that it selects.
+    #[must_use]
+    pub fn os(&self) -> Option<&str> {
+        self.selector.get(names::OS).map(String::as_str)
+    }
+
+    /// The isolation that its handler stands for, by its name: `runhcs-wcow-hypervisor` (containerd's own),
+    /// `runhcs-wcow-hypervisor-17763`, `runhcs-wcow-hyperv` and `containerd-hyperv-17763` are in use.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        if self.handler.contains("hyperv") { Isolation::HyperV } else { Isolation::Process }
+    }
+
+    /// Makes of a pod of this class what the API server's admission makes of it: the selector and the tolerations of the
+    /// class are added. Does nothing to a pod that was admitted already.
+    pub fn admit(&self, spec: &mut PodSpec) {
+        for (key, value) in &self.selector {
+            spec.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        for toleration in &self.tolerations {
+            if !spec.tolerations.contains(toleration) {
+                spec.tolerations.push(toleration.clone());
+            }
+        }
+    }
+
+    /// Makes of a pod what it was before it was admitted with this class, as far as that can be told.
+    pub fn take_off(&self, spec: &mut PodSpec) {
+        spec.runtime_class = None;
+        spec.node_selector.retain(|key, value| self.selector.get(key) != Some(value));
+        spec.tolerations.retain(|toleration| !self.tolerations.contains(toleration));
     }
 }
 
@@ -38,20 +88,39 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_class_is_added_and_taken_away_again() {
+    fn class(handler: &str) -> Class {
         let class: RuntimeClass = serde_json::from_value(json!({
-            "metadata": {"name": "windows-2019"}, "handler": "h",
+            "metadata": {"name": "windows-2019"}, "handler": handler,
             "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows"}, "tolerations": [{"key": "os", "operator": "Exists"}]},
         }))
         .unwrap();
-        let mut spec = PodSpec { runtime_class_name: Some("windows-2019".to_owned()), ..PodSpec::default() };
-        admit(&mut spec, &class);
+        Class::from(&class)
+    }
+
+    #[test]
+    fn a_class_is_added_and_taken_away_again() {
+        let class = class("h");
+        let mut spec = PodSpec { runtime_class: Some("windows-2019".to_owned()), ..PodSpec::default() };
+        class.admit(&mut spec);
         let once = spec.clone();
-        assert_eq!((once.node_selector.as_ref().unwrap().len(), once.tolerations.as_ref().unwrap().len()), (1, 1));
-        admit(&mut spec, &class);
+        assert_eq!((once.node_selector.len(), once.tolerations.len()), (1, 1));
+        class.admit(&mut spec);
         assert_eq!(spec, once, "a second time changes nothing");
-        without_class(&mut spec, &class);
-        assert!(spec.node_selector.unwrap().is_empty() && spec.tolerations.unwrap().is_empty());
+        class.take_off(&mut spec);
+        assert_eq!(spec, PodSpec::default());
+    }
+
+    #[test]
+    fn handlers_with_hyperv_in_their_name_isolate_by_a_virtual_machine() {
+        for (handler, isolation) in [
+            ("runhcs-wcow-process", Isolation::Process),
+            ("docker", Isolation::Process),
+            ("runhcs-wcow-hypervisor", Isolation::HyperV),
+            ("runhcs-wcow-hypervisor-17763", Isolation::HyperV),
+            ("runhcs-wcow-hyperv", Isolation::HyperV),
+            ("containerd-hyperv-17763", Isolation::HyperV),
+        ] {
+            assert_eq!(class(handler).isolation(), isolation, "{handler}");
+        }
     }
 }

@@ -1,11 +1,22 @@
-//! Pods and pod templates: how they are read, and what the API server and the scheduler make of them.
+//! Pods and pod templates: the one place that reads them, and what the API server and the scheduler make of them.
+//!
+//! Everything else asks [`PodSpec`] and [`Class`]: decisions, rules and explanations get the same answers.
 
 pub(crate) mod affinity;
-pub mod class;
-pub(crate) mod spec;
+mod class;
+mod errors;
+mod object;
+mod spec;
+mod target;
 pub(crate) mod tolerations;
 mod workload;
 
-pub use spec::{Pod, PodProgress, PodSpec, tells_the_system};
+pub use class::{Class, Isolation};
+pub use errors::{KnownError, known_error};
+pub(crate) use object::WireMetadata;
+pub use object::{Pod, PodProgress};
+pub use spec::{Container, ContainerList, PodSpec};
+pub(crate) use target::{BETA_OS, OS_KEYS};
+pub use target::{Target, selects_windows, tells_the_system};
 pub use tolerations::{Tolerance, tolerance, tolerate};
 pub use workload::{LISTED_KINDS, Workload, WorkloadKind};

@@ -1,18 +1,20 @@
-//! Pods and pod templates, as far as taints, classes and placement concern them.
+//! Pod specs, of pods and of templates: everything that decides on which nodes a pod may run and whether it starts there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
-    api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodStatus, Toleration},
-    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
-    jiff::Timestamp,
+    api::core::v1::{NodeSelector, NodeSelectorTerm, Toleration},
+    apimachinery::pkg::api::resource::Quantity,
 };
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::{Taint, names};
+use crate::{
+    api::{Taint, names, quantity::amount},
+    windows::{Build, image},
+};
 
-use super::{WorkloadKind, tolerate};
+use super::{Class, Tolerance, tolerance, tolerate};
 
 /// What winpool reads of a pod spec.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -30,10 +32,52 @@ pub struct PodSpec {
     pub terms: Vec<NodeSelectorTerm>,
     /// `tolerations`.
     pub tolerations: Vec<Toleration>,
-    /// Whether the pod or a container has `securityContext.windowsOptions`.
+    /// The pod or one of its containers has `securityContext.windowsOptions`.
     pub has_windows_options: bool,
-    /// Whether it uses a field that only Linux has: a Windows kubelet cannot start such a pod.
+    /// It uses a field that only Linux has: a Windows kubelet cannot start such a pod.
     pub has_linux_fields: bool,
+    /// `hostNetwork`.
+    pub has_host_network: bool,
+    /// Containers, init containers and ephemeral containers.
+    pub containers: Vec<Container>,
+}
+
+/// What winpool reads of a container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Container {
+    /// The list that it is in.
+    pub list: ContainerList,
+    /// Its place in that list.
+    pub index: usize,
+    /// `image`.
+    pub image: Option<String>,
+    /// `securityContext.windowsOptions.hostProcess`, its own or else that of the pod.
+    pub is_host_process: bool,
+    /// Extended resources that it requests, in billionths: those with a domain that is not Kubernetes' own.
+    pub extended_resources: BTreeMap<String, i128>,
+}
+
+/// A list of containers in a pod spec.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of Kubernetes")]
+pub enum ContainerList {
+    #[default]
+    Containers,
+    InitContainers,
+    EphemeralContainers,
+}
+
+impl Container {
+    /// Its path in the pod spec: `initContainers[0]`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let list = match self.list {
+            ContainerList::Containers => "containers",
+            ContainerList::InitContainers => "initContainers",
+            ContainerList::EphemeralContainers => "ephemeralContainers",
+        };
+        format!("{list}[{}]", self.index)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -45,9 +89,10 @@ struct WireSpec {
     node_selector: Option<BTreeMap<String, String>>,
     tolerations: Option<Vec<Toleration>>,
     affinity: Option<WireAffinity>,
-    security_context: Option<BTreeMap<String, Value>>,
+    security_context: Option<SecurityContext>,
     containers: Option<Vec<WireContainer>>,
     init_containers: Option<Vec<WireContainer>>,
+    ephemeral_containers: Option<Vec<WireContainer>>,
     host_network: Option<bool>,
     #[serde(rename = "hostPID")]
     host_pid: Option<bool>,
@@ -57,6 +102,7 @@ struct WireSpec {
 
 #[derive(Deserialize)]
 struct WireOs {
+    #[serde(default)]
     name: String,
 }
 
@@ -75,7 +121,42 @@ struct WireNodeAffinity {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireContainer {
-    security_context: Option<BTreeMap<String, Value>>,
+    image: Option<String>,
+    security_context: Option<SecurityContext>,
+    #[serde(default)]
+    resources: Option<WireResources>,
+}
+
+#[derive(Deserialize)]
+struct WireResources {
+    limits: Option<BTreeMap<String, Quantity>>,
+    requests: Option<BTreeMap<String, Quantity>>,
+}
+
+impl WireResources {
+    /// A limit is the request where there is none.
+    fn extended(self) -> BTreeMap<String, i128> {
+        let is_extended = |name: &str| {
+            name.split_once('/')
+                .is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
+        };
+        let all = self.limits.into_iter().chain(self.requests).flatten().filter(|(name, _)| is_extended(name));
+        all.filter_map(|(name, quantity)| Some((name, amount(&quantity)?))).collect()
+    }
+}
+
+/// A security context as it was written: the API server tells what is empty from what is absent.
+#[derive(Default, Deserialize)]
+struct SecurityContext(BTreeMap<String, Value>);
+
+impl SecurityContext {
+    fn has(&self, key: &str) -> bool {
+        self.0.get(key).is_some_and(|value| !value.is_null())
+    }
+
+    fn host_process(&self) -> Option<bool> {
+        self.0.get("windowsOptions")?.get("hostProcess")?.as_bool()
+    }
 }
 
 /// Fields of a security context, of a pod or a container, that the API server refuses in a pod with
@@ -96,251 +177,110 @@ const LINUX_SECURITY: [&str; 11] = [
 
 impl From<WireSpec> for PodSpec {
     fn from(wire: WireSpec) -> Self {
-        let containers = wire.containers.iter().chain(&wire.init_containers).flatten();
-        let contexts = containers.filter_map(|container| container.security_context.as_ref());
-        let contexts: Vec<_> = contexts.chain(&wire.security_context).collect();
-        let present = |key: &str| contexts.iter().any(|c| c.get(key).is_some_and(|value| !value.is_null()));
+        let lists = [
+            (ContainerList::Containers, wire.containers),
+            (ContainerList::InitContainers, wire.init_containers),
+            (ContainerList::EphemeralContainers, wire.ephemeral_containers),
+        ];
+        let of_pod = wire.security_context.unwrap_or_default();
+        let contexts = lists.iter().flat_map(|(_, list)| list.iter().flatten());
+        let contexts: Vec<_> = contexts.filter_map(|container| container.security_context.as_ref()).collect();
+        let present = |key: &str| of_pod.has(key) || contexts.iter().any(|context| context.has(key));
         let has_windows_options = present("windowsOptions");
         let on_host = [wire.host_network, wire.host_pid, wire.host_ipc].contains(&Some(true));
         // A HostProcess pod has to be on the host's network.
         let has_linux_fields = !has_windows_options && (on_host || LINUX_SECURITY.into_iter().any(present));
+        let container = |list, (index, container): (usize, WireContainer)| {
+            let own = container.security_context.and_then(|context| context.host_process());
+            Container {
+                list,
+                index,
+                image: container.image,
+                is_host_process: own.or(of_pod.host_process()).unwrap_or(false),
+                extended_resources: container.resources.map(WireResources::extended).unwrap_or_default(),
+            }
+        };
+        let containers = lists
+            .into_iter()
+            .flat_map(|(list, all)| all.into_iter().flatten().enumerate().map(move |each| (list, each)))
+            .map(|(list, each)| container(list, each))
+            .collect();
         let required = wire.affinity.and_then(|affinity| affinity.node_affinity?.required);
         Self {
             node: wire.node_name.filter(|name| !name.is_empty()),
             runtime_class: wire.runtime_class_name.filter(|name| !name.is_empty()),
-            os: wire.os.map(|os| os.name),
+            os: wire.os.map(|os| os.name).filter(|name| !name.is_empty()),
             node_selector: wire.node_selector.unwrap_or_default(),
             terms: required.map(|required| required.node_selector_terms).unwrap_or_default(),
             tolerations: wire.tolerations.unwrap_or_default(),
             has_windows_options,
             has_linux_fields,
+            has_host_network: wire.host_network == Some(true),
+            containers,
         }
     }
 }
 
 impl PodSpec {
-    /// Whether it tolerates `taint` by its own tolerations.
+    /// Returns whether it tolerates `taint` by its own tolerations, if that is known.
+    #[must_use]
+    pub fn tolerance(&self, taint: &Taint) -> Tolerance {
+        tolerance(&self.tolerations, [taint])
+    }
+
+    /// Returns whether it tolerates `taint` by its own tolerations.
     #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
         tolerate(&self.tolerations, taint)
     }
 
-    /// Whether nothing in it says which operating system it is for.
+    /// The value that `nodeSelector` wants of a label.
     #[must_use]
-    pub fn says_no_system(&self) -> bool {
-        let affinity = self.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
-        self.os.is_none()
-            && self.runtime_class.is_none()
-            && !self.has_windows_options
-            && !self.node_selector.keys().any(|key| tells_the_system(key))
-            && !affinity.into_iter().any(|expression| tells_the_system(&expression.key))
+    pub fn selected(&self, key: &str) -> Option<&str> {
+        self.node_selector.get(key).map(String::as_str)
     }
 
-    /// Whether it says that it is for another system than Windows.
+    /// The values of a label that the required node affinity allows, if every term restricts them.
     #[must_use]
-    pub fn says_another_system(&self) -> bool {
-        let other = |os: &str| os != names::WINDOWS;
-        self.os.as_deref().is_some_and(other)
-            || OS_KEYS.iter().any(|key| self.node_selector.get(*key).is_some_and(|os| other(os)))
-    }
-
-    /// Whether it says Windows by itself; its class may say it too.
-    #[must_use]
-    pub fn says_windows(&self) -> bool {
-        self.has_windows_options || self.says_windows_in_view_of(expects_windows)
-    }
-
-    /// Whether it says Windows in a way that the admission policies read: they know neither `windowsOptions` nor
-    /// capability labels in affinity.
-    pub(crate) fn says_windows_to_policies(&self) -> bool {
-        let is_read =
-            |expression: &NodeSelectorRequirement| !expression.key.starts_with(names::CAPABILITY_LABEL_PREFIX);
-        self.says_windows_in_view_of(|expression| is_read(expression) && expects_windows(expression))
-    }
-
-    fn says_windows_in_view_of(&self, expects: impl Fn(&NodeSelectorRequirement) -> bool) -> bool {
-        let every_term = || {
-            let mut terms = self.terms.iter();
-            !self.terms.is_empty() && terms.all(|term| term.match_expressions.iter().flatten().any(&expects))
+    pub fn affinity_values<'s>(&'s self, key: &str) -> Option<BTreeSet<&'s str>> {
+        let restrict = |term: &'s NodeSelectorTerm| {
+            let about = term.match_expressions.iter().flatten().filter(|e| e.key == key && e.operator == "In");
+            about.map(|e| e.values.as_deref().unwrap_or_default()).collect::<Vec<_>>()
         };
-        self.os.as_deref() == Some(names::WINDOWS) || selects_windows(&self.node_selector) || every_term()
+        let by_term: Vec<_> = self.terms.iter().map(restrict).collect();
+        let is_restricted = !by_term.is_empty() && by_term.iter().all(|values| !values.is_empty());
+        is_restricted.then(|| by_term.into_iter().flatten().flatten().map(String::as_str).collect())
     }
 
-    /// Whether it chooses nodes by nothing but operating system and architecture.
-    pub(crate) fn selects_no_more_than_a_system(&self) -> bool {
-        let arch = [names::ARCH, "beta.kubernetes.io/arch"];
-        let of_system = |key: &String| OS_KEYS.contains(&key.as_str()) || arch.contains(&key.as_str());
-        self.terms.is_empty() && self.node_selector.keys().all(of_system)
-    }
-}
-
-const OS_KEYS: [&str; 2] = [names::OS, "beta.kubernetes.io/os"];
-
-/// Whether a node label of this key says which operating system the node runs.
-#[must_use]
-pub fn tells_the_system(key: &str) -> bool {
-    OS_KEYS.contains(&key) || is_on_windows_only(key)
-}
-
-fn is_on_windows_only(key: &str) -> bool {
-    key == names::WINDOWS_BUILD || key.starts_with(names::CAPABILITY_LABEL_PREFIX)
-}
-
-/// Whether only Windows nodes have these labels.
-#[must_use]
-pub fn selects_windows(selector: &BTreeMap<String, String>) -> bool {
-    selector
-        .iter()
-        .any(|(key, value)| OS_KEYS.contains(&key.as_str()) && value == names::WINDOWS || is_on_windows_only(key))
-}
-
-fn expects_windows(expression: &NodeSelectorRequirement) -> bool {
-    let values = expression.values.as_deref().unwrap_or_default();
-    let is_in = expression.operator == "In" && !values.is_empty();
-    OS_KEYS.contains(&expression.key.as_str()) && is_in && values.iter().all(|value| value == names::WINDOWS)
-        || is_on_windows_only(&expression.key) && (is_in || expression.operator == "Exists")
-}
-
-/// What winpool reads of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(from = "WirePod")]
-pub struct Pod {
-    /// `metadata.namespace`.
-    pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
-    /// Kind and name of the controller that made it.
-    pub controller: Option<(String, String)>,
-    /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
-    pub template_hash: Option<String>,
-    /// `metadata.creationTimestamp`.
-    pub created: Option<Timestamp>,
-    /// `metadata.deletionTimestamp`: when its grace period ends, if it is being deleted.
-    pub deleted: Option<Timestamp>,
-    /// Whether a kubelet made it of a file on its node.
-    pub is_mirror: bool,
-    /// Whether it asks that its placement does not count, by the annotation `winpool.dev/ignore`.
-    pub is_ignored: bool,
-    /// `spec`.
-    pub spec: PodSpec,
-    /// How far it came.
-    pub progress: PodProgress,
-}
-
-/// How far a pod came.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PodProgress {
-    /// None of its containers has run yet.
-    #[default]
-    Waiting,
-    /// None of its containers has run, and the kubelet says that the image is not for the node's operating system.
-    ImageOfAnotherSystem,
-    /// One of its containers runs or has run.
-    Started,
-    /// `status.phase` is Succeeded or Failed.
-    Finished,
-}
-
-#[derive(Deserialize)]
-struct WirePod {
-    metadata: WireMetadata,
-    #[serde(default)]
-    spec: PodSpec,
-    #[serde(default)]
-    status: PodStatus,
-}
-
-/// Metadata without managedFields, which are larger than all the rest.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct WireMetadata {
-    pub namespace: Option<String>,
-    pub name: Option<String>,
-    pub creation_timestamp: Option<Time>,
-    pub deletion_timestamp: Option<Time>,
-    pub labels: Option<BTreeMap<String, String>>,
-    pub annotations: Option<BTreeMap<String, String>>,
-    pub owner_references: Option<Vec<OwnerReference>>,
-}
-
-impl WireMetadata {
-    pub fn is_ignored(&self) -> bool {
-        self.annotations.as_ref().and_then(|all| all.get(names::IGNORE)).is_some_and(|value| value == "true")
-    }
-
-    pub fn controller(&self) -> Option<&OwnerReference> {
-        self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
-    }
-}
-
-impl From<WirePod> for Pod {
-    fn from(WirePod { metadata, spec, status }: WirePod) -> Self {
-        Self {
-            controller: metadata.controller().map(|owner| (owner.kind.clone(), owner.name.clone())),
-            template_hash: metadata.labels.as_ref().and_then(|labels| labels.get("pod-template-hash").cloned()),
-            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
-            deleted: metadata.deletion_timestamp.as_ref().map(|time| time.0),
-            is_mirror: metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")),
-            is_ignored: metadata.is_ignored(),
-            namespace: metadata.namespace.unwrap_or_default(),
-            name: metadata.name.unwrap_or_default(),
-            spec,
-            progress: progress(&status),
-        }
-    }
-}
-
-fn progress(status: &PodStatus) -> PodProgress {
-    let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let seen = || containers().flat_map(|container| container.state.iter().chain(&container.last_state));
-    let mut waiting = seen().filter_map(|state| state.waiting.as_ref()?.message.as_deref());
-    match status.phase.as_deref() {
-        Some("Succeeded" | "Failed") => PodProgress::Finished,
-        Some("Running") => PodProgress::Started,
-        _ if seen().any(|state| state.running.is_some() || state.terminated.is_some()) => PodProgress::Started,
-        _ if waiting.any(says_no_variant) => PodProgress::ImageOfAnotherSystem,
-        _ => PodProgress::Waiting,
-    }
-}
-
-/// containerd's words for an image that has no variant for the node.
-fn says_no_variant(message: &str) -> bool {
-    message.contains("no match for platform in manifest") || message.contains("no matching manifest for windows")
-}
-
-impl Pod {
-    /// `Deployment shop/web`, or the pod itself when nothing controls it. A `ReplicaSet` of a Deployment is named for the
-    /// Deployment and the hash of its template.
+    /// The builds that `nodeSelector` and the required node affinity name; `None` when they name none. What is no build is
+    /// left out.
     #[must_use]
-    pub fn workload(&self) -> String {
-        let (kind, name) = self.controlled_by();
-        format!("{kind} {}/{name}", self.namespace)
+    pub fn builds(&self) -> Option<BTreeSet<Build>> {
+        let selected = self.selected(names::WINDOWS_BUILD).map(|value| BTreeSet::from([value]));
+        let values = selected.or_else(|| self.affinity_values(names::WINDOWS_BUILD))?;
+        Some(values.into_iter().filter_map(|value| value.parse().ok()).collect())
     }
 
-    /// The kind of its workload, if templates of that kind are listed.
+    /// The builds of the nodes that it may land on, by its selector and affinity or else by its class.
     #[must_use]
-    pub fn workload_kind(&self) -> Option<WorkloadKind> {
-        WorkloadKind::by_name(self.controlled_by().0)
+    pub fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
+        self.builds().or_else(|| Some(BTreeSet::from([class?.build()?])))
     }
 
-    fn controlled_by(&self) -> (&str, &str) {
-        match &self.controller {
-            None => ("Pod", self.name.as_str()),
-            Some((kind, name)) if kind == "ReplicaSet" => match self.deployment(name) {
-                Some(deployment) => ("Deployment", deployment),
-                None => ("ReplicaSet", name.as_str()),
-            },
-            Some((kind, name)) => (kind.as_str(), name.as_str()),
-        }
+    /// The images that have to run for the pod to run, each with its container.
+    pub fn images(&self) -> impl Iterator<Item = (&Container, &str)> {
+        let needed = self.containers.iter().filter(|container| container.list != ContainerList::EphemeralContainers);
+        needed.filter_map(|container| Some((container, container.image.as_deref()?)))
     }
 
-    fn deployment<'a>(&self, replica_set: &'a str) -> Option<&'a str> {
-        replica_set.strip_suffix(self.template_hash.as_deref()?)?.strip_suffix('-')
+    /// The same, of those images whose tag names a build.
+    pub fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)> {
+        self.images().filter_map(|(container, name)| Some((container, image::build_of(name)?)))
     }
 
-    /// Whether it has a deletionTimestamp.
+    /// Returns whether all of its containers are host-process containers, which run on every build.
     #[must_use]
-    pub fn is_terminating(&self) -> bool {
-        self.deleted.is_some()
+    pub fn is_host_process(&self) -> bool {
+        !self.containers.is_empty() && self.containers.iter().all(|container| container.is_host_process)
     }
 }

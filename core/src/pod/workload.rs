@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::pod::spec::{PodSpec, WireMetadata};
+use super::{PodSpec, WireMetadata};
 
 /// The kinds whose templates a workload check lists, with group, version and plural. All pods that other kinds make are
 /// judged by themselves.

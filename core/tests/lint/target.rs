@@ -1,12 +1,16 @@
 //! What a workload is meant for.
 
 use serde_json::{Value, json};
-use winpool_core::lint::{Facts, Workload, pod::Target, rules::target};
+use winpool_core::{
+    lint::{Facts, Workload},
+    pod::Target,
+};
 
 use super::{cluster, workload};
 
 fn of(spec: &Value, facts: &Facts) -> Target {
-    target(Workload::read(&workload("Pod", spec)).unwrap().pod, facts)
+    let pod = Workload::read(&workload("Pod", spec)).unwrap().pod;
+    pod.target(facts.known_class(&pod))
 }
 
 fn affinity(terms: &Value) -> Value {

@@ -2,17 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::{
-    core::v1::{Pod as KubernetesPod, PodSpec as KubernetesSpec},
-    node::v1::RuntimeClass,
-};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
     explain::scheduling::{Host, obstacles},
-    plan::{CheckScope, KnownNode, Question, Scheduling, WorkloadCheck},
-    pod::{PodSpec, class::admit},
+    plan::{CheckScope, KnownNode, Question, WorkloadCheck},
+    pod::{Class, PodSpec},
 };
 
 use crate::scene::{Object, minute, pod, running, workload};
@@ -104,16 +101,16 @@ fn inner(spec: &Value) -> String {
 }
 
 /// As the API server stores a pod of the template.
-fn admitted(spec: &Value, class: Option<&RuntimeClass>) -> KubernetesPod {
-    let mut spec: KubernetesSpec = serde_json::from_value(spec.clone()).unwrap();
-    if let Some(class) = class.filter(|_| spec.runtime_class_name.is_some()) {
-        admit(&mut spec, class);
+fn admitted(spec: &Value, class: Option<&RuntimeClass>) -> PodSpec {
+    let mut spec: PodSpec = serde_json::from_value(spec.clone()).unwrap();
+    if let Some(class) = class.filter(|_| spec.runtime_class.is_some()) {
+        Class::from(class).admit(&mut spec);
     }
-    KubernetesPod { spec: Some(spec), ..KubernetesPod::default() }
+    spec
 }
 
 /// The nodes that the pod fits.
-fn fitting(pod: &KubernetesPod, hosts: &[Host]) -> BTreeSet<usize> {
+fn fitting(pod: &PodSpec, hosts: &[Host]) -> BTreeSet<usize> {
     hosts.iter().enumerate().filter(|(_, host)| obstacles(pod, host).is_empty()).map(|(index, _)| index).collect()
 }
 
@@ -157,7 +154,7 @@ proptest! {
         let scope = CheckScope {
             nodes: known.collect(),
             questions: questions.filter(|question| !question.candidates.is_empty()).collect(),
-            classes: [(CLASS.to_owned(), Scheduling::from(&class))].into(),
+            classes: [(CLASS.to_owned(), Class::from(&class))].into(),
             now: minute(0).parse().unwrap(),
             ..CheckScope::default()
         };

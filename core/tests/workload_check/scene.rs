@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
     labels::Labels,
-    plan::{CheckAnswer, CheckScope, KnownNode, PODS, Question, Scheduling, WorkloadCheck},
-    pod::{Pod, Workload, WorkloadKind},
+    plan::{CheckAnswer, CheckScope, KnownNode, PODS, Question, WorkloadCheck},
+    pod::{Class, Pod, Workload, WorkloadKind},
 };
 
 use crate::common::yaml;
@@ -70,7 +70,7 @@ impl Scene {
         let question = Question { pool: "default".to_owned(), taint, candidates: BTreeSet::from([0]), enforces: true };
         let class = |text: &&str| {
             let class: RuntimeClass = yaml(text);
-            (class.metadata.name.clone().unwrap(), Scheduling::from(&class))
+            (class.metadata.name.clone().unwrap(), Class::from(&class))
         };
         CheckScope {
             nodes,

@@ -11,7 +11,10 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_core::explain::pod::{Machine, answer};
+use winpool_core::{
+    explain::pod::{Machine, answer},
+    pod::{self, Class},
+};
 use winpool_e2e::{
     Dice, LIMIT, SimulatedNode,
     harness::{node_of, unschedulable},
@@ -155,7 +158,9 @@ async fn the_nodes_that_why_calls_possible_are_those_on_which_the_scheduler_puts
     };
     wait_for("the cordoned node is tainted", LIMIT, cordoned).await.unwrap();
 
-    let known: Vec<RuntimeClass> = classes.list(&ListParams::default()).await.unwrap().items;
+    let known = classes.list(&ListParams::default()).await.unwrap().items;
+    let known = known.iter().map(|class| (class.name_any(), Class::from(class))).collect();
+    let read = |pod: &Pod| -> pod::Pod { serde_json::from_value(serde_json::to_value(pod).unwrap()).unwrap() };
     let machines: Vec<Machine> = nodes.list(&ListParams::default()).await.unwrap().iter().map(Machine::from).collect();
     let pods: Api<Pod> = Api::namespaced(client, "default");
     let (mut possible, mut impossible, mut nowhere) = (0, 0, 0);
@@ -164,9 +169,9 @@ async fn the_nodes_that_why_calls_possible_are_those_on_which_the_scheduler_puts
         let mut predicted = BTreeSet::new();
         for index in 0..NODES {
             let written: Pod = serde_json::from_value(one_of(group, index, &spec)).unwrap();
-            let before = answer(&written, &machines, &known);
+            let before = answer(&read(&written), &machines, &known);
             let admitted = pods.create(&PostParams::default(), &written).await.unwrap();
-            let after = answer(&admitted, &machines, &known);
+            let after = answer(&read(&admitted), &machines, &known);
             assert_eq!(before.nodes, after.nodes, "what admission does to a pod is foreseen: {spec:#}");
             predicted = after.nodes.iter().filter(|node| node.possible).map(|node| node.name.clone()).collect();
             let fine = predicted.is_empty() == after.remedy.is_some();

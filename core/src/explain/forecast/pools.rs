@@ -7,7 +7,8 @@ use kube::ResourceExt;
 use crate::{
     api::{Mode, ObjectReference, Problem, Taint, WindowsPoolStatus, names},
     explain::forecast::{NodeForecast, PoolForecast, Simulation, simulation::is_windows},
-    plan::{CheckScope, Held, HeldBecause, KnownNode, Node, Pool, Question, Scheduling, WorkloadCheck},
+    plan::{CheckScope, Held, HeldBecause, KnownNode, Node, Pool, Question, WorkloadCheck},
+    pod::Class,
 };
 
 impl Simulation {
@@ -97,11 +98,7 @@ impl Simulation {
         let scope = CheckScope {
             nodes: nodes.collect(),
             questions: questions.filter(|question| !question.candidates.is_empty()).collect(),
-            classes: self
-                .classes
-                .iter()
-                .map(|(name, class)| (name.clone(), Scheduling::from(class.as_ref())))
-                .collect(),
+            classes: self.classes.iter().map(|(name, class)| (name.clone(), Class::from(class.as_ref()))).collect(),
             now: self.now.time,
             ..CheckScope::default()
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     api::names,
     lint::{
-        placement::{class, own, rule, wanted_builds},
+        placement::{own, rule},
         rule::{
             Consequence::{Fails, Note, Pending},
             Hit, Rule, Scope,
@@ -13,10 +13,10 @@ use crate::{
             Subject, Verdict,
         },
     },
+    pod::{Container, Isolation},
     windows::{
         Build,
         compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation, runs_by_process_isolation},
-        image,
     },
 };
 
@@ -90,32 +90,27 @@ fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-fn is_host_process(subject: &Subject<'_>) -> bool {
-    let mut containers = subject.pod.host_process().peekable();
-    containers.peek().is_some() && containers.all(|is_one| is_one)
-}
-
 fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let builds = subject.facts.builds();
-    let (pod, class_name) = (subject.pod, subject.pod.class());
-    let stamped = |key: &str| key.starts_with(names::CAPABILITY_LABEL_PREFIX);
-    let by_stamp = pod.selector().any(|(key, _)| stamped(key))
-        || class(subject).is_some_and(|class| class.selector.keys().any(|key| stamped(key)));
+    let pod = subject.pod;
+    let has_capability = |key: &String| key.starts_with(names::CAPABILITY_LABEL_PREFIX);
+    let of_class = subject.class.into_iter().flat_map(|class| class.selector.keys());
+    let by_capability = pod.node_selector.keys().chain(of_class).any(has_capability);
     // What an unknown class selects is not known.
-    let unknown = class_name.is_some() && class(subject).is_none() || pod.node().is_some();
-    if builds.len() < 2 || wanted_builds(subject).is_some() || by_stamp || unknown || is_host_process(subject) {
+    let unknown = pod.runtime_class.is_some() && subject.class.is_none() || pod.node.is_some();
+    let is_chosen = pod.wanted_builds(subject.class).is_some() || by_capability;
+    if builds.len() < 2 || is_chosen || unknown || pod.is_host_process() {
         return;
     }
-    let images = images(subject);
-    let runs_everywhere = !images.is_empty()
-        && builds.keys().all(|host| images.iter().all(|(_, image)| runs(subject, *host, *image) == Runs::Surely));
+    let runs_everywhere = pod.image_builds().next().is_some()
+        && builds.keys().all(|host| pod.image_builds().all(|(_, image)| runs(subject, *host, image) == Runs::Surely));
     if !runs_everywhere {
         hits.push(Hit::at("nodeSelector"));
     }
 }
 
 fn without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let Some(wanted) = wanted_builds(subject) else { return };
+    let Some(wanted) = subject.pod.wanted_builds(subject.class) else { return };
     let there = subject.facts.builds();
     if subject.facts.has_nodes() && !wanted.is_empty() && !wanted.iter().any(|build| there.contains_key(build)) {
         let field = if subject.pod.builds().is_some() { "nodeSelector" } else { "runtimeClassName" };
@@ -127,14 +122,18 @@ fn without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn images_differ(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let images = images(subject);
-    let builds: BTreeSet<Build> = images.iter().map(|(_, build)| *build).collect();
-    if let (Some((field, _)), true) = (images.last(), builds.len() > 1 && !is_host_process(subject)) {
+    let builds: BTreeSet<Build> = subject.pod.image_builds().map(|(_, build)| build).collect();
+    let differ = builds.len() > 1 && !subject.pod.is_host_process();
+    if let (Some((last, _)), true) = (subject.pod.image_builds().last(), differ) {
         let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
         let message =
             format!("the containers of a pod run on one node, and their images are for {}", builds.join(" and "));
-        hits.push(Hit::at(field.clone()).saying(message));
+        hits.push(Hit::at(image_of(last)).saying(message));
     }
+}
+
+fn image_of(container: &Container) -> String {
+    format!("{}.image", container.path())
 }
 
 /// Whether a host runs an image; the best first.
@@ -147,7 +146,7 @@ enum Runs {
 }
 
 fn runs(subject: &Subject<'_>, host: Build, image: Build) -> Runs {
-    let hyperv = class(subject).is_some_and(|class| class.handler.contains("hyperv"));
+    let hyperv = subject.class.is_some_and(|class| class.isolation() == Isolation::HyperV);
     if runs_by_process_isolation(host, None, image) || hyperv && runs_by_hyperv_isolation(host, image) {
         Runs::Surely
     } else if can_run_by_process_isolation(host, image) {
@@ -157,21 +156,16 @@ fn runs(subject: &Subject<'_>, host: Build, image: Build) -> Runs {
     }
 }
 
-/// The images that name a build.
-fn images(subject: &Subject<'_>) -> Vec<(String, Build)> {
-    subject.pod.images().filter_map(|(field, name)| Some((field, image::build_of(name)?))).collect()
-}
-
 fn mismatches(subject: &Subject<'_>, wanted: Runs, message: impl Fn(Build, &str) -> String, hits: &mut Vec<Hit>) {
-    let Some(hosts) = wanted_builds(subject).filter(|hosts| !hosts.is_empty()) else { return };
-    if is_host_process(subject) {
+    let Some(hosts) = subject.pod.wanted_builds(subject.class).filter(|hosts| !hosts.is_empty()) else { return };
+    if subject.pod.is_host_process() {
         return;
     }
-    for (field, image) in images(subject) {
+    for (container, image) in subject.pod.image_builds() {
         let best = hosts.iter().map(|host| runs(subject, *host, image)).min();
         if best == Some(wanted) {
             let hosts: Vec<String> = hosts.iter().take(4).map(ToString::to_string).collect();
-            hits.push(Hit::at(field).saying(message(image, &hosts.join(" or "))));
+            hits.push(Hit::at(image_of(container)).saying(message(image, &hosts.join(" or "))));
         }
     }
 }

@@ -6,8 +6,7 @@ use crate::{
     api::names,
     lint::{
         facts::Lookup,
-        placement::{class, own, rule},
-        pod::Target,
+        placement::{own, rule},
         rule::{
             Consequence::{Fails, Pending, Rejected},
             Hit, Rule, Scope,
@@ -15,6 +14,7 @@ use crate::{
             Subject, Verdict,
         },
     },
+    pod::Target,
 };
 
 pub(super) const DAEMON_SET: Rule = rule(
@@ -69,7 +69,7 @@ pub(super) const OTHER_OS: Rule = rule(
 );
 
 fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let (pod, Some(class)) = (subject.pod, class(subject)) else { return };
+    let (pod, Some(class)) = (subject.pod, subject.class) else { return };
     if !subject.workload.is_daemon_set() || class.os() != Some(names::WINDOWS) {
         return;
     }
@@ -92,7 +92,7 @@ fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     // Manifests of a WindowsPool do not tell which classes there are for others.
     let is_told = subject.facts.knows_all_classes() || subject.target == Target::Windows;
-    if let Some(name) = subject.pod.class()
+    if let Some(name) = &subject.pod.runtime_class
         && is_told
         && subject.facts.class(name) == Lookup::Absent
     {
@@ -107,10 +107,10 @@ fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let Some(class) = class(subject) else { return };
+    let Some(class) = subject.class else { return };
     for (key, value) in &class.selector {
         if let Some(own) = subject.pod.selected(key).filter(|own| own != value) {
-            let name = subject.pod.class().unwrap_or_default();
+            let name = subject.pod.runtime_class.as_deref().unwrap_or_default();
             let message = format!("nodeSelector wants {key}={own} and the RuntimeClass {name} wants {key}={value}");
             hits.push(Hit::at("nodeSelector").saying(message));
         }
@@ -118,11 +118,11 @@ fn selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn affinity(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let Some(class) = class(subject) else { return };
+    let Some(class) = subject.class else { return };
     for (key, value) in &class.selector {
         if let Some(allowed) = subject.pod.affinity_values(key).filter(|allowed| !allowed.contains(value.as_str())) {
             let allowed: Vec<&str> = allowed.into_iter().take(4).collect();
-            let name = subject.pod.class().unwrap_or_default();
+            let name = subject.pod.runtime_class.as_deref().unwrap_or_default();
             let message = format!(
                 "the required node affinity wants {key} in {} and the RuntimeClass {name} wants {value}",
                 allowed.join(", ")
@@ -133,7 +133,9 @@ fn affinity(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let (Some(os), Some(of_class)) = (subject.pod.os(), class(subject).and_then(|class| class.os())) else { return };
+    let (Some(os), Some(of_class)) = (subject.pod.os.as_deref(), subject.class.and_then(|class| class.os())) else {
+        return;
+    };
     if os != of_class {
         hits.push(Hit::at("runtimeClassName"));
     }

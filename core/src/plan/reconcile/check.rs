@@ -11,15 +11,15 @@ use kube::ResourceExt;
 
 use crate::{
     api::{Taint, TaintPolicy},
-    pod::WorkloadKind,
+    pod::{Class, WorkloadKind},
     words::plain,
 };
 
 use super::{
     super::{
         ApprovedTaint, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassAction, ClassesPlan, CleanCheck, Consent,
-        GuardedPool, Held, HeldBecause, KnownNode, PODS, Policy, Pool, Question, Scheduling, Tally, Watched,
-        WorkloadCheck, assess, assess_as,
+        GuardedPool, Held, HeldBecause, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess,
+        assess_as,
     },
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
@@ -288,21 +288,21 @@ impl Memory {
     }
 
     /// The classes as they are in the API server; those of a dry run as they would be.
-    fn classes_as_planned(&self, cluster: &Cluster<'_>, policy: &Policy) -> BTreeMap<String, Scheduling> {
-        let mut classes: BTreeMap<String, Scheduling> = BTreeMap::new();
+    fn classes_as_planned(&self, cluster: &Cluster<'_>, policy: &Policy) -> BTreeMap<String, Class> {
+        let mut classes: BTreeMap<String, Class> = BTreeMap::new();
         for pool in policy.entries().iter().map(|entry| &entry.pool) {
             for class in self.classes(cluster, &pool.name) {
-                classes.insert(class.name_any(), Scheduling::from(class.as_ref()));
+                classes.insert(class.name_any(), Class::from(class.as_ref()));
             }
         }
         for class in cluster.classes {
-            classes.entry(class.name_any()).or_insert_with(|| Scheduling::from(class.as_ref()));
+            classes.entry(class.name_any()).or_insert_with(|| Class::from(class.as_ref()));
         }
         for pool in policy.entries().iter().map(|entry| &entry.pool).filter(|pool| !pool.enforces() && !pool.deleting) {
             let plan = self.plan_classes(cluster, pool, &(cluster.tally)(&pool.name));
             for planned in plan.classes {
                 if !matches!(planned.action, ClassAction::Nothing | ClassAction::Conflict(_)) {
-                    classes.insert(planned.desired.name.clone(), Scheduling::from(&planned.desired.to_object()));
+                    classes.insert(planned.desired.name.clone(), Class::from(&planned.desired.to_object()));
                 }
             }
         }

@@ -10,14 +10,13 @@ use k8s_openapi::{
 use crate::{
     api::names,
     pod::{
-        LISTED_KINDS, Pod, PodProgress, PodSpec, WorkloadKind,
+        Class, LISTED_KINDS, Pod, PodProgress, PodSpec, Target, WorkloadKind,
         affinity::matches_affinity,
-        spec::selects_windows,
         tolerations::{Tolerance, tolerance, tolerate},
     },
 };
 
-use super::{Found, KnownNode, Mask, Scheduling, Seen, WorkloadCheck};
+use super::{Found, KnownNode, Mask, Seen, WorkloadCheck};
 
 /// How long a pod that says nothing may wait on a Windows node before it is taken for a Linux pod, and how long after
 /// its grace period a terminating pod still counts.
@@ -48,7 +47,7 @@ impl WorkloadCheck {
         let class = match self.class_of(namespace, spec) {
             _ if is_daemon_set => None,
             // The API server refuses its pods anyway.
-            Class::Missing => return nothing,
+            TemplateClass::Missing => return nothing,
             class => class.found(),
         };
         let (mut tolerations, mut selector) = (spec.tolerations.clone(), spec.node_selector.clone());
@@ -88,7 +87,7 @@ impl WorkloadCheck {
     }
 
     /// The class of a template's pods.
-    pub(super) fn class_of(&self, namespace: &str, spec: &PodSpec) -> Class<'_> {
+    pub(super) fn class_of(&self, namespace: &str, spec: &PodSpec) -> TemplateClass<'_> {
         let assigned = || {
             let is_mutated = !NOT_MUTATED.contains(&namespace) && spec.os.as_deref() == Some(names::WINDOWS);
             // The policy gives no class that does not exist, and leaves alone what chooses its nodes in another way.
@@ -97,19 +96,17 @@ impl WorkloadCheck {
             };
             self.scope.assigned_class.as_ref().filter(gives)
         };
-        let Some(name) = spec.runtime_class.as_ref().or_else(assigned) else { return Class::None };
-        self.scope.classes.get(name).map_or(Class::Missing, Class::Found)
+        let Some(name) = spec.runtime_class.as_ref().or_else(assigned) else { return TemplateClass::None };
+        self.scope.classes.get(name).map_or(TemplateClass::Missing, TemplateClass::Found)
     }
 
-    pub(super) fn says(spec: &PodSpec, class: Option<&Scheduling>) -> Says {
-        if spec.says_another_system() {
-            Says::NotWindows
-        } else if spec.says_windows() || class.is_some_and(|class| selects_windows(&class.selector)) {
-            Says::Windows
-        } else if spec.node_selector.is_empty() {
-            Says::NotWindows
-        } else {
-            Says::WindowsIf(spec.node_selector.clone())
+    pub(super) fn says(spec: &PodSpec, class: Option<&Class>) -> Says {
+        match spec.target(class) {
+            Target::Windows => Says::Windows,
+            Target::WindowsImage | Target::Unsaid if !spec.node_selector.is_empty() => {
+                Says::WindowsIf(spec.node_selector.clone())
+            }
+            Target::Linux | Target::WindowsImage | Target::Unsaid => Says::NotWindows,
         }
     }
 
@@ -154,7 +151,8 @@ impl WorkloadCheck {
         let has_waited = || pod.created.is_some_and(|created| self.scope.now.duration_since(created) >= PATIENCE);
         let cannot_start =
             || pod.progress == PodProgress::ImageOfAnotherSystem || pod.spec.has_linux_fields || has_waited();
-        pod.spec.says_another_system() || !matches!(says, Says::Windows) && pod.spec.says_no_system() && cannot_start()
+        pod.spec.target(None) == Target::Linux
+            || !matches!(says, Says::Windows) && pod.spec.says_no_system() && cannot_start()
     }
 }
 
@@ -177,14 +175,14 @@ impl Placement<'_> {
 }
 
 /// The RuntimeClass of a template's pods.
-pub(super) enum Class<'a> {
+pub(super) enum TemplateClass<'a> {
     None,
     Missing,
-    Found(&'a Scheduling),
+    Found(&'a Class),
 }
 
-impl<'a> Class<'a> {
-    pub fn found(self) -> Option<&'a Scheduling> {
+impl<'a> TemplateClass<'a> {
+    pub fn found(self) -> Option<&'a Class> {
         match self {
             Self::None | Self::Missing => None,
             Self::Found(class) => Some(class),

@@ -1,0 +1,182 @@
+//! Pods: who made them, how far they came, and what went wrong.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{ContainerState, PodStatus},
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+    jiff::Timestamp,
+};
+use serde::Deserialize;
+
+use crate::api::names;
+
+use super::{KnownError, PodSpec, WorkloadKind, known_error};
+
+/// What winpool reads of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "WirePod")]
+pub struct Pod {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// Kind and name of the controller that made it.
+    pub controller: Option<(String, String)>,
+    /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
+    pub template_hash: Option<String>,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// `metadata.deletionTimestamp`: when its grace period ends, if it is being deleted.
+    pub deleted: Option<Timestamp>,
+    /// Whether a kubelet made it of a file on its node.
+    pub is_mirror: bool,
+    /// Whether it asks that its placement does not count, by the annotation `winpool.dev/ignore`.
+    pub is_ignored: bool,
+    /// `spec`.
+    pub spec: PodSpec,
+    /// How far it came.
+    pub progress: PodProgress,
+    /// Its label `kubernetes.io/os`, which the kubelet compares with that of its node.
+    pub os_label: Option<String>,
+    /// The known errors in its status.
+    pub errors: Vec<KnownError>,
+}
+
+/// How far a pod came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodProgress {
+    /// None of its containers has run yet.
+    #[default]
+    Waiting,
+    /// None of its containers has run, and the kubelet says that the image is not for the node's operating system.
+    ImageOfAnotherSystem,
+    /// One of its containers runs or has run.
+    Started,
+    /// `status.phase` is Succeeded or Failed.
+    Finished,
+}
+
+#[derive(Deserialize)]
+struct WirePod {
+    metadata: WireMetadata,
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+/// Metadata without managedFields, which are larger than all the rest.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WireMetadata {
+    pub namespace: Option<String>,
+    pub name: Option<String>,
+    pub creation_timestamp: Option<Time>,
+    pub deletion_timestamp: Option<Time>,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub annotations: Option<BTreeMap<String, String>>,
+    pub owner_references: Option<Vec<OwnerReference>>,
+}
+
+impl WireMetadata {
+    pub fn is_ignored(&self) -> bool {
+        self.annotations.as_ref().and_then(|all| all.get(names::IGNORE)).is_some_and(|value| value == "true")
+    }
+
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+    }
+}
+
+impl From<WirePod> for Pod {
+    fn from(WirePod { metadata, spec, status }: WirePod) -> Self {
+        let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
+        Self {
+            controller: metadata.controller().map(|owner| (owner.kind.clone(), owner.name.clone())),
+            template_hash: label("pod-template-hash"),
+            os_label: label(names::OS),
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            deleted: metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            is_mirror: metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")),
+            is_ignored: metadata.is_ignored(),
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            spec,
+            progress: progress(&status),
+            errors: errors(&status),
+        }
+    }
+}
+
+/// The states that its containers are and were in.
+fn states(status: &PodStatus) -> impl Iterator<Item = &ContainerState> {
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    containers.flat_map(|container| container.state.iter().chain(&container.last_state))
+}
+
+fn progress(status: &PodStatus) -> PodProgress {
+    let seen = || states(status);
+    let mut waiting = seen().filter_map(|state| state.waiting.as_ref()?.message.as_deref());
+    match status.phase.as_deref() {
+        Some("Succeeded" | "Failed") => PodProgress::Finished,
+        Some("Running") => PodProgress::Started,
+        _ if seen().any(|state| state.running.is_some() || state.terminated.is_some()) => PodProgress::Started,
+        _ if waiting.any(says_no_variant) => PodProgress::ImageOfAnotherSystem,
+        _ => PodProgress::Waiting,
+    }
+}
+
+fn errors(status: &PodStatus) -> Vec<KnownError> {
+    let messages = states(status).flat_map(|state| {
+        let waiting = state.waiting.iter().filter_map(|waiting| waiting.message.as_deref());
+        waiting.chain(state.terminated.iter().filter_map(|terminated| terminated.message.as_deref()))
+    });
+    let mut found: Vec<KnownError> = Vec::new();
+    for message in messages.chain(status.reason.as_deref()).chain(status.message.as_deref()) {
+        found.extend(known_error(message).filter(|error| !found.contains(error)));
+    }
+    found
+}
+
+/// containerd's words for an image that has no variant for the node.
+fn says_no_variant(message: &str) -> bool {
+    message.contains("no match for platform in manifest") || message.contains("no matching manifest for windows")
+}
+
+impl Pod {
+    /// `Deployment shop/web`, or the pod itself when nothing controls it. A `ReplicaSet` of a Deployment is named for the
+    /// Deployment and the hash of its template.
+    #[must_use]
+    pub fn workload(&self) -> String {
+        let (kind, name) = self.controlled_by();
+        format!("{kind} {}/{name}", self.namespace)
+    }
+
+    /// The kind of its workload, if templates of that kind are listed.
+    #[must_use]
+    pub fn workload_kind(&self) -> Option<WorkloadKind> {
+        WorkloadKind::by_name(self.controlled_by().0)
+    }
+
+    fn controlled_by(&self) -> (&str, &str) {
+        match &self.controller {
+            None => ("Pod", self.name.as_str()),
+            Some((kind, name)) if kind == "ReplicaSet" => match self.deployment(name) {
+                Some(deployment) => ("Deployment", deployment),
+                None => ("ReplicaSet", name.as_str()),
+            },
+            Some((kind, name)) => (kind.as_str(), name.as_str()),
+        }
+    }
+
+    fn deployment<'a>(&self, replica_set: &'a str) -> Option<&'a str> {
+        replica_set.strip_suffix(self.template_hash.as_deref()?)?.strip_suffix('-')
+    }
+
+    /// Whether it has a deletionTimestamp.
+    #[must_use]
+    pub fn is_terminating(&self) -> bool {
+        self.deleted.is_some()
+    }
+}

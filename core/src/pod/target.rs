@@ -1,0 +1,136 @@
+//! Which operating system a pod is for.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::NodeSelectorRequirement;
+
+use crate::{api::names, windows::image};
+
+use super::{Class, PodSpec};
+
+/// The operating system label before Kubernetes 1.14.
+pub(crate) const BETA_OS: &str = "beta.kubernetes.io/os";
+pub(crate) const OS_KEYS: [&str; 2] = [names::OS, BETA_OS];
+
+/// What a pod is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Windows: by `os.name`, or else a node selector, required node affinity, a class, or Windows' own options.
+    Windows,
+    /// Nothing says so but an image that can only be for Windows.
+    WindowsImage,
+    /// Linux.
+    Linux,
+    /// It does not say.
+    Unsaid,
+}
+
+impl PodSpec {
+    /// Returns what the pod is for. `os.name` decides. Without it, one sign of Windows is enough, its own or of its class
+    /// as far as that is known.
+    #[must_use]
+    pub fn target(&self, class: Option<&Class>) -> Target {
+        match self.os.as_deref() {
+            Some(names::WINDOWS) => return Target::Windows,
+            Some(_) => return Target::Linux,
+            None => {}
+        }
+        let by_class = |selects: fn(&BTreeMap<String, String>) -> bool| class.is_some_and(|c| selects(&c.selector));
+        if self.is_placed_on_windows() || self.has_windows_options || by_class(selects_windows) {
+            Target::Windows
+        } else if selects_another_system(&self.node_selector)
+            || self.every_term(expects_another_system)
+            || by_class(selects_another_system)
+        {
+            Target::Linux
+        } else if self.images().any(|(_, name)| image::is_for_windows(name)) {
+            Target::WindowsImage
+        } else {
+            Target::Unsaid
+        }
+    }
+
+    /// Returns whether `nodeSelector` or the required node affinity keeps it off nodes of other systems.
+    #[must_use]
+    pub fn is_placed_on_windows(&self) -> bool {
+        selects_windows(&self.node_selector) || self.every_term(expects_windows)
+    }
+
+    /// Returns whether it says Windows by itself; its class may say it too.
+    #[must_use]
+    pub fn says_windows(&self) -> bool {
+        self.target(None) == Target::Windows
+    }
+
+    /// Returns whether nothing in it says which operating system it is for.
+    #[must_use]
+    pub fn says_no_system(&self) -> bool {
+        let mut affinity = self.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
+        self.os.is_none()
+            && self.runtime_class.is_none()
+            && !self.has_windows_options
+            && !self.node_selector.keys().any(|key| tells_the_system(key))
+            && !affinity.any(|expression| tells_the_system(&expression.key))
+    }
+
+    /// Returns whether it says Windows in a way that the admission policies read: they know neither `windowsOptions` nor
+    /// capability labels in affinity.
+    pub(crate) fn says_windows_to_policies(&self) -> bool {
+        let is_read = |expression: &NodeSelectorRequirement| {
+            !expression.key.starts_with(names::CAPABILITY_LABEL_PREFIX) && expects_windows(expression)
+        };
+        self.os.as_deref() == Some(names::WINDOWS) || selects_windows(&self.node_selector) || self.every_term(is_read)
+    }
+
+    /// Returns whether it chooses nodes by nothing but operating system and architecture.
+    pub(crate) fn selects_no_more_than_a_system(&self) -> bool {
+        let arch = [names::ARCH, "beta.kubernetes.io/arch"];
+        let of_system = |key: &String| OS_KEYS.contains(&key.as_str()) || arch.contains(&key.as_str());
+        self.terms.is_empty() && self.node_selector.keys().all(of_system)
+    }
+
+    /// Returns whether every term of the required node affinity has an expression like this.
+    fn every_term(&self, expects: impl Fn(&NodeSelectorRequirement) -> bool) -> bool {
+        let mut terms = self.terms.iter();
+        !self.terms.is_empty() && terms.all(|term| term.match_expressions.iter().flatten().any(&expects))
+    }
+}
+
+/// Returns whether a node label of this key says which operating system the node runs.
+#[must_use]
+pub fn tells_the_system(key: &str) -> bool {
+    OS_KEYS.contains(&key) || is_on_windows_only(key)
+}
+
+fn is_on_windows_only(key: &str) -> bool {
+    key == names::WINDOWS_BUILD || key.starts_with(names::CAPABILITY_LABEL_PREFIX)
+}
+
+/// Returns whether only Windows nodes have these labels.
+#[must_use]
+pub fn selects_windows(selector: &BTreeMap<String, String>) -> bool {
+    let is_windows = |key: &str, value: &str| OS_KEYS.contains(&key) && value == names::WINDOWS;
+    selector.iter().any(|(key, value)| is_windows(key, value) || is_on_windows_only(key))
+}
+
+fn selects_another_system(selector: &BTreeMap<String, String>) -> bool {
+    selector.iter().any(|(key, value)| OS_KEYS.contains(&key.as_str()) && value != names::WINDOWS)
+}
+
+fn expects_windows(expression: &NodeSelectorRequirement) -> bool {
+    expects_os(expression, |os| os == names::WINDOWS)
+        || is_on_windows_only(&expression.key) && (is_in(expression) || expression.operator == "Exists")
+}
+
+fn expects_another_system(expression: &NodeSelectorRequirement) -> bool {
+    expects_os(expression, |os| os != names::WINDOWS)
+}
+
+fn expects_os(expression: &NodeSelectorRequirement, is_meant: impl Fn(&str) -> bool) -> bool {
+    let mut values = expression.values.iter().flatten();
+    OS_KEYS.contains(&expression.key.as_str()) && is_in(expression) && values.all(|value| is_meant(value))
+}
+
+fn is_in(expression: &NodeSelectorRequirement) -> bool {
+    expression.operator == "In" && expression.values.as_ref().is_some_and(|values| !values.is_empty())
+}
