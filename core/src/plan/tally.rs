@@ -198,7 +198,9 @@ impl Tally {
             (&mut self.owned, &contribution.owned),
             (&mut self.uncarried, &contribution.uncarried),
         ] {
-            taints.iter().for_each(|taint| count(counts, taint, adds));
+            for taint in taints {
+                count(counts, taint, adds);
+            }
         }
         for problem in &contribution.problems {
             let mut nodes = self.problems.remove(problem).unwrap_or_default();
