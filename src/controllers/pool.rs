@@ -93,15 +93,8 @@ enum Done {
         are_settled: bool,
     },
     ControlPlane(ControlPlaneInfo),
-    Told,
-    /// The term of leadership ended before.
-    Abandoned,
-}
-
-/// From the first step of a pool until it waits.
-struct Round {
-    started: Instant,
-    error: Option<&'static str>,
+    /// People were told something, or the term of leadership ended before.
+    Nothing,
 }
 
 /// The pool loop of one process.
@@ -112,11 +105,12 @@ struct Loop {
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
     /// Pools of which a step is under way.
     busy: BTreeSet<String>,
-    rounds: BTreeMap<String, Round>,
-    control_plane: ControlPlaneInfo,
+    /// When the first step of a pool since it last waited was begun, and the first error since.
+    rounds: BTreeMap<String, (Instant, Option<&'static str>)>,
+    /// What the control plane answered last. Pools wait for the first answer: it stands in every status.
+    control_plane: Option<ControlPlaneInfo>,
     /// When the control plane is asked again; `None` while it is.
     ask_at: Option<Instant>,
-    was_asked: bool,
 }
 
 impl Loop {
@@ -128,9 +122,8 @@ impl Loop {
             under_way: FuturesUnordered::new(),
             busy: BTreeSet::new(),
             rounds: BTreeMap::new(),
-            control_plane: ControlPlaneInfo::default(),
+            control_plane: None,
             ask_at: Some(Instant::now()),
-            was_asked: false,
         }
     }
 
@@ -163,8 +156,8 @@ impl Loop {
         match done {
             Done::Step { pool, step, answer, error } => {
                 self.busy.remove(&pool);
-                if let Some(round) = self.rounds.get_mut(&pool) {
-                    round.error = round.error.or(error);
+                if let Some((_, first_error)) = self.rounds.get_mut(&pool) {
+                    *first_error = first_error.or(error);
                 }
                 self.memory.answer(&pool, &step, answer, now);
             }
@@ -176,11 +169,10 @@ impl Loop {
             }
             Done::Asked { pool, are_settled } => self.memory.asked(&pool, are_settled),
             Done::ControlPlane(info) => {
-                self.control_plane = info;
-                self.was_asked = true;
+                self.control_plane = Some(info);
                 self.ask_at = Some(now + winpool_core::plan::reconcile::LOOK_AGAIN);
             }
-            Done::Told | Done::Abandoned => {}
+            Done::Nothing => {}
         }
     }
 
@@ -194,14 +186,14 @@ impl Loop {
         if !self.context.synced.all() {
             return far;
         }
-        let Some(term) = term else {
+        if term.is_none() {
             // The index of a standby is up to date when it takes over.
             let policy = Memory::default().policy(&self.context.pools.state());
             self.context.index.judge_by(policy, || self.context.nodes.state());
             return far;
-        };
-        let asks = self.ask_control_plane(term);
-        if !self.was_asked {
+        }
+        let mut wake = far.min(self.ask_control_plane().unwrap_or(far));
+        if self.control_plane.is_none() {
             return far;
         }
         let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
@@ -211,18 +203,14 @@ impl Loop {
         if let Some(Step::Publish(policy)) = self.with_cluster(&pools, &classes, |cluster| memory.drop_gone(cluster)) {
             self.context.policy.publish(policy);
         }
-        let mut wake = far.min(asks);
         for pool in &pools {
-            if let Some(until) = self.advance_pool(pool, &pools, &classes, &mut memory, term) {
-                wake = wake.min(until);
-            }
+            wake = wake.min(self.advance_pool(pool, &pools, &classes, &mut memory).unwrap_or(far));
         }
-        let task = self.with_cluster(&pools, &classes, |cluster| memory.start_check(cluster, now()));
-        if let Some(task) = task {
-            self.start_check(task, term);
+        if let Some(task) = self.with_cluster(&pools, &classes, |cluster| memory.start_check(cluster, now())) {
+            self.start_check(task);
         }
         wake = wake.min(memory.check_due(Instant::now()).unwrap_or(far));
-        self.tell(&pools, &mut memory, term);
+        self.tell(&pools, &mut memory);
         self.memory = memory;
         wake
     }
@@ -244,7 +232,6 @@ impl Loop {
         pools: &[Arc<GuardedPool>],
         classes: &[Arc<RuntimeClass>],
         memory: &mut Memory,
-        term: u64,
     ) -> Option<Instant> {
         let name = guarded.name_any();
         if self.busy.contains(&name) {
@@ -261,16 +248,16 @@ impl Loop {
                         self.context.metrics.classes(&name, &status.runtime_classes);
                         self.context.metrics.conditions(&name, &status.conditions);
                     }
-                    if let Some(Round { started, error }) = self.rounds.remove(&name) {
+                    if let Some((started, error)) = self.rounds.remove(&name) {
                         self.context.metrics.reconciled(CONTROLLER, started.elapsed(), error);
                     }
                     return until;
                 }
                 step => {
-                    self.rounds.entry(name.clone()).or_insert_with(|| Round { started: Instant::now(), error: None });
+                    self.rounds.entry(name.clone()).or_insert_with(|| (Instant::now(), None));
                     self.busy.insert(name.clone());
                     let (context, guarded) = (Arc::clone(&self.context), Arc::clone(guarded));
-                    self.spawn(term, async move { steps::execute(&context, &guarded, step).await });
+                    self.spawn(async move { steps::execute(&context, &guarded, step).await });
                     return None;
                 }
             }
@@ -296,39 +283,39 @@ impl Loop {
             },
             is_blocked: &|name, assessment| context.index.is_blocked(name, assessment),
             settled: context.policy.is_settled(),
-            control_plane: self.control_plane.clone(),
+            control_plane: self.control_plane.clone().unwrap_or_default(),
         })
     }
 
-    fn spawn(&self, term: u64, work: impl Future<Output = Done> + Send + 'static) {
-        let leadership = self.context.leadership.clone();
-        let work = async move { leadership.during(term, work).await.unwrap_or(Done::Abandoned) };
+    /// Starts this, for as long as the term of leadership lasts.
+    fn spawn(&self, work: impl Future<Output = Done> + Send + 'static) {
+        let (leadership, Some(term)) = (self.context.leadership.clone(), self.term) else { return };
+        let work = async move { leadership.during(term, work).await.unwrap_or(Done::Nothing) };
         self.under_way.push(work.boxed());
     }
 
-    /// Pools wait for the first answer alone: what the control plane tells stands in every status.
-    fn ask_control_plane(&mut self, term: u64) -> Instant {
-        let Some(at) = self.ask_at else { return Instant::now() + Duration::from_hours(1) };
-        if Instant::now() < at {
-            return at;
+    /// Asks the control plane if it is time to. Returns when it is.
+    fn ask_control_plane(&mut self) -> Option<Instant> {
+        if self.ask_at? <= Instant::now() {
+            self.ask_at = None;
+            let context = Arc::clone(&self.context);
+            let known = self.control_plane.as_ref().and_then(|info| info.kubernetes);
+            self.spawn(async move { Done::ControlPlane(context.control_plane.ask(known).await) });
         }
-        self.ask_at = None;
-        let (context, known) = (Arc::clone(&self.context), self.control_plane.kubernetes);
-        self.spawn(term, async move { Done::ControlPlane(context.control_plane.ask(known).await) });
-        Instant::now() + Duration::from_hours(1)
+        self.ask_at
     }
 
-    fn start_check(&self, task: CheckTask, term: u64) {
+    fn start_check(&self, task: CheckTask) {
         let client = self.context.client.clone();
         match task {
-            CheckTask::Everything(check) => self.spawn(term, async move {
+            CheckTask::Everything(check) => self.spawn(async move {
                 let result = check::everything(&client, *check).await;
                 if let Err(error) = &result {
                     tracing::warn!(error = words(error), "workload check failed; trying again");
                 }
                 Done::Checked(result.map_err(|error| error.to_string()))
             }),
-            CheckTask::Named { pool, check, workloads } => self.spawn(term, async move {
+            CheckTask::Named { pool, check, workloads } => self.spawn(async move {
                 let are_settled = check::are_settled(&client, &check, &workloads).await;
                 Done::Asked { pool, are_settled }
             }),
@@ -336,15 +323,15 @@ impl Loop {
     }
 
     /// Logs what happened, and tells people by Events.
-    fn tell(&self, pools: &[Arc<GuardedPool>], memory: &mut Memory, term: u64) {
+    fn tell(&self, pools: &[Arc<GuardedPool>], memory: &mut Memory) {
         for (pool, note) in memory.take_notes() {
             notes::log(&pool, &note);
             let guarded = pools.iter().find(|guarded| guarded.name_any() == pool);
             if let Some((guarded, event)) = guarded.zip(notes::event(&note)) {
                 let (context, guarded) = (Arc::clone(&self.context), Arc::clone(guarded));
-                self.spawn(term, async move {
+                self.spawn(async move {
                     notes::send(&context, &guarded, event).await;
-                    Done::Told
+                    Done::Nothing
                 });
             }
         }

@@ -156,7 +156,8 @@ pub struct Outcome {
 /// What the operator would do to this cluster.
 #[must_use]
 pub fn forecast(snapshot: Snapshot) -> Outcome {
-    let pools: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
+    let names: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
+    let with_always = pools::unschedulable_with_always(&snapshot);
     let mut simulation = Simulation::new(snapshot);
     let (nodes_before, classes_before) = (simulation.nodes.clone(), simulation.classes.clone());
     simulation.run();
@@ -170,7 +171,7 @@ pub fn forecast(snapshot: Snapshot) -> Outcome {
         runtime_classes_to_change: runtime_classes.len(),
         silent_workloads: silent(simulation.pods.iter().flatten(), on_windows),
         notes: Vec::new(),
-        pools: simulation.pool_forecasts(&pools, &nodes_before, &nodes),
+        pools: simulation.pool_forecasts(&names, &with_always, &nodes),
     };
     Outcome {
         forecast: Forecast { summary, nodes, runtime_classes },

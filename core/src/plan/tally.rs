@@ -8,7 +8,7 @@ use std::{
 use crate::{
     api::{NodeCounts, ObjectReference, Problem, Taint, names::reason},
     windows::{Build, KernelVersion},
-    words::count,
+    words::count as count_of,
 };
 
 use super::{Assessment, Consent, Node, Overlap, Policy, Seen, State, Watched, assess_as, number};
@@ -59,12 +59,12 @@ pub struct Tally {
     overlaps: BTreeMap<Arc<str>, String>,
 }
 
-fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
-    if let Some(count) = counts.get_mut(key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(key);
-        }
+/// Adds one to the count of this key, or takes one away.
+fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, adds: bool) {
+    let before = counts.remove(key).unwrap_or_default();
+    let after = if adds { before + 1 } else { before.saturating_sub(1) };
+    if after > 0 {
+        counts.insert(key.clone(), after);
     }
 }
 
@@ -155,62 +155,62 @@ impl NodeShare {
 }
 
 impl Tally {
+    /// What these nodes add up to for the pool.
+    #[must_use]
+    pub fn of(pool: &str, shares: &[(Arc<str>, NodeShare)]) -> Self {
+        let mut tally = Self::default();
+        for (name, NodeShare { contributions, overlaps }) in shares {
+            contributions.iter().filter(|added| added.pool == pool).for_each(|added| tally.add(name, added));
+            overlaps.iter().filter(|(other, _)| other == pool).for_each(|(_, owner)| tally.overlaps(name, owner));
+        }
+        tally
+    }
+
     /// Adds what this node adds.
     pub fn add(&mut self, name: &Arc<str>, contribution: &Contribution) {
-        let build = contribution.version.map(|version| version.build);
-        *self.states.entry((build, contribution.state)).or_default() += 1;
-        if let Some(version) = contribution.version {
-            *self.revisions.entry(version.build).or_default().entry(version.revision).or_default() += 1;
-        }
-        self.unlabeled += usize::from(contribution.unlabeled);
-        self.untainted += usize::from(contribution.untainted);
-        self.waiting += usize::from(!contribution.held.is_empty());
-        for taint in &contribution.held {
-            *self.held.entry(taint.clone()).or_default() += 1;
-        }
-        self.unfinished += usize::from(contribution.unfinished);
-        for taint in &contribution.tolerate {
-            *self.tolerate.entry(taint.clone()).or_default() += 1;
-        }
-        for taint in &contribution.owned {
-            *self.owned.entry(taint.clone()).or_default() += 1;
-        }
-        for taint in &contribution.uncarried {
-            *self.uncarried.entry(taint.clone()).or_default() += 1;
-        }
-        for problem in &contribution.problems {
-            self.problems.entry(problem.clone()).or_default().insert(Arc::clone(name));
-        }
+        self.change(name, contribution, true);
     }
 
     /// Takes away what this node added.
     pub fn subtract(&mut self, name: &Arc<str>, contribution: &Contribution) {
+        self.change(name, contribution, false);
+    }
+
+    fn change(&mut self, name: &Arc<str>, contribution: &Contribution, adds: bool) {
         let build = contribution.version.map(|version| version.build);
-        decrement(&mut self.states, &(build, contribution.state));
-        if let Some(version) = contribution.version
-            && let Some(revisions) = self.revisions.get_mut(&version.build)
-        {
-            decrement(revisions, &version.revision);
-            if revisions.is_empty() {
-                self.revisions.remove(&version.build);
+        count(&mut self.states, &(build, contribution.state), adds);
+        if let Some(version) = contribution.version {
+            let mut revisions = self.revisions.remove(&version.build).unwrap_or_default();
+            count(&mut revisions, &version.revision, adds);
+            self.revisions.extend((!revisions.is_empty()).then_some((version.build, revisions)));
+        }
+        for (number, counts) in [
+            (&mut self.unlabeled, contribution.unlabeled),
+            (&mut self.untainted, contribution.untainted),
+            (&mut self.waiting, !contribution.held.is_empty()),
+            (&mut self.unfinished, contribution.unfinished),
+        ] {
+            let one = usize::from(counts);
+            *number = if adds { *number + one } else { number.saturating_sub(one) };
+        }
+        for (counts, taints) in [
+            (&mut self.held, &contribution.held),
+            (&mut self.tolerate, &contribution.tolerate),
+            (&mut self.owned, &contribution.owned),
+            (&mut self.uncarried, &contribution.uncarried),
+        ] {
+            for taint in taints {
+                count(counts, taint, adds);
             }
         }
-        self.unlabeled -= usize::from(contribution.unlabeled);
-        self.untainted -= usize::from(contribution.untainted);
-        self.waiting -= usize::from(!contribution.held.is_empty());
-        contribution.held.iter().for_each(|taint| decrement(&mut self.held, taint));
-        self.unfinished -= usize::from(contribution.unfinished);
-        contribution.tolerate.iter().for_each(|taint| decrement(&mut self.tolerate, taint));
-        contribution.owned.iter().for_each(|taint| decrement(&mut self.owned, taint));
-        contribution.uncarried.iter().for_each(|taint| decrement(&mut self.uncarried, taint));
         for problem in &contribution.problems {
-            let emptied = self.problems.get_mut(problem).is_some_and(|nodes| {
+            let mut nodes = self.problems.remove(problem).unwrap_or_default();
+            if adds {
+                nodes.insert(Arc::clone(name));
+            } else {
                 nodes.remove(name);
-                nodes.is_empty()
-            });
-            if emptied {
-                self.problems.remove(problem);
             }
+            self.problems.extend((!nodes.is_empty()).then(|| (problem.clone(), nodes)));
         }
     }
 
@@ -330,7 +330,7 @@ impl Tally {
 
 impl NodeProblem {
     fn describe(&self, example: &str, nodes: usize) -> Problem {
-        let nodes = count(nodes, "node");
+        let nodes = count_of(nodes, "node");
         let (reason, message) = match self {
             Self::BuildUnknown => (
                 reason::BUILD_UNKNOWN,

@@ -9,12 +9,10 @@ use k8s_openapi::{
     api::{core::v1::Toleration, node::v1::RuntimeClass},
     jiff::Timestamp,
 };
-use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, TaintPolicy, WindowsPool, names},
-    labels::Labels,
     plan::{GuardedPool, Node as SeenNode, Pool, TaintList},
     pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind, tolerate},
 };
@@ -39,7 +37,7 @@ pub struct NodeFacts {
 }
 
 pub type Node = Shared<NodeFacts>;
-pub type Nodes = Shared<BTreeMap<&'static str, Node>>;
+pub type Nodes = BTreeMap<&'static str, Node>;
 
 pub fn node(object: Value) -> Node {
     static NODES: Copies<Value, NodeFacts> = LazyLock::new(Mutex::default);
@@ -87,11 +85,6 @@ fn words_of_others(node: &Value) -> Value {
         map.retain(|key, _| !key.starts_with("winpool.dev/") && key != names::WINDOWS_BUILD);
     }
     metadata
-}
-
-pub fn nodes(nodes: BTreeMap<&'static str, Node>) -> Nodes {
-    static ALL: Copies<BTreeMap<&'static str, Node>, BTreeMap<&'static str, Node>> = LazyLock::new(Mutex::default);
-    share(&ALL, nodes, Clone::clone)
 }
 
 impl NodeFacts {
@@ -147,7 +140,7 @@ pub struct WindowsPoolFacts {
 }
 
 pub type PoolObject = Shared<WindowsPoolFacts>;
-pub type Pools = Shared<BTreeMap<&'static str, PoolObject>>;
+pub type Pools = BTreeMap<&'static str, PoolObject>;
 
 /// The pool with a version that tells this content from any other.
 pub fn pool(mut object: Value) -> PoolObject {
@@ -162,12 +155,6 @@ pub fn pool(mut object: Value) -> PoolObject {
         let pool = WindowsPool::deserialize(&object).ok().and_then(|pool| Pool::read(&pool).ok());
         WindowsPoolFacts { guarded: Arc::new(guarded), pool, object }
     })
-}
-
-pub fn pools(pools: BTreeMap<&'static str, PoolObject>) -> Pools {
-    static ALL: Copies<BTreeMap<&'static str, PoolObject>, BTreeMap<&'static str, PoolObject>> =
-        LazyLock::new(Mutex::default);
-    share(&ALL, pools, Clone::clone)
 }
 
 /// A pool that somebody creates. The first of the alphabet is the oldest.
@@ -200,20 +187,11 @@ impl WindowsPoolFacts {
 }
 
 pub type Class = Shared<Arc<RuntimeClass>>;
-pub type Classes = Shared<BTreeMap<String, Class>>;
+pub type Classes = BTreeMap<String, Class>;
 
 pub fn class(object: &RuntimeClass) -> Class {
     static CLASSES: Copies<Value, Arc<RuntimeClass>> = LazyLock::new(Mutex::default);
     share(&CLASSES, json!(object), |object| Arc::new(serde_json::from_value(object.clone()).unwrap()))
-}
-
-pub fn classes(classes: BTreeMap<String, Class>) -> Classes {
-    static ALL: Copies<BTreeMap<String, Class>, BTreeMap<String, Class>> = LazyLock::new(Mutex::default);
-    share(&ALL, classes, Clone::clone)
-}
-
-pub fn version_of(class: &RuntimeClass) -> usize {
-    class.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
 /// A workload for Windows: a template, if its kind has one that is listed, and at most one pod.
@@ -357,9 +335,4 @@ impl Work {
             ..Pod::default()
         })
     }
-}
-
-/// The labels of a node that pools read.
-pub fn labels(node: &NodeFacts) -> &Labels {
-    &node.seen.labels
 }

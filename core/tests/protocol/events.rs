@@ -5,7 +5,7 @@ use winpool_core::api::names;
 
 use crate::{
     cluster::{self, Kind, Node, NodeFacts, TEAM, Tolerates, Work, WorkPod},
-    state::{self, World},
+    state::World,
 };
 
 /// Something that others do. It waits as long as it cannot be done.
@@ -34,10 +34,9 @@ pub enum Event {
     Forge(&'static str, &'static str),
     /// A write that nobody reads: a heartbeat.
     Beat(&'static str),
-    /// A workload of this kind and class arrives. Its pod finds a node if there is one.
-    Arrive(&'static str, Kind, Option<&'static str>),
-    /// One arrives that tolerates the taint of this key.
-    ArriveTolerating(&'static str, Kind, &'static str),
+    /// A workload of this kind and class arrives, which may tolerate the taint of a key. Its pod finds a node if there is
+    /// one.
+    Arrive(&'static str, Kind, Option<&'static str>, Tolerates),
     /// One arrives that has 0 replicas.
     ArriveWithoutPods(&'static str, Kind),
     /// Somebody adds the tolerations that it lacks, and its pod is created anew.
@@ -62,34 +61,27 @@ impl Event {
             Self::WatchBreaks => {}
             Self::Create(..) | Self::Change(..) | Self::Delete(..) => self.apply_to_pools(world)?,
             Self::Join(name, team) => world.join(name, team, born_tainted)?,
-            Self::Arrive(name, kind, class) => {
-                let mut work = Work::new(name, *kind, *class);
-                work.start(world);
-                world.works.push(work);
-            }
-            Self::ArriveTolerating(name, kind, key) => {
-                let mut work = Work { tolerates: Tolerates::Key(key), ..Work::new(name, *kind, None) };
+            Self::Arrive(name, kind, class, tolerates) => {
+                let mut work = Work { tolerates: *tolerates, ..Work::new(name, *kind, *class) };
                 work.start(world);
                 world.works.push(work);
             }
             Self::ArriveWithoutPods(name, kind) => world.works.push(Work::new(name, *kind, None)),
-            Self::Fix(name) => {
-                let mut work = world.works.iter().find(|work| work.name == *name)?.clone();
-                work.tolerates = Tolerates::Everything;
-                if work.pod.is_some() {
-                    work.start(world);
+            Self::Fix(name) | Self::Terminate(name) | Self::NoVariant(name) => {
+                let place = world.works.iter().position(|work| work.name == *name)?;
+                // Somebody changed the workload: nothing that is known of it holds any more.
+                let mut work = world.works[place].without_past();
+                match self {
+                    Self::Terminate(_) => work.pod.as_mut()?.terminating = true,
+                    Self::NoVariant(_) => work.pod.as_mut()?.no_variant = true,
+                    _ => {
+                        work.tolerates = Tolerates::Everything;
+                        if work.pod.is_some() {
+                            work.start(world);
+                        }
+                    }
                 }
-                world.change_work(&work);
-            }
-            Self::Terminate(name) => {
-                let mut work = world.works.iter().find(|work| work.name == *name)?.clone();
-                work.pod.as_mut()?.terminating = true;
-                world.change_work(&work);
-            }
-            Self::NoVariant(name) => {
-                let mut work = world.works.iter().find(|work| work.name == *name)?.clone();
-                work.pod.as_mut()?.no_variant = true;
-                world.change_work(&work);
+                world.works[place] = work;
             }
             Self::Reimage(name)
             | Self::Move(name, _)
@@ -103,15 +95,15 @@ impl Event {
                 let node = world.nodes.truth().get(name)?.clone();
                 let mut taints = world.others.get(name)?.0.clone();
                 let after = self.apply_to_node(&node, &mut taints)?;
-                world.change_others(name, (taints, after.words.clone()));
-                world.change_nodes(|nodes| nodes.insert(name, after).map(|_| ()))?;
+                world.others.insert(name, (taints, after.words.clone()));
+                world.put_node(name, after);
             }
         }
         Some(())
     }
 
     fn apply_to_pools(&self, world: &mut World) -> Option<()> {
-        let mut pools = (**world.pools.truth()).clone();
+        let mut pools = world.pools.truth().clone();
         match self {
             Self::Create(name, spec) if !pools.contains_key(name) => {
                 world.made += 1;
@@ -135,7 +127,7 @@ impl Event {
             }
             _ => return None,
         }
-        world.pools.push(cluster::pools(pools));
+        world.pools.push(pools);
         Some(())
     }
 
@@ -227,33 +219,14 @@ impl World {
             object = cluster::as_registered(object, self.pools.truth().values().map(|pool| &**pool));
         }
         let node = cluster::node(object);
-        self.change_others(name, (Vec::new(), node.words.clone()));
-        self.change_nodes(|nodes| {
-            nodes.insert(name, node);
-            Some(())
-        })
-    }
-
-    fn change_others(&mut self, name: &'static str, theirs: (Vec<Value>, Value)) {
-        let mut others = (*self.others).clone();
-        others.insert(name, theirs);
-        self.others = state::others(others);
-    }
-
-    pub fn change_nodes(
-        &mut self,
-        change: impl FnOnce(&mut std::collections::BTreeMap<&'static str, Node>) -> Option<()>,
-    ) -> Option<()> {
-        let mut nodes = (**self.nodes.truth()).clone();
-        change(&mut nodes)?;
-        self.nodes.push(cluster::nodes(nodes));
+        self.others.insert(name, (Vec::new(), node.words.clone()));
+        self.put_node(name, node);
         Some(())
     }
 
-    /// Somebody changed the workload: nothing that is known of it holds any more.
-    fn change_work(&mut self, work: &Work) {
-        for known in self.works.iter_mut().filter(|known| known.name == work.name) {
-            *known = work.without_past();
-        }
+    pub fn put_node(&mut self, name: &'static str, node: Node) {
+        let mut nodes = self.nodes.truth().clone();
+        nodes.insert(name, node);
+        self.nodes.push(nodes);
     }
 }

@@ -62,15 +62,6 @@ fn show(path: stateright::Path<state::State, model::Action>) {
     }
 }
 
-macro_rules! explored {
-    ($($name:ident: $scene:ident;)*) => {
-        $(#[test]
-        fn $name() {
-            explore(stringify!($scene), scenes::$scene());
-        })*
-    };
-}
-
 macro_rules! broken {
     ($($name:ident: $scene:ident, $broken:ident, $property:ident;)*) => {
         $(#[test]
@@ -78,37 +69,6 @@ macro_rules! broken {
             breaks(stringify!($scene), scenes::$scene(), Break::$broken, $property);
         })*
     };
-}
-
-explored! {
-    other_writers_lose_nothing_whenever_they_write: strangers;
-    other_spellings_and_retired_taints_are_left_or_replaced: spellings;
-    a_forged_claim_takes_nothing_off: forgery;
-    a_pool_that_changes_leaves_no_taint_behind_whoever_leads: changes;
-    an_old_pool_that_changes_is_recorded_whoever_leads: late_changes;
-    a_pool_that_goes_leaves_nothing_behind_whoever_leads: deletion;
-    an_old_pool_goes_whoever_leads: late_deletion;
-    a_node_that_changes_hands_has_the_marks_of_one_pool: two_pools;
-    workloads_arrive_and_are_fixed_at_any_time: arrivals;
-    time_passes_whatever_is_under_way: slow_checks;
-    a_dry_run_is_enforced: dry_run;
-    a_policy_of_never_ends: never;
-    a_selector_is_widened: widened;
-    a_node_is_ignored_for_a_while: ignored;
-    an_older_pool_lets_a_node_go: handover;
-    class_writes_fail_or_are_refused: classes;
-    class_writes_fail_where_nobody_is_asked: classes_without_asking;
-    one_class_is_refused_and_another_is_not: two_classes;
-    a_node_registers_with_the_taint: registration;
-    the_watch_of_nodes_has_a_gap: gap;
-    a_new_leader_knows_nothing: successor;
-    a_node_comes_back_as_linux: reimaged;
-    a_pool_goes_though_a_node_cannot_be_changed: refused_deletion;
-    a_deployment_has_no_replicas: zero_replicas;
-    pods_terminate: terminating;
-    a_pod_waits_for_its_image: no_variant;
-    a_node_has_another_taint_already: second_taint;
-    two_pools_want_to_taint_the_last_two_nodes: last_two_nodes;
 }
 
 broken! {

@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use stateright::Model;
+use winpool_core::plan::reconcile::CheckTask;
 
 use crate::{
-    cluster,
+    cluster::{self, Nodes},
     events::Event,
-    operator::{Check, Operator},
+    operator::{Check, Operator, Process},
     shared::History,
-    state::{State, World, others},
+    state::{CACHES, Cache, State, World},
 };
 
 /// What is left out of the protocol, to see that it is missed.
@@ -127,10 +128,8 @@ pub const SCENE: Protocol = Protocol {
 pub enum Action {
     /// The next event of the script of this number.
     Happens(usize, Event),
-    /// The next version of all nodes, pools or classes arrives in the operator's cache.
-    SeeNodes,
-    SeePools,
-    SeeClasses,
+    /// The next version of all of them arrives in the operator's cache.
+    See(Cache),
     /// The loop goes on as far as it comes.
     Advance,
     /// The node controller looks at a node.
@@ -139,10 +138,8 @@ pub enum Action {
     Answer(&'static str, Option<Fault>),
     /// The patch of a node is answered.
     Patch(&'static str, Option<Fault>),
-    /// The check lists workloads.
-    List,
-    /// It cannot list them.
-    FailCheck,
+    /// The check lists workloads, or cannot.
+    List(Option<Fault>),
     /// Its result is there.
     EndCheck,
     /// Nothing is left to do but to wait, and time passes until something is due.
@@ -150,13 +147,17 @@ pub enum Action {
     /// Time passes, whatever is under way.
     Delay(u64),
     /// Another process leads, with caches of these versions.
-    Succeed {
-        nodes: usize,
-        pools: usize,
-        classes: usize,
-    },
+    Succeed { nodes: usize, pools: usize, classes: usize },
     /// A patch of a former leader arrives.
     Orphan(usize),
+}
+
+impl Protocol {
+    /// A process that begins to lead with the caches that are seen.
+    fn begin(&self, world: &World) -> Process {
+        let (nodes, pools, classes) = (world.nodes.seen(), world.pools.seen(), world.classes.seen());
+        Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience).share()
+    }
 }
 
 impl Model for Protocol {
@@ -165,21 +166,19 @@ impl Model for Protocol {
 
     fn init_states(&self) -> Vec<State> {
         let nodes = self.nodes.iter().map(|(name, team)| (*name, cluster::node(cluster::bare_node(name, team, 0))));
-        let nodes = cluster::nodes(nodes.collect());
-        let (pools, classes) = (cluster::pools(BTreeMap::new()), cluster::classes(BTreeMap::new()));
-        let others = others(nodes.iter().map(|(name, node)| (*name, (Vec::new(), node.words.clone()))).collect());
-        let process = Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience);
+        let nodes: Nodes = nodes.collect();
         let world = World {
+            others: nodes.iter().map(|(name, node)| (*name, (Vec::new(), node.words.clone()))).collect(),
             nodes: History::new(nodes),
-            pools: History::new(pools),
-            classes: History::new(classes),
+            pools: History::new(BTreeMap::new()),
+            classes: History::new(BTreeMap::new()),
             works: Vec::new(),
-            others,
             made: 0,
         };
+        let process = self.begin(&world);
         let mut state = State {
             world,
-            process: process.share(),
+            process,
             orphans: Vec::new(),
             accepted: 0,
             unschedulable: None,
@@ -199,13 +198,10 @@ impl Model for Protocol {
             event.apply(&mut state.world, self.born_tainted).unwrap();
         }
         if !self.away.is_empty() {
-            let world = &state.world;
-            let (nodes, pools, classes) = (world.nodes.truth(), world.pools.truth(), world.classes.truth());
-            let process = Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience);
             state.world.nodes.forget_all();
             state.world.pools.forget_all();
             state.world.classes.forget_all();
-            state.process = process.share();
+            state.process = self.begin(&state.world);
             state.advance();
         }
         state.accepted = 0;
@@ -214,13 +210,8 @@ impl Model for Protocol {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let (world, process) = (&state.world, &state.process);
-        let see = [
-            (world.nodes.lag(), Action::SeeNodes),
-            (world.pools.lag(), Action::SeePools),
-            (world.classes.lag(), Action::SeeClasses),
-        ];
-        actions.extend(see.iter().filter(|(behind, _)| *behind > 0).map(|(_, action)| action.clone()));
-        if see.iter().any(|(behind, _)| *behind > self.lag.max(state.slack)) {
+        actions.extend(CACHES.into_iter().filter(|cache| state.lag_of(*cache) > 0).map(Action::See));
+        if state.lag() > self.lag.max(state.slack) {
             return;
         }
         actions.extend(self.lazy.then_some(Action::Advance));
@@ -234,8 +225,8 @@ impl Model for Protocol {
         }
         match process.check {
             Some(Check::Started(_)) => {
-                actions.push(Action::List);
-                actions.extend(state.faults.contains(&Fault::CheckFails).then_some(Action::FailCheck));
+                let fails = state.faults.iter().copied().filter(|fault| *fault == Fault::CheckFails);
+                actions.extend([None].into_iter().chain(fails.map(Some)).map(Action::List));
             }
             Some(_) => actions.push(Action::EndCheck),
             None => {}
@@ -269,19 +260,18 @@ impl Model for Protocol {
                 }
                 state.done[number] += 1;
             }
-            Action::SeeNodes => state.see_nodes(),
-            Action::SeePools => state.see_pools(),
-            Action::SeeClasses => state.see_classes(),
+            Action::See(cache) => state.see(cache),
             Action::Advance => state.advance(),
             Action::PlanNode(name) => state.plan_node(name),
             Action::Answer(pool, outcome) => state.answer(pool, outcome, self.broken)?,
             Action::Patch(node, outcome) => state.patch(node, outcome)?,
-            Action::List => state.list(),
-            Action::FailCheck => {
-                state.faults.retain(|fault| *fault != Fault::CheckFails);
-                if !state.fail_check() {
-                    return None;
-                }
+            // Workloads that cannot be asked for by name are asked for again.
+            Action::List(Some(_)) if matches!(state.process.check, Some(Check::Started(CheckTask::Named { .. }))) => {
+                return None;
+            }
+            Action::List(fault) => {
+                state.faults.retain(|left| Some(*left) != fault);
+                state.list(fault.is_some());
             }
             Action::EndCheck => state.end_check(),
             Action::Wait => {
@@ -296,17 +286,17 @@ impl Model for Protocol {
                 state.delays.retain(|left| *left != seconds);
                 state.pass(Duration::from_secs(seconds));
                 // A watch that shows nothing for so long is broken.
-                if !state.world.nodes.is_seen() {
+                if state.world.nodes.lag() > 0 {
                     state.relist_nodes();
                 }
             }
             Action::Succeed { nodes, pools, classes } => {
                 state.successors -= 1;
                 let former = state.process.clone();
-                let world = &mut state.world;
-                let caches =
-                    (world.nodes.begin_at(nodes), world.pools.begin_at(pools), world.classes.begin_at(classes));
-                state.process = Operator::begin(caches.0, caches.1, caches.2, self.broken, self.patience).share();
+                state.world.nodes.begin_at(nodes);
+                state.world.pools.begin_at(pools);
+                state.world.classes.begin_at(classes);
+                state.process = self.begin(&state.world);
                 if self.broken == Break::NoFence {
                     state.orphans.extend(former.patches.keys().map(|name| (*name, former.clone())));
                 }

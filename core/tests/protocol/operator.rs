@@ -1,7 +1,8 @@
 //! The operator of the model: one process while it leads, with caches that lag and requests under way. Like
-//! `src/controllers/` and `src/index.rs` it interprets what the core decides, and decides nothing.
+//! `src/controllers/` it interprets what the core decides, and decides nothing.
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, LazyLock, Mutex},
@@ -33,9 +34,9 @@ pub struct Operator {
     pub pools: Pools,
     pub classes: Classes,
     memory: Memory,
-    /// What nodes are counted by.
-    judged_by: Arc<Policy>,
-    index: BTreeMap<&'static str, Indexed>,
+    watched: BTreeMap<&'static str, Watched>,
+    /// Node patches that admission refused, and until when they are not sent again.
+    refused: BTreeMap<&'static str, (NodePlan, Instant)>,
     /// What nodes are written by.
     pub published: Option<Arc<Policy>>,
     /// The request that is under way for a pool, and the pool as it was when that was sent.
@@ -51,14 +52,6 @@ pub struct Operator {
 }
 
 pub type Process = Shared<Operator>;
-
-/// What is kept of a node.
-#[derive(Clone, Debug, Default)]
-struct Indexed {
-    watched: Watched,
-    share: NodeShare,
-    refusal: Option<(NodePlan, Instant)>,
-}
 
 /// A node patch that is under way, and what it was computed from.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,12 +94,12 @@ impl Operator {
         static START: LazyLock<Instant> = LazyLock::new(|| Instant::now() + Duration::from_hours(1));
         let mut process = Self {
             now: *START,
-            nodes: crate::cluster::nodes(BTreeMap::new()),
+            nodes: BTreeMap::new(),
             pools,
             classes,
             memory: Memory::new(patience.unwrap_or(PATIENCE)),
-            judged_by: Arc::default(),
-            index: BTreeMap::new(),
+            watched: BTreeMap::new(),
+            refused: BTreeMap::new(),
             published: None,
             requests: BTreeMap::new(),
             patches: BTreeMap::new(),
@@ -116,7 +109,6 @@ impl Operator {
             approved_once: BTreeSet::new(),
             first_check: None,
         };
-        process.judged_by = Arc::new(Memory::default().policy(&process.guarded()));
         process.list_nodes(nodes);
         process
     }
@@ -134,53 +126,38 @@ impl Operator {
 
     /// A list of all nodes: what happened before it is not known.
     pub fn list_nodes(&mut self, nodes: Nodes) {
+        let trusts = self.broken == Break::TrustsGaps && !self.watched.is_empty();
         self.nodes = nodes;
-        let known: Vec<_> = self.index.keys().copied().collect();
-        self.index.retain(|name, _| self.nodes.get(name).is_some_and(|node| node.is_windows()));
-        let listed = if self.broken == Break::TrustsGaps { Sighting::Changed } else { Sighting::Listed };
-        for name in self.nodes.keys().copied().collect::<Vec<_>>() {
-            let first = known.is_empty();
-            self.observe(name, if first { Sighting::Listed } else { listed });
-        }
+        self.see_all_nodes(if trusts { Sighting::Changed } else { Sighting::Listed });
     }
 
     /// The next event of the watch of nodes.
     pub fn watch_nodes(&mut self, nodes: Nodes) {
-        let before = std::mem::replace(&mut self.nodes, nodes);
-        for (name, node) in self.nodes.clone().iter() {
-            let old = before.get(name);
-            if old == Some(node) {
-                continue;
+        let (before, policy) = (std::mem::replace(&mut self.nodes, nodes), self.memory.policy(&self.guarded()));
+        for (name, node) in self.nodes.clone() {
+            let is_new = before.get(name).is_none_or(|old| old.uid != node.uid);
+            if is_new {
+                self.watched.remove(name);
             }
-            if old.is_some_and(|old| old.uid != node.uid) {
-                self.index.remove(name);
+            if before.get(name) != Some(&node) {
+                self.see_node(name, if is_new { Sighting::Registered } else { Sighting::Changed }, &policy);
             }
-            // Windows nodes are watched by their label.
-            let is_new = !self.index.contains_key(name);
-            let registers = is_new && old.is_none_or(|old| old.uid != node.uid);
-            self.observe(name, if registers { Sighting::Registered } else { Sighting::Changed });
         }
-        self.index.retain(|name, _| self.nodes.contains_key(name));
     }
 
-    /// Counts a node anew.
-    fn observe(&mut self, name: &'static str, sighting: Sighting) {
-        let node = self.nodes[name].clone();
-        if !node.is_windows() {
-            self.index.remove(name);
-            return;
+    fn see_all_nodes(&mut self, sighting: Sighting) {
+        let policy = self.memory.policy(&self.guarded());
+        for name in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.see_node(name, sighting, &policy);
         }
-        let policy = Arc::clone(&self.judged_by);
-        let known = self.index.remove(name);
+    }
+
+    /// Windows nodes are watched by their label.
+    fn see_node(&mut self, name: &'static str, sighting: Sighting, policy: &Policy) {
+        let before = self.watched.remove(name);
+        let Some(node) = self.nodes.get(name).filter(|node| node.is_windows()) else { return };
         let owner = policy.owner(&node.seen.labels).map(|owner| owner.pool.as_ref());
-        let watched = Watched::next(known.as_ref().map(|known| &known.watched), &node.seen, owner, sighting, self.now);
-        let mut entry = Indexed { watched, ..known.unwrap_or_default() };
-        let consent = self.consent(&node, &entry.watched, &policy);
-        let assessment = assess(&node.seen, &policy, consent);
-        entry.refusal = entry.refusal.filter(|(plan, _)| *plan == assessment.plan);
-        let refusal = entry.refusal.as_ref().map(|_| Arc::from("refused"));
-        entry.share = NodeShare::of(&node.seen, assessment, &policy, consent, refusal, None);
-        self.index.insert(name, entry);
+        self.watched.insert(name, Watched::next(before.as_ref(), &node.seen, owner, sighting, self.now));
     }
 
     fn consent<'a>(&self, node: &'a Node, watched: &'a Watched, policy: &Policy) -> Consent<'a> {
@@ -192,27 +169,19 @@ impl Operator {
         Consent::Known { uid: &node.uid, watched, now: self.now }
     }
 
-    fn judge_by(&mut self, policy: Policy) {
-        if *self.judged_by != policy {
-            self.judged_by = Arc::new(policy);
-            for name in self.nodes.keys().copied().collect::<Vec<_>>() {
-                self.observe(name, Sighting::Changed);
-            }
-        }
-    }
-
     fn with_cluster<T>(&mut self, work: impl FnOnce(&Cluster<'_>, &mut Memory, Now) -> T) -> T {
         let mut memory = std::mem::take(&mut self.memory);
         let (pools, none) = (self.guarded(), Watched::default());
+        let (policy, shares) = (memory.policy(&pools), OnceCell::new());
         let classes: Vec<Arc<RuntimeClass>> = self.classes.values().map(|class| Arc::clone(class)).collect();
         let result = work(
             &Cluster {
                 pools: &pools,
                 classes: &classes,
-                tally: &|pool| self.tally(pool),
+                tally: &|pool| Tally::of(pool, shares.get_or_init(|| self.shares(&policy))),
                 nodes: &|show| {
                     for (name, node) in self.nodes.iter().filter(|(_, node)| node.is_windows()) {
-                        let watched = self.index.get(name).map_or(&none, |entry| &entry.watched);
+                        let watched = self.watched.get(name).unwrap_or(&none);
                         show(SeenNode { name, uid: &node.uid, node: &node.seen, watched });
                     }
                 },
@@ -227,29 +196,21 @@ impl Operator {
         result
     }
 
-    fn tally(&self, pool: &str) -> Tally {
-        let mut tally = Tally::default();
-        for (name, entry) in &self.index {
-            let name: Arc<str> = Arc::from(*name);
-            entry
-                .share
-                .contributions
-                .iter()
-                .filter(|added| added.pool == pool)
-                .for_each(|added| tally.add(&name, added));
-            entry
-                .share
-                .overlaps
-                .iter()
-                .filter(|(other, _)| other == pool)
-                .for_each(|(_, owner)| tally.overlaps(&name, owner));
-        }
-        tally
+    /// What each node adds to the pools.
+    fn shares(&self, policy: &Policy) -> Vec<(Arc<str>, NodeShare)> {
+        let share = |(name, watched): (&&'static str, &Watched)| {
+            let node = &self.nodes[name];
+            let consent = self.consent(node, watched, policy);
+            let assessment = assess(&node.seen, policy, consent);
+            let refusal = self.refused.get(name).filter(|(plan, _)| *plan == assessment.plan);
+            let refusal = refusal.map(|_| Arc::from("refused"));
+            (Arc::from(*name), NodeShare::of(&node.seen, assessment, policy, consent, refusal, None))
+        };
+        self.watched.iter().map(share).collect()
     }
 
     fn is_refused(&self, node: &str, plan: &NodePlan) -> bool {
-        let refusal = self.index.get(node).and_then(|entry| entry.refusal.as_ref());
-        refusal.is_some_and(|(refused, until)| refused == plan && self.now < *until)
+        self.refused.get(node).is_some_and(|(refused, until)| refused == plan && self.now < *until)
     }
 
     /// Whether no node patch is under way that was planned by a former policy.
@@ -264,7 +225,7 @@ impl Operator {
         self.follow(gone);
         for name in self.pools.keys().copied().collect::<Vec<_>>() {
             while !self.requests.contains_key(name) {
-                self.judge_by(self.memory.policy(&self.guarded()));
+                self.see_all_nodes(Sighting::Changed);
                 match self.with_cluster(|cluster, memory, now| next(cluster, memory, name, now)) {
                     Step::Judge => {}
                     Step::Wait(until) => {
@@ -325,15 +286,9 @@ impl Operator {
 
     fn patch_node(&mut self, name: &'static str, node: &Node, by: Arc<Policy>) {
         let policy = self.with_claims(&by, node).map_or_else(|| Arc::clone(&by), Arc::new);
-        let watched = self.index.get(name).map(|entry| entry.watched.clone()).unwrap_or_default();
+        let watched = self.watched.get(name).cloned().unwrap_or_default();
         let Assessment { plan, pool, .. } = assess(&node.seen, &policy, self.consent(node, &watched, &policy));
-        if plan.is_empty() {
-            if self.nodes.contains_key(name) {
-                self.observe(name, Sighting::Changed);
-            }
-            return;
-        }
-        if self.is_refused(name, &plan) {
+        if plan.is_empty() || self.is_refused(name, &plan) {
             return;
         }
         let patch = node_patch(&node.uid, &node.seen, &plan, &policy).0.into_iter();
@@ -364,9 +319,8 @@ impl Operator {
         if let Some(fresh) = fresh.filter(|fresh| fresh.uid == seen.uid) {
             self.patch_node(name, fresh, by);
         }
-        if is_refused && let Some(entry) = self.index.get_mut(name) {
-            entry.refusal = Some((plan, self.now + self.memory.patience));
-            self.observe(name, Sighting::Changed);
+        if is_refused {
+            self.refused.insert(name, (plan, self.now + self.memory.patience));
         }
     }
 
@@ -375,10 +329,11 @@ impl Operator {
         self.memory.answer(pool, &step, answer, self.now);
     }
 
-    /// The check lists templates and pods, or asks for some workloads.
-    pub fn list(&mut self, works: &[Work]) {
+    /// The check lists templates and pods, or cannot, or asks for some workloads.
+    pub fn list(&mut self, works: &[Work], fails: bool) {
         let (broken, first) = (self.broken, self.first_check.take());
         self.check = self.check.take().map(|check| match check {
+            Check::Started(CheckTask::Everything(_)) if fails => Check::Listed(Err("cannot list pods".to_owned())),
             Check::Started(CheckTask::Everything(check)) => {
                 Check::Listed(Ok(first.unwrap_or_else(|| found(*check, works, broken))))
             }
@@ -395,14 +350,6 @@ impl Operator {
         if let (Break::FirstCheck, Some(Check::Listed(Ok(found)))) = (broken, &self.check) {
             self.first_check = Some(found.clone());
         }
-    }
-
-    /// The check fails where something cannot be listed.
-    pub fn fail_check(&mut self) {
-        self.check = self.check.take().map(|check| match check {
-            Check::Started(CheckTask::Everything(_)) => Check::Listed(Err("cannot list pods".to_owned())),
-            check => check,
-        });
     }
 
     pub fn end_check(&mut self) {

@@ -16,11 +16,11 @@ use winpool_core::{
 };
 
 use crate::{
-    cluster::{NodeFacts, PoolObject, Tolerates, Work, labels},
+    cluster::{NodeFacts, PoolObject, Tolerates, Work},
     model::{Fault, Protocol},
     operator::{Check, Process},
     shared::{Results, once},
-    state::{State, World},
+    state::{CACHES, State, World},
 };
 
 pub const FOREIGN_TAINTS: &str = "no taint of others is lost, changed or put in another place";
@@ -121,18 +121,15 @@ impl State {
     pub fn go_on(&mut self) -> Option<Duration> {
         let before = self.process.clone();
         let (request, patch) = (before.requests.keys().next(), before.patches.keys().next());
-        if !self.world.nodes.is_seen() {
-            self.see_nodes();
-        } else if !self.world.pools.is_seen() {
-            self.see_pools();
-        } else if !self.world.classes.is_seen() {
-            self.see_classes();
+        let behind = CACHES.into_iter().find(|cache| self.lag_of(*cache) > 0);
+        if let Some(cache) = behind {
+            self.see(cache);
         } else if let Some(pool) = request {
             self.answer(pool, None, before.broken)?;
         } else if let Some(node) = patch {
             self.patch(node, None)?;
         } else if let Some(check) = &before.check {
-            if matches!(check, Check::Started(_)) { self.list() } else { self.end_check() }
+            if matches!(check, Check::Started(_)) { self.list(false) } else { self.end_check() }
         } else {
             self.advance();
             if self.process == before {
@@ -162,7 +159,7 @@ fn as_written(world: &World) -> Policy {
 fn is_node_right(node: &NodeFacts, policy: &Policy) -> bool {
     let assessment = assess(&node.seen, policy, Consent::Given);
     let Some(owner) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else {
-        return node.own.is_empty() && labels(node).get(names::POOL).is_none() && node.seen.applied.is_none();
+        return node.own.is_empty() && node.seen.labels.get(names::POOL).is_none() && node.seen.applied.is_none();
     };
     let wanted = if owner.taint_policy == TaintPolicy::Never { Vec::new() } else { owner.wanted_taints() };
     let guarded = owner.taints == WantedTaints::Guard && assessment.tolerate.iter().any(|t| t.effect == "NoSchedule");
@@ -170,8 +167,8 @@ fn is_node_right(node: &NodeFacts, policy: &Policy) -> bool {
     assessment.plan.is_empty()
         && node.own.iter().all(|taint| wanted.contains(taint))
         && (guarded || wanted.iter().all(stands))
-        && labels(node).get(names::WINDOWS_BUILD).is_some()
-        && labels(node).get(names::POOL).is_none_or(|name| name == owner.name)
+        && node.seen.labels.get(names::WINDOWS_BUILD).is_some()
+        && node.seen.labels.get(names::POOL).is_none_or(|name| name == owner.name)
 }
 
 /// The workload that a pool's taints have to wait for, if there is one.
@@ -192,7 +189,7 @@ fn is_right(model: &Protocol, state: &State) -> bool {
     let waits = is_refused(model, state) && model.patience.is_none();
     (waits || world.pools.truth().values().all(|pool| !pool.is_deleting()))
         && nodes.all(|node| {
-            let has_owner = policy.owner(labels(node)).is_some();
+            let has_owner = policy.owner(&node.seen.labels).is_some();
             is_node_right(node, &policy) || is_refused(model, state) || has_owner && is_excused
         })
 }
@@ -208,8 +205,9 @@ fn is_status_true(model: &Protocol, state: &State, facts: &PoolObject, policy: &
     let Some(pool) = facts.pool.as_ref().filter(|pool| pool.mode == Mode::Enforce) else {
         return facts.ready().is_some();
     };
-    let is_own =
-        |node: &&crate::cluster::Node| policy.owner(labels(node)).is_some_and(|entry| entry.pool.name == pool.name);
+    let is_own = |node: &&crate::cluster::Node| {
+        policy.owner(&node.seen.labels).is_some_and(|entry| entry.pool.name == pool.name)
+    };
     let mut nodes = state.world.nodes.truth().values().filter(is_own).filter(|node| !is_ignored(node));
     let is_done = nodes.all(|node| is_node_right(node, policy));
     let says_done = facts.ready() == Some("True");

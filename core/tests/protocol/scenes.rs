@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use crate::{
-    cluster::Kind,
+    cluster::{
+        Kind::{Deployment, Foreign},
+        Tolerates::{Key, Nothing},
+    },
     events::{
         End,
         Event::{self, *},
     },
+    explore,
     model::{Fault, Protocol, SCENE, Write},
 };
 
@@ -32,11 +36,25 @@ const NO_TAINTS: &str = "{taintPolicy: Never}";
 
 const TAINT: &str = "example.com/mine";
 const CLASS: &str = "windows-2022";
-const WEB: Event = Arrive("web", Kind::Deployment, None);
+const WEB: Event = Arrive("web", Deployment, None, Nothing);
 
-/// Other writers in between, at every step.
-pub fn strangers() -> Protocol {
-    Protocol {
+/// A scene, which differs from [`SCENE`] in these fields, and the test that looks at every state of it.
+macro_rules! scenes {
+    ($($(#[$doc:meta])* $scene:ident: $fact:ident { $($field:ident: $value:expr,)* })*) => {
+        $($(#[$doc])* pub fn $scene() -> Protocol {
+            Protocol { $($field: $value,)* ..SCENE }
+        }
+
+        #[test]
+        fn $fact() {
+            explore(stringify!($scene), $scene());
+        })*
+    };
+}
+
+scenes! {
+    /// Other writers in between, at every step.
+    strangers: other_writers_lose_nothing_whenever_they_write {
         scripts: &[
             &[Create("a", MINE)],
             &[
@@ -46,49 +64,37 @@ pub fn strangers() -> Protocol {
             ],
             &[Beat("n1")],
         ],
-        ..SCENE
     }
-}
 
-/// A taint that means Windows in another spelling, one with the key that the pool wants too, and one that the pool retires.
-pub fn spellings() -> Protocol {
-    Protocol {
+    /// A taint that means Windows in another spelling, one with the key that the pool wants too, and one that the pool retires.
+    spellings: other_spellings_and_retired_taints_are_left_or_replaced {
         scripts: &[
             &[Create("a", PLAIN), Change("a", OTHER)],
             &[Taint("n1", "node.kubernetes.io/os", "windows", End::Last), Taint("n1", "os", "Win1809", End::Last)],
         ],
         retired: &["os"],
         lag: 0,
-        ..SCENE
     }
-}
 
-/// A node that claims that winpool put on what somebody else did.
-pub fn forgery() -> Protocol {
-    Protocol {
+    /// A node that claims that winpool put on what somebody else did.
+    forgery: a_forged_claim_takes_nothing_off {
         scripts: &[
             &[Create("a", MINE), Delete("a")],
             &[Taint("n1", "dedicated", "batch", End::Last), Forge("n1", "dedicated=batch:NoSchedule")],
         ],
-        ..SCENE
     }
-}
 
-/// The pool's taint changes twice while a process dies.
-pub fn changes() -> Protocol {
-    Protocol {
+    /// The pool's taint changes twice while a process dies.
+    changes: a_pool_that_changes_leaves_no_taint_behind_whoever_leads {
         scripts: &[&[Create("a", PLAIN), Change("a", OTHER), Change("a", MINE)]],
         successors: 1,
         kept: [1, 3, 1],
         retired: &["os"],
         lag: 0,
-        ..SCENE
     }
-}
 
-/// The same, later, and with caches that are older.
-pub fn late_changes() -> Protocol {
-    Protocol {
+    /// The same, later, and with caches that are older.
+    late_changes: an_old_pool_that_changes_is_recorded_whoever_leads {
         before: &[Create("a", PLAIN)],
         away: &[Untaint("n1", "os")],
         scripts: &[&[Change("a", OTHER)]],
@@ -96,167 +102,125 @@ pub fn late_changes() -> Protocol {
         kept: [2, 4, 1],
         retired: &["os"],
         lag: 0,
-        ..SCENE
     }
-}
 
-/// The pool goes, and a process dies.
-pub fn deletion() -> Protocol {
-    Protocol { scripts: &[&[Create("a", MINE), Delete("a")]], successors: 1, kept: [2, 3, 1], ..SCENE }
-}
+    /// The pool goes, and a process dies.
+    deletion: a_pool_that_goes_leaves_nothing_behind_whoever_leads {
+        scripts: &[&[Create("a", MINE), Delete("a")]], successors: 1, kept: [2, 3, 1],
+    }
 
-/// A pool that has been there for long goes, and a new leader may not have seen that.
-pub fn late_deletion() -> Protocol {
-    Protocol {
+    /// A pool that has been there for long goes, and a new leader may not have seen that.
+    late_deletion: an_old_pool_goes_whoever_leads {
         before: &[Create("a", MINE)],
         away: &[Untaint("n1", TAINT)],
         scripts: &[&[Delete("a")]],
         successors: 1,
         kept: [1, 3, 2],
         lag: 0,
-        ..SCENE
     }
-}
 
-/// Two pools: the node changes hands while one of them goes.
-pub fn two_pools() -> Protocol {
-    Protocol {
+    /// Two pools: the node changes hands while one of them goes.
+    two_pools: a_node_that_changes_hands_has_the_marks_of_one_pool {
         before: &[Create("a", TEAM_B), Create("b", MINE)],
         scripts: &[&[Delete("a")], &[Move("n1", "b")]],
         lag: 0,
-        ..SCENE
     }
-}
 
-/// A workload arrives and is fixed at any time, and a check fails.
-pub fn arrivals() -> Protocol {
-    Protocol { scripts: &[&[Create("a", ASKS)], &[WEB, Fix("web")]], faults: &[Fault::CheckFails], lazy: true, ..SCENE }
-}
+    /// A workload arrives and is fixed at any time, and a check fails.
+    arrivals: workloads_arrive_and_are_fixed_at_any_time {
+        scripts: &[&[Create("a", ASKS)], &[WEB, Fix("web")]], faults: &[Fault::CheckFails], lazy: true,
+    }
 
-/// Checks, requests and caches that are so slow that the result of a check is too old.
-pub fn slow_checks() -> Protocol {
-    Protocol { scripts: &[&[Create("a", ASKS)], &[WEB]], delays: &[61], lag: 0, ..SCENE }
-}
+    /// Checks, requests and caches that are so slow that the result of a check is too old.
+    slow_checks: time_passes_whatever_is_under_way {
+        scripts: &[&[Create("a", ASKS)], &[WEB]], delays: &[61], lag: 0,
+    }
 
-pub fn dry_run() -> Protocol {
-    Protocol { before: &[Create("a", ASKS_IN_DRY_RUN)], scripts: &[&[Change("a", ASKS)], &[WEB]], ..SCENE }
-}
+    dry_run: a_dry_run_is_enforced {
+        before: &[Create("a", ASKS_IN_DRY_RUN)], scripts: &[&[Change("a", ASKS)], &[WEB]],
+    }
 
-pub fn never() -> Protocol {
-    Protocol {
+    never: a_policy_of_never_ends {
         before: &[Create("a", ASKS)],
         scripts: &[&[Change("a", ASKS_NEVER), Change("a", ASKS)], &[WEB]],
-        ..SCENE
     }
-}
 
-pub fn widened() -> Protocol {
-    Protocol {
+    widened: a_selector_is_widened {
         nodes: &[("n1", "a"), ("n2", "b")],
         before: &[Create("a", ASKS_TEAM_A)],
         scripts: &[&[Change("a", ASKS)], &[WEB]],
-        ..SCENE
     }
-}
 
-/// Somebody takes the taint off an ignored node, so that a pod finds a node, and the annotation goes.
-pub fn ignored() -> Protocol {
-    Protocol {
+    /// Somebody takes the taint off an ignored node, so that a pod finds a node, and the annotation goes.
+    ignored: a_node_is_ignored_for_a_while {
         before: &[Create("a", ASKS)],
         scripts: &[&[Ignore("n1", true), Untaint("n1", TAINT), WEB, Ignore("n1", false)]],
-        ..SCENE
     }
-}
 
-/// An older pool lets its nodes go, and a younger one with an approved taint gets them.
-pub fn handover() -> Protocol {
-    Protocol {
+    /// An older pool lets its nodes go, and a younger one with an approved taint gets them.
+    handover: an_older_pool_lets_a_node_go {
         nodes: &[("n1", "b"), ("n2", "a")],
         before: &[Create("a", "{nodeSelector: {team: a}, taintPolicy: Never}"), Create("b", ASKS_AS_B)],
         scripts: &[&[Delete("a")], &[WEB]],
-        ..SCENE
     }
-}
 
-/// A class is to tolerate one more taint, and that fails, is refused, or its answer gets lost.
-pub fn classes() -> Protocol {
-    Protocol {
+    /// A class is to tolerate one more taint, and that fails, is refused, or its answer gets lost.
+    classes: class_writes_fail_or_are_refused {
         before: &[Create("a", ASKS)],
-        scripts: &[&[Change("a", ASKS_MORE)], &[Arrive("web", Kind::Deployment, Some(CLASS))]],
+        scripts: &[&[Change("a", ASKS_MORE)], &[Arrive("web", Deployment, Some(CLASS), Nothing)]],
         faults: &[Fault::Fails(Write::Class), Fault::Denied(Write::Class), Fault::Lost(Write::Class)],
-        ..SCENE
     }
-}
 
-/// The same, where no workload is asked.
-pub fn classes_without_asking() -> Protocol {
-    Protocol {
+    /// The same, where no workload is asked.
+    classes_without_asking: class_writes_fail_where_nobody_is_asked {
         before: &[Create("a", PLAIN)],
         scripts: &[&[Change("a", MINE)]],
         faults: &[Fault::Denied(Write::Class), Fault::Lost(Write::Class)],
-        ..SCENE
     }
-}
 
-/// Two builds, and one class write is refused.
-pub fn two_classes() -> Protocol {
-    Protocol {
+    /// Two builds, and one class write is refused.
+    two_classes: one_class_is_refused_and_another_is_not {
         nodes: &[("n1", "a"), ("old1", "a")],
         before: &[Create("a", NO_TAINTS)],
         scripts: &[&[Change("a", ASKS)]],
         faults: &[Fault::Denied(Write::Class)],
         lag: 0,
-        ..SCENE
     }
-}
 
-/// Nodes that register with what is approved, while the pool gets another taint and a class cannot be written.
-pub fn registration() -> Protocol {
-    Protocol {
+    /// Nodes that register with what is approved, while the pool gets another taint and a class cannot be written.
+    registration: a_node_registers_with_the_taint {
         before: &[Create("a", ASKS)],
         scripts: &[&[Change("a", ASKS_MORE)], &[Join("n2", "a")]],
         faults: &[Fault::Denied(Write::Class)],
         born_tainted: true,
-        ..SCENE
     }
-}
 
-/// A taint goes while the watch shows nothing.
-pub fn gap() -> Protocol {
-    Protocol {
+    /// A taint goes while the watch shows nothing.
+    gap: the_watch_of_nodes_has_a_gap {
         before: &[Create("a", ASKS)],
         scripts: &[&[Untaint("n1", TAINT), WEB, WatchBreaks]],
         delays: &[71],
-        ..SCENE
     }
-}
 
-/// A new leader, with old caches, while a workload arrives.
-pub fn successor() -> Protocol {
-    Protocol {
+    /// A new leader, with old caches, while a workload arrives.
+    successor: a_new_leader_knows_nothing {
         before: &[Create("a", ASKS)],
         scripts: &[&[Untaint("n1", TAINT), WEB]],
         successors: 1,
         kept: [2, 1, 1],
         lag: 0,
-        ..SCENE
     }
-}
 
-/// A node comes back as Linux while nobody leads, and the pool goes.
-pub fn reimaged() -> Protocol {
-    Protocol {
+    /// A node comes back as Linux while nobody leads, and the pool goes.
+    reimaged: a_node_comes_back_as_linux {
         nodes: &[("n1", "a"), ("n2", "a")],
         before: &[Create("a", ASKS)],
         away: &[Reimage("n1")],
         scripts: &[&[Delete("a")], &[Reimage("n2")]],
-        ..SCENE
     }
-}
 
-/// Everything is refused once, and the pool goes all the same.
-pub fn refused_deletion() -> Protocol {
-    Protocol {
+    /// Everything is refused once, and the pool goes all the same.
+    refused_deletion: a_pool_goes_though_a_node_cannot_be_changed {
         before: &[Create("a", ASKS)],
         scripts: &[&[Delete("a")]],
         faults: &[
@@ -266,42 +230,35 @@ pub fn refused_deletion() -> Protocol {
             Fault::Lost(Write::Node),
         ],
         patience: Some(Duration::from_secs(15)),
-        ..SCENE
     }
-}
 
-/// A Deployment that an autoscaler has scaled to zero.
-pub fn zero_replicas() -> Protocol {
-    Protocol { scripts: &[&[Create("a", ASKS)], &[ArriveWithoutPods("web", Kind::Deployment)]], ..SCENE }
-}
+    /// A Deployment that an autoscaler has scaled to zero.
+    zero_replicas: a_deployment_has_no_replicas {
+        scripts: &[&[Create("a", ASKS)], &[ArriveWithoutPods("web", Deployment)]],
+    }
 
-/// Pods are drained, and their next ones are not there yet.
-pub fn terminating() -> Protocol {
-    Protocol { scripts: &[&[Create("a", ASKS)], &[Arrive("game", Kind::Foreign, None), Terminate("game")]], ..SCENE }
-}
+    /// Pods are drained, and their next ones are not there yet.
+    terminating: pods_terminate {
+        scripts: &[&[Create("a", ASKS)], &[Arrive("game", Foreign, None, Nothing), Terminate("game")]],
+    }
 
-/// A pod that says Windows, of a kind that is not listed, and whose image is not there yet.
-pub fn no_variant() -> Protocol {
-    Protocol { scripts: &[&[Create("a", ASKS)], &[Arrive("game", Kind::Foreign, None), NoVariant("game")]], ..SCENE }
-}
+    /// A pod that says Windows, of a kind that is not listed, and whose image is not there yet.
+    no_variant: a_pod_waits_for_its_image {
+        scripts: &[&[Create("a", ASKS)], &[Arrive("game", Foreign, None, Nothing), NoVariant("game")]],
+    }
 
-/// A pod that is on a node with another taint already, which it tolerates.
-pub fn second_taint() -> Protocol {
-    Protocol {
+    /// A pod that is on a node with another taint already, which it tolerates.
+    second_taint: a_node_has_another_taint_already {
         before: &[Create("a", ASKS)],
-        scripts: &[&[ArriveTolerating("game", Kind::Foreign, TAINT), Change("a", ASKS_MORE)]],
-        ..SCENE
+        scripts: &[&[Arrive("game", Foreign, None, Key(TAINT)), Change("a", ASKS_MORE)]],
     }
-}
 
-/// Two pools with one node each: who would lose one has the other.
-pub fn last_two_nodes() -> Protocol {
-    Protocol {
+    /// Two pools with one node each: who would lose one has the other.
+    last_two_nodes: two_pools_want_to_taint_the_last_two_nodes {
         nodes: &[("n1", "a"), ("n2", "b")],
-        before: &[ArriveWithoutPods("web", Kind::Deployment)],
+        before: &[ArriveWithoutPods("web", Deployment)],
         scripts: &[&[Create("a", ASKS_TEAM_A), Create("b", ASKS_TEAM_B)]],
         delays: &[11],
         lag: 0,
-        ..SCENE
     }
 }

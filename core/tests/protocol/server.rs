@@ -1,17 +1,16 @@
 //! The API server of the model: what becomes of a request, and what follows for workloads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use json_patch::Patch;
-use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 use winpool_core::{
     api::{ApprovedTaint, Taint, WindowsPoolStatus, names},
     plan::{
         ClassUsers, finalizer_patch, lacks_tolerations, owner,
         reconcile::{Answer, ClassRequest, Refusal, Step},
-        runtime_class_patch, status_patch,
+        status_patch,
     },
 };
 
@@ -31,7 +30,7 @@ impl State {
         let kind = match &step {
             Step::SetFinalizer(_) => Some(Write::Finalizer),
             Step::WriteStatus { .. } => Some(Write::Status),
-            Step::Class(_, request) if !matches!(request, ClassRequest::Read) => Some(Write::Class),
+            Step::Class(class) if class.request != ClassRequest::Read => Some(Write::Class),
             _ => None,
         };
         let mut execute = || self.world.execute(pool, &step, &sent, broken);
@@ -83,7 +82,7 @@ impl State {
         let had = before.get(name)?;
         let node = cluster::node(apply(&had.object, &Patch(patch.patch.clone())).ok()?);
         let is_tainted = node.own.iter().any(|taint| !had.own.contains(taint));
-        self.world.change_nodes(|nodes| nodes.insert(name, node).map(|_| ()))?;
+        self.world.put_node(name, node);
         self.accepted += 1;
         let after = self.world.nodes.truth().clone();
         let loses_node = |work: &&Work| {
@@ -135,7 +134,7 @@ impl World {
                 let pods: Vec<_> = self.works.iter().filter_map(Work::pod).collect();
                 Answer::Users(Ok(ClassUsers::count(&pods, classes, taints)))
             }
-            Step::Class(name, request) => self.request_class(name, request),
+            Step::Class(class) => self.request_class(&class.name, &class.request),
             Step::ListMarkedNodes if broken == Break::BlindDeletion => Answer::Nodes(BTreeSet::new()),
             Step::ListMarkedNodes => {
                 let nodes = self.nodes.truth().iter().filter(|(_, node)| {
@@ -143,7 +142,7 @@ impl World {
                 });
                 Answer::Nodes(nodes.map(|(name, _)| (*name).to_owned()).collect())
             }
-            Step::WriteStatus { status, seen } => {
+            Step::WriteStatus { status, seen, .. } => {
                 let mut status = WindowsPoolStatus::clone(status);
                 if broken == Break::EarlyApproval {
                     status.approved_taints = all_approved(sent);
@@ -160,7 +159,7 @@ impl World {
     }
 
     fn write_pool(&mut self, name: &'static str, patch: &Patch) -> Answer {
-        let mut pools = (**self.pools.truth()).clone();
+        let mut pools = self.pools.truth().clone();
         let Some(pool) = pools.get(name) else { return Answer::Refused(Refusal::Gone) };
         let Ok(object) = apply(&pool.object, patch) else { return Answer::Refused(Refusal::Conflict) };
         let has_finalizer =
@@ -171,55 +170,34 @@ impl World {
         } else {
             pools.insert(name, after);
         }
-        self.pools.push(cluster::pools(pools));
+        self.pools.push(pools);
         Answer::Done
     }
 
     fn request_class(&mut self, name: &str, request: &ClassRequest) -> Answer {
-        let current = self.classes.truth().get(name).map(|class| RuntimeClass::clone(class));
-        let same = |uid: &Option<String>, version: &Option<String>| {
-            let current = current.as_ref().map(|class| (class.uid(), class.resource_version()));
-            current.as_ref().is_some_and(|(u, v)| u == uid && v == version)
+        let current = self.classes.truth().get(name).cloned();
+        self.made += usize::from(matches!(request, ClassRequest::Create(_)));
+        let after = match request.apply(current.as_deref().map(AsRef::as_ref), format!("{name}-{}", self.made)) {
+            Err(refusal) => return Answer::Refused(refusal),
+            Ok(after) if request.is_a_question() => return Answer::Class(after.map(Into::into)),
+            Ok(after) => after,
         };
-        let mut after = match (request, &current) {
-            (ClassRequest::Read, _) => return Answer::Class(current.map(Into::into)),
-            (ClassRequest::TryCreate(_), None) => return Answer::Class(None),
-            (ClassRequest::TryCreate(_) | ClassRequest::Create(_), Some(_)) => {
-                return Answer::Refused(Refusal::Conflict);
+        let mut classes = self.classes.truth().clone();
+        let answer = match after {
+            Some(mut class) => {
+                let version = current.as_deref().and_then(|class| class.resource_version()?.parse().ok());
+                class.metadata.resource_version = Some((version.unwrap_or(0_usize) + 1).to_string());
+                let class = cluster::class(&class);
+                classes.insert(name.to_owned(), class.clone());
+                Answer::Class(Some(std::sync::Arc::clone(&class)))
             }
-            (ClassRequest::Patch { .. } | ClassRequest::Delete(_), None) => return Answer::Refused(Refusal::Gone),
-            (ClassRequest::Create(class), None) => {
-                self.made += 1;
-                let mut class = RuntimeClass::clone(class);
-                class.metadata.uid = Some(format!("{name}-{}", self.made));
-                Some(class)
-            }
-            (ClassRequest::Patch { uid, version, changes }, Some(class)) => {
-                if !same(&Some(uid.clone()), &Some(version.clone())) {
-                    return Answer::Refused(Refusal::Conflict);
-                }
-                let patch = runtime_class_patch(uid, version, changes);
-                apply(&json!(class), &patch).ok().map(|class| serde_json::from_value(class).unwrap())
-            }
-            (ClassRequest::Delete(class), Some(_)) => {
-                if !same(&class.uid(), &class.resource_version()) {
-                    return Answer::Refused(Refusal::Conflict);
-                }
-                None
+            None => {
+                classes.remove(name);
+                Answer::Done
             }
         };
-        let version = current.as_ref().map_or(0, cluster::version_of) + 1;
-        if let Some(class) = &mut after {
-            class.metadata.resource_version = Some(version.to_string());
-        }
-        let mut classes: BTreeMap<String, Class> = (**self.classes.truth()).clone();
-        let written = after.as_ref().map(cluster::class);
-        match &written {
-            Some(class) => classes.insert(name.to_owned(), class.clone()),
-            None => classes.remove(name),
-        };
-        self.classes.push(cluster::classes(classes));
-        written.map_or(Answer::Done, |class| Answer::Class(Some(std::sync::Arc::clone(&class))))
+        self.classes.push(classes);
+        answer
     }
 }
 

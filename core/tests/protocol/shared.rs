@@ -161,14 +161,15 @@ impl<T: Clone + PartialEq> History<T> {
         self.versions.len() - 1 - self.seen
     }
 
-    pub fn is_seen(&self) -> bool {
-        self.seen + 1 == self.versions.len()
+    /// What the cache shows.
+    pub fn seen(&self) -> &T {
+        &self.versions[self.seen]
     }
 
     /// The next version arrives in the cache.
     pub fn see(&mut self) -> T {
         self.seen += 1;
-        self.versions[self.seen].clone()
+        self.seen().clone()
     }
 
     /// All versions that a successor's cache may begin with.
@@ -176,9 +177,8 @@ impl<T: Clone + PartialEq> History<T> {
         0..self.versions.len()
     }
 
-    pub fn begin_at(&mut self, place: usize) -> T {
+    pub fn begin_at(&mut self, place: usize) {
         self.seen = place;
-        self.versions[place].clone()
     }
 
     /// The cache begins with what is true.

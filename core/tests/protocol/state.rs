@@ -12,17 +12,8 @@ use crate::{
     cluster::{Classes, Node, Nodes, Pools, SETTLED, Work},
     model::Fault,
     operator::{Check, Operator, Process},
-    shared::{Copies, History, Results, Shared, once, share},
+    shared::{History, Results, once},
 };
-
-/// By node.
-type ByNode = BTreeMap<&'static str, (Vec<Value>, Value)>;
-pub type Others = Shared<ByNode>;
-
-pub fn others(others: ByNode) -> Others {
-    static ALL: Copies<ByNode, ByNode> = LazyLock::new(Mutex::default);
-    share(&ALL, others, Clone::clone)
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
@@ -31,7 +22,7 @@ pub struct World {
     pub classes: History<Classes>,
     pub works: Vec<Work>,
     /// What others have on nodes: taints, and the metadata that is theirs.
-    pub others: Others,
+    pub others: BTreeMap<&'static str, (Vec<Value>, Value)>,
     /// How many nodes, pools and classes were made.
     pub made: usize,
 }
@@ -55,6 +46,16 @@ pub struct State {
     /// How many versions the caches of a successor are still behind of what was there when it began.
     pub slack: usize,
 }
+
+/// A cache of the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cache {
+    Nodes,
+    Pools,
+    Classes,
+}
+
+pub const CACHES: [Cache; 3] = [Cache::Nodes, Cache::Pools, Cache::Classes];
 
 impl State {
     /// Gives the process a turn. What it does is computed once for each process.
@@ -95,38 +96,35 @@ impl State {
         }
     }
 
-    pub fn see_nodes(&mut self) {
-        let nodes = self.world.nodes.see();
-        self.turn(Turn::SeeNodes(nodes.clone(), false), |process| process.watch_nodes(nodes));
+    /// The next version arrives in this cache.
+    pub fn see(&mut self, cache: Cache) {
+        match cache {
+            Cache::Nodes => {
+                let nodes = self.world.nodes.see();
+                self.turn(Turn::SeeNodes(nodes.clone(), false), |process| process.watch_nodes(nodes));
+            }
+            Cache::Pools => {
+                let pools = self.world.pools.see();
+                self.turn(Turn::SeePools(pools.clone()), |process| process.pools = pools);
+            }
+            Cache::Classes => {
+                let classes = self.world.classes.see();
+                self.turn(Turn::SeeClasses(classes.clone()), |process| process.classes = classes);
+            }
+        }
     }
 
     pub fn relist_nodes(&mut self) {
-        while !self.world.nodes.is_seen() {
+        while self.world.nodes.lag() > 0 {
             self.world.nodes.see();
         }
         let nodes = self.world.nodes.truth().clone();
         self.turn(Turn::SeeNodes(nodes.clone(), true), |process| process.list_nodes(nodes));
     }
 
-    pub fn see_pools(&mut self) {
-        let pools = self.world.pools.see();
-        self.turn(Turn::SeePools(pools.clone()), |process| process.pools = pools);
-    }
-
-    pub fn see_classes(&mut self) {
-        let classes = self.world.classes.see();
-        self.turn(Turn::SeeClasses(classes.clone()), |process| process.classes = classes);
-    }
-
-    pub fn list(&mut self) {
+    pub fn list(&mut self, fails: bool) {
         let works: Vec<Work> = self.world.works.iter().map(Work::without_past).collect();
-        self.turn(Turn::List(works.clone()), |process| process.list(&works));
-    }
-
-    pub fn fail_check(&mut self) -> bool {
-        let before = self.process.clone();
-        self.turn(Turn::FailCheck, Operator::fail_check);
-        self.process != before
+        self.turn(Turn::List(works.clone(), fails), |process| process.list(&works, fails));
     }
 
     pub fn end_check(&mut self) {
@@ -156,19 +154,24 @@ impl State {
         (!wait.is_zero()).then(|| Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)))
     }
 
-    pub fn lag(&self) -> usize {
-        self.world.nodes.lag().max(self.world.pools.lag()).max(self.world.classes.lag())
+    /// How many versions this cache is behind.
+    pub fn lag_of(&self, cache: Cache) -> usize {
+        match cache {
+            Cache::Nodes => self.world.nodes.lag(),
+            Cache::Pools => self.world.pools.lag(),
+            Cache::Classes => self.world.classes.lag(),
+        }
     }
 
-    pub fn is_up_to_date(&self) -> bool {
-        self.world.nodes.is_seen() && self.world.pools.is_seen() && self.world.classes.is_seen()
+    pub fn lag(&self) -> usize {
+        CACHES.into_iter().map(|cache| self.lag_of(cache)).max().unwrap_or_default()
     }
 
     /// Whether the operator has nothing left to do at this moment.
     pub fn is_idle(&self) -> bool {
         let process = &self.process;
         let works = !process.requests.is_empty() || !process.patches.is_empty() || process.check.is_some();
-        !works && self.is_up_to_date() && {
+        !works && self.lag() == 0 && {
             let mut after = self.clone();
             after.advance();
             process.nodes.keys().for_each(|name| after.plan_node(name));
@@ -185,8 +188,7 @@ pub enum Turn {
     SeeNodes(Nodes, bool),
     SeePools(Pools),
     SeeClasses(Classes),
-    List(Vec<Work>),
-    FailCheck,
+    List(Vec<Work>, bool),
     EndCheck,
     Pass(Duration),
     /// The request for a pool was answered, as this number tells.

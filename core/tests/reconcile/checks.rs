@@ -9,9 +9,9 @@ use winpool_core::{
 };
 
 use crate::{
-    cluster::{World, failed, intolerant, pool},
+    cluster::{MINE, World, failed, intolerant, pool},
     common::{node, yaml},
-    status::{MINE, WIN_2019},
+    status::WIN_2019,
 };
 
 /// A pool whose node runs a pod that does not tolerate the taint, after the first check.
@@ -145,11 +145,7 @@ fn a_result_is_of_no_use_if_what_it_is_about_changed_meanwhile() {
     for (fact, change, is_good) in cases {
         let mut world = World::with("{}");
         world.class("{metadata: {name: foreign}, handler: h}");
-        let check = world.due_check().unwrap();
-        let found = world.listing(check);
-        change(&mut world);
-        world.finish_check(Ok(found));
-        world.rest();
+        world.check_during(change);
         assert_eq!(world.taints("win") == [MINE], is_good, "{fact}");
     }
 }
@@ -157,11 +153,7 @@ fn a_result_is_of_no_use_if_what_it_is_about_changed_meanwhile() {
 #[test]
 fn a_node_that_registers_during_the_first_check_is_not_covered_by_it() {
     let mut world = World::with("{}");
-    let check = world.due_check().unwrap();
-    let found = world.listing(check);
-    world.nodes.insert("later".to_owned(), crate::common::read(&node("{}")));
-    world.finish_check(Ok(found));
-    world.rest();
+    world.check_during(|world| drop(world.nodes.insert("later".to_owned(), crate::common::read(&node("{}")))));
     assert_eq!((world.taints("win").len(), world.taints("later").len()), (1, 0));
     world.advance(seconds(11));
     assert!(world.check());
@@ -169,25 +161,9 @@ fn a_node_that_registers_during_the_first_check_is_not_covered_by_it() {
 }
 
 #[test]
-fn a_clean_result_is_good_for_a_minute() {
-    for (pause, expected) in [(59, vec![MINE.to_owned()]), (60, vec![])] {
-        let mut world = World::with("{}");
-        let check = world.due_check().unwrap();
-        let found = world.listing(check);
-        world.finish_check(Ok(found));
-        world.advance(seconds(pause));
-        world.rest();
-        assert_eq!(world.taints("win"), expected, "{pause}");
-    }
-}
-
-#[test]
 fn a_check_that_failed_is_told_and_made_again() {
     let mut world = World::with("{}");
-    drop(world.due_check().unwrap());
-    world.finish_check(Err("the server is down".to_owned()));
-    world.rest();
-    world.wait(2);
+    world.fail_check("the server is down");
     let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
     assert_eq!(verdict, "Unknown WorkloadCheckFailed");
     assert!(message.contains("the server is down"), "{message}");
@@ -198,27 +174,22 @@ fn a_check_that_failed_is_told_and_made_again() {
 }
 
 #[test]
-fn pods_that_may_not_be_listed_hold_every_taint() {
-    let mut world = World::with("{}");
-    world.pods = Err("pods is forbidden".to_owned());
-    assert!(world.check());
-    world.wait(2);
-    let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
-    assert_eq!((verdict.as_str(), world.taints("win").len()), ("False WorkloadsNotTolerating", 0));
-    assert!(message.contains("pods is forbidden"), "{message}");
-}
-
-#[test]
-fn a_dry_run_makes_the_same_check_and_names_the_same_workloads() {
-    let mut world = World::with("{metadata: {finalizers: null}, spec: {mode: DryRun}}");
-    world.pods = Ok(vec![intolerant("win")]);
-    assert!(world.check());
-    world.wait(2);
-    let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
-    assert_eq!(verdict, "False WorkloadsNotTolerating");
-    assert!(message.contains("Pod shop/web") && message.contains("would be held"), "{message}");
-    assert_eq!(world.take_sent(&["Create", "Patch", "SetFinalizer"]), [""; 0]);
-    assert!(world.taints("win").is_empty());
+fn status_says_what_holds_a_taint_in_a_dry_run_too() {
+    for (spec, pods, expected) in [
+        ("{}", Err("pods is forbidden".to_owned()), "pods is forbidden"),
+        ("{}", Ok(vec![intolerant("win")]), "Pod shop/web"),
+        ("{metadata: {finalizers: null}, spec: {mode: DryRun}}", Ok(vec![intolerant("win")]), "would be held"),
+    ] {
+        let mut world = World::with(spec);
+        world.pods = pods;
+        assert!(world.check());
+        world.wait(2);
+        let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
+        assert_eq!((verdict.as_str(), world.has_taint("win")), ("False WorkloadsNotTolerating", (false, false)));
+        assert!(message.contains(expected), "{message}");
+        let writes = world.take_sent(&["Create", "Patch", "SetFinalizer"]);
+        assert_eq!(writes.is_empty(), spec.contains("DryRun"), "{writes:?}");
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ use winpool_core::{
 
 use crate::common::{self, node, pool_object, read};
 
+pub const MINE: &str = "os=windows:NoSchedule";
+
 /// What the API server answers to a request instead of doing it.
 type Refuse = dyn Fn(&str) -> Option<Refusal>;
 
@@ -69,15 +71,15 @@ fn line(step: &Step) -> Option<String> {
         Step::FindUsers { classes, .. } => {
             format!("FindUsers {}", classes.iter().cloned().collect::<Vec<_>>().join(" "))
         }
-        Step::Class(name, request) => {
-            let verb = match request {
+        Step::Class(class) => {
+            let verb = match class.request {
                 ClassRequest::Read => "Read",
                 ClassRequest::Create(_) => "Create",
                 ClassRequest::TryCreate(_) => "TryCreate",
                 ClassRequest::Patch { .. } => "Patch",
                 ClassRequest::Delete(_) => "Delete",
             };
-            format!("{verb} {name}")
+            format!("{verb} {}", class.name)
         }
         Step::ListMarkedNodes => "ListMarkedNodes".to_owned(),
         Step::WriteStatus { .. } => "WriteStatus".to_owned(),
@@ -152,6 +154,17 @@ impl World {
         let new: GuardedPool = serde_json::from_value(object).unwrap();
         self.update_pool(name, |pool| *pool = new);
         self.watch(Sighting::Changed);
+    }
+
+    /// Somebody deletes `default`.
+    pub fn delete(&mut self) {
+        self.change_pool("default", "metadata: {deletionTimestamp: '2026-03-01T12:00:00Z'}");
+    }
+
+    /// Whether the class has no label of winpool's.
+    pub fn is_released(&self, class: &str) -> bool {
+        let labels = self.classes[class].metadata.labels.clone().unwrap_or_default();
+        labels.keys().all(|key| !key.contains("winpool"))
     }
 
     pub fn change_class(&mut self, name: &str, changes: &str) {
@@ -280,5 +293,27 @@ impl World {
         let found = self.listing(check);
         self.finish_check(Ok(found));
         self.rest();
+    }
+
+    /// Carries out the check that is due. `change` happens between its listing and its end.
+    pub fn check_during(&mut self, change: impl FnOnce(&mut Self)) {
+        let check = self.due_check().unwrap();
+        let found = self.listing(check);
+        change(self);
+        self.finish_check(Ok(found));
+        self.rest();
+    }
+
+    /// The check of everything that is due fails.
+    pub fn fail_check(&mut self, words: &str) {
+        drop(self.due_check().unwrap());
+        self.finish_check(Err(words.to_owned()));
+        self.rest();
+        self.wait(2);
+    }
+
+    /// Whether the taint of a pool without `taints` is approved, and whether the node carries it.
+    pub fn has_taint(&self, node: &str) -> (bool, bool) {
+        (self.approved() == [MINE], self.taints(node) == [MINE])
     }
 }

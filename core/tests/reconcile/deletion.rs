@@ -3,15 +3,12 @@
 use winpool_core::api::names::condition;
 
 use crate::{
-    cluster::{World, denied, failed, of_class, pool},
+    cluster::{MINE, World, denied, failed, of_class, pool},
     common::node,
-    status::MINE,
 };
 
 /// Whether a request is one that is refused.
 type Matches = fn(&str) -> bool;
-
-const DELETED: &str = "metadata: {deletionTimestamp: '2026-03-01T12:00:00Z'}";
 
 /// A pool that is an hour old, with two nodes that carry its taint, and its class.
 fn world() -> World {
@@ -24,15 +21,11 @@ fn world() -> World {
     world
 }
 
-fn is_gone(world: &World) -> bool {
-    !world.pools.iter().any(|pool| pool.metadata.name.as_deref() == Some("default"))
-}
-
 /// How many seconds pass until the pool is gone, of at most an hour.
 fn seconds_until_gone(world: &mut World) -> u64 {
     for second in 0..3600 {
         world.rest();
-        if is_gone(world) {
+        if !world.pools.iter().any(|pool| pool.is_being_deleted()) {
             return second;
         }
         world.advance(std::time::Duration::from_secs(1));
@@ -43,7 +36,7 @@ fn seconds_until_gone(world: &mut World) -> u64 {
 #[test]
 fn a_pool_goes_with_its_taints_labels_and_classes() {
     let mut world = world();
-    world.change_pool("default", DELETED);
+    world.delete();
     assert!(seconds_until_gone(&mut world) < 5);
     assert!(world.classes.is_empty() && world.taints("win-1").is_empty());
     assert_eq!(world.nodes["win-2"].labels.get("winpool.dev/pool"), None);
@@ -54,10 +47,9 @@ fn a_pool_goes_with_its_taints_labels_and_classes() {
 fn a_class_that_pods_use_is_released_when_its_pool_goes() {
     let mut world = world();
     world.pods = Ok(vec![of_class("windows-2022")]);
-    world.change_pool("default", DELETED);
+    world.delete();
     assert!(seconds_until_gone(&mut world) < 5);
-    let labels = world.classes["windows-2022"].metadata.labels.clone().unwrap_or_default();
-    assert!(labels.keys().all(|key| !key.contains("winpool")), "{labels:?}");
+    assert!(world.is_released("windows-2022"));
 }
 
 #[test]
@@ -77,17 +69,17 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
                 world.blocked.insert("win-1".to_owned());
             }
             world.refuse = Box::new(move |line| is_refused(line).then(|| refusal.clone()));
-            world.change_pool("default", DELETED);
+            world.delete();
             world.rest();
             world.wait(5);
             if takes_long {
-                assert!(!is_gone(&world), "{fact}");
+                assert!(!world.pools.is_empty(), "{fact}");
                 let message = world.condition(condition::READY).1;
                 assert!(message.contains("waits") && message.contains(expected), "{fact}: {message}");
                 let seconds = seconds_until_gone(&mut world);
                 assert!((580..720).contains(&seconds), "{fact}: {seconds}");
             } else {
-                assert!(is_gone(&world), "{fact}");
+                assert!(world.pools.is_empty(), "{fact}");
             }
         }
     }
@@ -102,11 +94,10 @@ fn a_class_is_released_instead_of_deleted_while_a_node_keeps_a_taint_that_it_tol
         } else {
             world.blocked.insert("win-1".to_owned());
         }
-        world.change_pool("default", DELETED);
+        world.delete();
         assert_eq!(seconds_until_gone(&mut world) < 5, is_ignored, "an ignored node is not waited for");
         assert_eq!((world.taints("win-1"), world.taints("win-2")), (vec![MINE.to_owned()], vec![]));
-        let labels = world.classes["windows-2022"].metadata.labels.clone().unwrap_or_default();
-        assert!(labels.keys().all(|key| !key.contains("winpool")), "{labels:?}");
+        assert!(world.is_released("windows-2022"));
     }
 }
 
@@ -114,15 +105,15 @@ fn a_class_is_released_instead_of_deleted_while_a_node_keeps_a_taint_that_it_tol
 fn time_in_which_the_api_server_does_not_answer_does_not_count() {
     let mut world = world();
     world.blocked.insert("win-1".to_owned());
-    world.change_pool("default", DELETED);
+    world.delete();
     world.rest();
     world.wait(100);
     world.refuse = Box::new(|_| Some(failed()));
     world.wait(1800);
-    assert!(!is_gone(&world));
+    assert!(!world.pools.is_empty());
     world.accept_all();
     world.wait(300);
-    assert!(!is_gone(&world), "ten minutes of answers have not passed");
+    assert!(!world.pools.is_empty(), "ten minutes of answers have not passed");
     assert!(seconds_until_gone(&mut world) < 330);
 }
 
@@ -130,58 +121,49 @@ fn time_in_which_the_api_server_does_not_answer_does_not_count() {
 fn progress_starts_the_ten_minutes_anew() {
     let mut world = world();
     world.blocked.extend(["win-1".to_owned(), "win-2".to_owned()]);
-    world.change_pool("default", DELETED);
+    world.delete();
     world.rest();
     world.wait(500);
     world.blocked.remove("win-2");
     world.wait(500);
-    assert!(!is_gone(&world));
+    assert!(!world.pools.is_empty());
     assert!((50..150).contains(&seconds_until_gone(&mut world)));
 }
 
 #[test]
-fn a_class_that_another_pool_wants_is_handed_over() {
-    let younger = "{metadata: {name: younger, creationTimestamp: '2026-02-01T00:00:00Z'}, spec: {runtimeClasses: [{name: windows-2022, version: '2022'}]}}";
-    let mut world = World::new([pool("{}"), pool(younger)], [("win", node("{}"))]);
-    world.check();
-    world.wait(2);
-    let before = world.classes["windows-2022"].metadata.uid.clone();
-    world.pods = Ok(vec![of_class("windows-2022")]);
-    world.change_pool("default", DELETED);
-    assert!(seconds_until_gone(&mut world) < 30);
-    let class = &world.classes["windows-2022"];
-    assert_eq!(
-        (&class.metadata.uid, class.metadata.labels.as_ref().unwrap()["winpool.dev/pool"].as_str()),
-        (&before, "younger")
-    );
-}
-
-#[test]
-fn a_class_that_the_other_pool_cannot_take_over_is_released_after_ten_minutes() {
-    let younger = "{metadata: {name: younger, creationTimestamp: '2026-02-01T00:00:00Z'}, spec: {runtimeClassDiscovery: Disabled, \
-                   runtimeClasses: [{name: windows-2022, version: '2022', handler: another}]}}";
-    let mut world = World::new([pool("{}"), pool(younger)], [("win", node("{}"))]);
-    world.check();
-    world.wait(2);
-    world.pods = Ok(vec![of_class("windows-2022")]);
-    world.change_pool("default", DELETED);
-    world.rest();
-    world.wait(10);
-    let message = world.condition(condition::READY).1;
-    assert!(message.contains("another pool has yet to take over RuntimeClass windows-2022"), "{message}");
-    let seconds = seconds_until_gone(&mut world);
-    assert!((580..720).contains(&seconds), "{seconds}");
-    assert!(world.classes.contains_key("windows-2022"));
+fn a_class_that_another_pool_wants_is_handed_over_or_released_after_ten_minutes() {
+    for (handler, owner) in [("runhcs-wcow-process", Some("younger")), ("another", None)] {
+        let younger = format!(
+            "{{metadata: {{name: younger, creationTimestamp: '2026-02-01T00:00:00Z'}}, spec: {{runtimeClassDiscovery: Disabled, \
+             runtimeClasses: [{{name: windows-2022, version: '2022', handler: {handler}}}]}}}}"
+        );
+        let mut world = World::new([pool("{}"), pool(&younger)], [("win", node("{}"))]);
+        world.check();
+        world.wait(2);
+        let before = world.classes["windows-2022"].metadata.uid.clone();
+        world.pods = Ok(vec![of_class("windows-2022")]);
+        world.delete();
+        world.rest();
+        if owner.is_none() {
+            world.wait(10);
+            let message = world.condition(condition::READY).1;
+            assert!(message.contains("another pool has yet to take over RuntimeClass windows-2022"), "{message}");
+        }
+        let seconds = seconds_until_gone(&mut world);
+        assert!(if owner.is_some() { seconds < 30 } else { (580..720).contains(&seconds) }, "{seconds}");
+        let class = &world.classes["windows-2022"];
+        assert_eq!((&class.metadata.uid, winpool_core::plan::owner(class)), (&before, owner));
+    }
 }
 
 #[test]
 fn a_finalizer_that_may_not_be_taken_off_is_tried_again() {
     let mut world = world();
     world.refuse("SetFinalizer", denied());
-    world.change_pool("default", DELETED);
+    world.delete();
     world.rest();
     world.wait(20);
-    assert!(!is_gone(&world));
+    assert!(!world.pools.is_empty());
     world.accept_all();
     assert!(seconds_until_gone(&mut world) <= 600);
 }
@@ -198,7 +180,7 @@ fn a_node_that_came_back_as_linux_is_cleaned_before_the_pool_goes() {
         node.operating_system = Some("linux".into());
     });
     world.restart();
-    world.change_pool("default", DELETED);
+    world.delete();
     assert!(seconds_until_gone(&mut world) < 30);
     assert_eq!((world.nodes["win-1"].labels.get("winpool.dev/pool"), world.taints("win-1").len()), (None, 0));
 }

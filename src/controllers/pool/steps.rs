@@ -30,8 +30,8 @@ pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step
     let result = request(context, guarded, &step).await;
     let error = result.as_ref().err().map(RequestError::as_str);
     // That a name is taken is a good answer to the question whether it may be.
-    let is_expected =
-        matches!((&step, &result), (Step::Class(_, ClassRequest::TryCreate(_)), Err(RequestError::Conflict)));
+    let asks = matches!(&step, Step::Class(class) if matches!(class.request, ClassRequest::TryCreate(_)));
+    let is_expected = asks && matches!(result, Err(RequestError::Conflict));
     if let Some(source) = result.as_ref().err().filter(|_| !is_expected) {
         let (object, reason) = (object(&step), source.as_str());
         tracing::warn!(pool, object, reason, error = words(source), "a request for the pool failed");
@@ -57,7 +57,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
                 Err(error) => return Err(error),
             }
         }
-        Step::Class(class, request) => class_request(context, class, request).await?,
+        Step::Class(class) => class_request(context, &class.name, &class.request).await?,
         Step::ListMarkedNodes => {
             let mut marked = BTreeSet::new();
             let labels = format!("{}={name}", names::POOL);
@@ -69,7 +69,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             nodes.await?;
             Answer::Nodes(marked)
         }
-        Step::WriteStatus { status, seen } => {
+        Step::WriteStatus { status, seen, .. } => {
             applier.write_status(guarded.meta(), seen.as_ref(), status).await?;
             Answer::Done
         }
@@ -110,7 +110,7 @@ fn refusal(error: RequestError) -> Refusal {
 
 fn object(step: &Step) -> String {
     match step {
-        Step::Class(name, _) => format!("RuntimeClass/{name}"),
+        Step::Class(class) => format!("RuntimeClass/{}", class.name),
         Step::SetFinalizer(_) => "finalizer".to_owned(),
         Step::FindUsers { .. } => "pods".to_owned(),
         Step::ListMarkedNodes => "nodes".to_owned(),

@@ -9,9 +9,12 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 
 use crate::{
-    api::{Taint, names},
+    api::{ObjectReference, Taint, names},
     explain::forecast::{Change, ClassForecast, NodeForecast, Simulation},
-    plan::{Hosts, Node, Policy, Pool, WantedTaints, classes::is_declared, owner, reconcile::Note},
+    plan::{
+        Applied, Hosts, Node, Policy, Pool, WantedTaints, classes::is_declared, is_made_by_winpool, owner,
+        reconcile::Note,
+    },
     windows::product,
 };
 
@@ -24,9 +27,10 @@ pub(super) fn nodes(before: &BTreeMap<String, Node>, after: &Simulation) -> Vec<
     let differing = before.iter().filter_map(|(name, before)| Some((name, before, after.nodes.get(name)?)));
     let differing = differing.filter_map(|(name, before, after)| {
         let owner = policy.owner(&after.labels).map(|entry| &entry.pool);
-        let former = before.labels.get(names::POOL).unwrap_or_default();
+        let claimed = || Some(before.applied.as_deref().and_then(Applied::parse)?.pool);
+        let former = before.labels.get(names::POOL).map(str::to_owned).or_else(claimed).unwrap_or_default();
+        let pool = owner.map_or_else(|| former.clone(), |owner| owner.name.clone());
         let difference = Difference { before, after, owner, former, policy: &policy };
-        let pool = owner.map_or(former, |owner| &owner.name).to_owned();
         let changes = difference.changes();
         (!changes.is_empty()).then(|| NodeForecast { name: name.clone(), pool, changes })
     });
@@ -39,8 +43,8 @@ struct Difference<'a> {
     after: &'a Node,
     /// The pool that the node belongs to in the end.
     owner: Option<&'a Arc<Pool>>,
-    /// The pool whose label it had.
-    former: &'a str,
+    /// The pool whose marks it had.
+    former: String,
     policy: &'a Policy,
 }
 
@@ -116,7 +120,7 @@ impl Difference<'_> {
     }
 
     fn why_left(&self) -> String {
-        let what = if self.policy.exists(self.former) { "does not select the node" } else { "is being deleted" };
+        let what = if self.policy.exists(&self.former) { "does not select the node" } else { "is being deleted" };
         format!("WindowsPool {} {what}", self.former)
     }
 }
@@ -153,7 +157,10 @@ pub(super) fn classes(before: &BTreeMap<String, Arc<RuntimeClass>>, after: &mut 
                 let what = if policy.exists(pool) { "does not want it any more" } else { "is being deleted" };
                 format!("WindowsPool {pool} {what}; {}", why_retired(name, &notes))
             }
-            (action, Some(class)) => why_written(action, name, pool, class, &policy),
+            (action, Some(class)) => {
+                let adopted = old.is_some_and(|old| !is_made_by_winpool(old));
+                why_written(action, adopted, name, pool, class, &policy)
+            }
         };
         let changes = class_changes(old, new, &reason);
         (!changes.is_empty()).then(|| ClassForecast { name: name.clone(), pool: pool.to_owned(), action, changes })
@@ -162,7 +169,7 @@ pub(super) fn classes(before: &BTreeMap<String, Arc<RuntimeClass>>, after: &mut 
 }
 
 fn why_retired(class: &str, notes: &[(String, Note)]) -> String {
-    let object = format!("RuntimeClass/{class}");
+    let object = ObjectReference::runtime_class(class).to_string();
     let left = notes.iter().find_map(|(_, note)| match note {
         Note::Left(_, left, message) if *left == object => message.rsplit_once("winpool's: ").map(|(_, why)| why),
         _ => None,
@@ -170,7 +177,7 @@ fn why_retired(class: &str, notes: &[(String, Note)]) -> String {
     left.unwrap_or("no pod uses it").to_owned()
 }
 
-fn why_written(action: &str, name: &str, pool: &str, class: &RuntimeClass, policy: &Policy) -> String {
+fn why_written(action: &str, adopted: bool, name: &str, pool: &str, class: &RuntimeClass, policy: &Policy) -> String {
     let found = policy.pool(pool);
     let declared = found.and_then(|pool| pool.declared.iter().find(|(_, spec)| spec.name == name));
     let selected = || class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok();
@@ -188,7 +195,7 @@ fn why_written(action: &str, name: &str, pool: &str, class: &RuntimeClass, polic
         }
         "Create" => format!("WindowsPool {pool} has nodes of {of}"),
         "Replace" => format!("WindowsPool {pool} wants another handler, which cannot be changed"),
-        "Adopt" => format!("it is what WindowsPool {pool} needs for {of}, so winpool keeps it from now on"),
+        _ if adopted => format!("it is what WindowsPool {pool} needs for {of}, so winpool keeps it from now on"),
         _ => format!("what WindowsPool {pool} needs for {of}"),
     }
 }

@@ -1,14 +1,13 @@
 //! What became of the pools when the operator rests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 
 use crate::{
-    api::{Mode, ObjectReference, Problem, Taint, WindowsPoolStatus, names},
-    explain::forecast::{NodeForecast, PoolForecast, Simulation, simulation::is_windows},
-    plan::{CheckScope, Held, HeldBecause, KnownNode, Node, Pool, Question, WorkloadCheck},
-    pod::Class,
+    api::{Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus, names},
+    explain::forecast::{NodeForecast, PoolForecast, Simulation, Snapshot},
+    plan::{Held, HeldBecause},
 };
 
 impl Simulation {
@@ -16,16 +15,16 @@ impl Simulation {
     pub(super) fn pool_forecasts(
         &self,
         names: &[String],
-        before: &BTreeMap<String, Node>,
+        with_always: &BTreeMap<String, BTreeMap<String, usize>>,
         written: &[NodeForecast],
     ) -> Vec<PoolForecast> {
         let live = self.pools.iter().map(|guarded| {
             let (name, status) = (guarded.name_any(), guarded.status.clone().unwrap_or_default());
             let pool = guarded.read().ok();
-            let held = self.memory.held_of(&name);
-            let unschedulable = match held.map(|held| &held.because) {
+            let held = pool.as_ref().and_then(|pool| self.held(pool));
+            let unschedulable = match held.as_ref().map(|held| &held.because) {
                 Some(HeldBecause::Unschedulable(found)) => found.clone(),
-                _ => pool.as_ref().map(|pool| self.made_unschedulable(pool, before)).unwrap_or_default(),
+                _ => with_always.get(&name).cloned().unwrap_or_default(),
             };
             let is_dry_run = pool.as_ref().is_some_and(|pool| pool.mode == Mode::DryRun);
             let writes = written.iter().filter(|node| node.pool == name).count();
@@ -45,7 +44,7 @@ impl Simulation {
                 },
                 held_taints: held.iter().flat_map(|held| &held.taints).map(ToString::to_string).collect(),
                 unschedulable,
-                problems: self.unexplained(&name, &status).chain(status.problems).collect(),
+                problems: self.unexplained(&name, held.as_ref(), &status).chain(status.problems).collect(),
                 name,
             }
         });
@@ -60,10 +59,14 @@ impl Simulation {
     }
 
     /// Why taints are held if not because of workloads, and what the check left out: conditions say so, problems do not.
-    fn unexplained(&self, pool: &str, status: &WindowsPoolStatus) -> impl Iterator<Item = Problem> + use<> {
+    fn unexplained(
+        &self,
+        pool: &str,
+        held: Option<&Held>,
+        status: &WindowsPoolStatus,
+    ) -> impl Iterator<Item = Problem> + use<> {
         let by_workloads = |held: &Held| matches!(held.because, HeldBecause::Unschedulable(_));
-        let is_partial = !self.memory.unlisted_of(pool).is_empty();
-        let says_why = is_partial || self.memory.held_of(pool).is_some_and(|held| !by_workloads(held));
+        let says_why = !self.memory.unlisted(pool).is_empty() || held.is_some_and(|held| !by_workloads(held));
         let condition = status.conditions.iter().find(|condition| condition.type_ == names::condition::TAINTS_APPLIED);
         let problem = condition.filter(|_| says_why).map(|condition| Problem {
             reason: condition.reason.clone(),
@@ -72,37 +75,28 @@ impl Simulation {
         });
         problem.into_iter()
     }
+}
 
-    /// `taintPolicy: Always` does not ask: who becomes unschedulable by the taints that nodes get now.
-    fn made_unschedulable(&self, pool: &Pool, before: &BTreeMap<String, Node>) -> BTreeMap<String, usize> {
-        if !pool.enforces() {
-            return BTreeMap::new();
-        }
-        let windows = before.iter().filter(|(_, node)| is_windows(node));
-        let windows: Vec<(&String, &Node, &Node)> =
-            windows.filter_map(|(name, node)| Some((name, node, self.nodes.get(name)?))).collect();
-        let nodes = windows.iter().map(|(name, before, after)| KnownNode {
-            name: name.as_str().into(),
-            uid: name.as_str().into(),
-            labels: after.labels.clone(),
-            taints: before.taints.taints().iter().filter(|taint| !taint.has_foreign_key()).cloned().collect(),
-        });
-        let gets = |taint: &Taint| -> BTreeSet<usize> {
-            let carries = |node: &Node| node.taints.taints().contains(taint);
-            let nodes = windows.iter().enumerate();
-            nodes.filter(|(_, (_, before, after))| !carries(before) && carries(after)).map(|(index, _)| index).collect()
-        };
-        let taints = pool.wanted_taints().into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
-        let questions =
-            taints.map(|taint| Question { pool: pool.name.clone(), candidates: gets(&taint), taint, enforces: true });
-        let scope = CheckScope {
-            nodes: nodes.collect(),
-            questions: questions.filter(|question| !question.candidates.is_empty()).collect(),
-            classes: self.classes.iter().map(|(name, class)| (name.clone(), Class::from(class.as_ref()))).collect(),
-            now: self.now.time,
-            ..CheckScope::default()
-        };
-        let found = WorkloadCheck::start(scope).map(|check| self.listing(check)).unwrap_or_default();
-        found.into_values().flat_map(|answer| answer.unschedulable).collect()
+/// The workloads that become unschedulable because their pools do not ask: those for which the pools would wait if they
+/// asked. By pool.
+pub(super) fn unschedulable_with_always(snapshot: &Snapshot) -> BTreeMap<String, BTreeMap<String, usize>> {
+    let mut asking = snapshot.clone();
+    let specs = asking.pools.iter_mut().filter_map(|pool| pool.pool.as_mut().ok()).map(|pool| &mut pool.spec);
+    let is_always =
+        |spec: &&mut WindowsPoolSpec| spec.taint_policy == TaintPolicy::Always && spec.mode == Mode::Enforce;
+    let always: Vec<_> = specs.filter(is_always).collect();
+    if always.is_empty() {
+        return BTreeMap::new();
     }
+    for spec in always {
+        spec.taint_policy = TaintPolicy::WhenTolerated;
+    }
+    let mut simulation = Simulation::new(asking);
+    simulation.run();
+    let pools = simulation.pools.iter().filter_map(|guarded| guarded.read().ok());
+    let found = pools.filter_map(|pool| match simulation.held(&pool)?.because {
+        HeldBecause::Unschedulable(found) => Some((pool.name, found)),
+        _ => None,
+    });
+    found.collect()
 }

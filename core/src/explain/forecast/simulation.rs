@@ -1,6 +1,7 @@
 //! A cluster in memory with an API server, and the operator that works on it. Its clock goes on only when it is told to.
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
@@ -14,8 +15,8 @@ use crate::{
     api::names,
     labels::Labels,
     plan::{
-        CheckAnswer, ClassUsers, Consent, GuardedPool, Node, NodeShare, PODS, Policy, Sighting, Tally, Watched,
-        WorkloadCheck, assess,
+        CheckAnswer, ClassUsers, Consent, GuardedPool, Held, Node, NodeShare, PODS, Policy, Pool, Sighting, Tally,
+        Watched, WorkloadCheck, assess,
         reconcile::{
             Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Refusal, SeenNode, Step, next,
         },
@@ -140,12 +141,12 @@ impl Simulation {
 
     fn with_cluster<T>(&mut self, work: impl FnOnce(&Cluster<'_>, &mut Memory, Now) -> T) -> T {
         let mut memory = std::mem::take(&mut self.memory);
-        let (policy, none) = (memory.policy(&self.pools), Watched::default());
+        let (policy, shares, none) = (memory.policy(&self.pools), OnceCell::new(), Watched::default());
         let classes: Vec<_> = self.classes.values().cloned().collect();
         let cluster = Cluster {
             pools: &self.pools,
             classes: &classes,
-            tally: &|pool| self.tally(pool, &policy),
+            tally: &|pool| Tally::of(pool, shares.get_or_init(|| self.shares(&policy))),
             nodes: &|show| {
                 for (name, node) in self.nodes.iter().filter(|(_, node)| is_windows(node)) {
                     show(SeenNode { name, uid: name, node, watched: self.watched.get(name).unwrap_or(&none) });
@@ -160,20 +161,23 @@ impl Simulation {
         result
     }
 
-    fn tally(&self, pool: &str, policy: &Policy) -> Tally {
-        let (mut tally, none) = (Tally::default(), Watched::default());
-        for (name, node) in &self.nodes {
+    /// What each node adds to the pools.
+    fn shares(&self, policy: &Policy) -> Vec<(Arc<str>, NodeShare)> {
+        let none = Watched::default();
+        let share = |(name, node): (&String, &Node)| {
             let watched = self.watched.get(name).unwrap_or(&none);
             let consent = Consent::Known { uid: name, watched, now: self.now.instant };
             let refusal = self.blocked.contains(name).then(|| Arc::from("the API server refuses the change"));
             let share = NodeShare::of(node, assess(node, policy, consent), policy, consent, refusal, None);
-            let key: Arc<str> = name.as_str().into();
-            share.contributions.iter().filter(|added| added.pool == pool).for_each(|added| tally.add(&key, added));
-            for (_, owner) in share.overlaps.iter().filter(|(other, _)| other == pool) {
-                tally.overlaps(&key, owner);
-            }
-        }
-        tally
+            (Arc::from(name.as_str()), share)
+        };
+        self.nodes.iter().map(share).collect()
+    }
+
+    /// Why taints of the pool wait, as far as that is known.
+    #[must_use]
+    pub(super) fn held(&self, pool: &Pool) -> Option<Held> {
+        self.memory.held(pool, &Tally::of(&pool.name, &self.shares(&self.memory.policy(&self.pools))))
     }
 
     /// Carries out one step of the loop of this pool, unless `refuse` says how the API server refuses it.
@@ -208,7 +212,7 @@ impl Simulation {
                 let pods = self.pods.as_ref().map_err(Clone::clone);
                 Answer::Users(pods.map(|pods| ClassUsers::count(pods, classes, taints)))
             }
-            Step::Class(name, request) => self.request(name, request),
+            Step::Class(class) => self.request(&class.name, &class.request),
             Step::ListMarkedNodes => {
                 let is_marked = |node: &Node| node.labels.get(names::POOL) == Some(pool) && !node.is_ignored();
                 let marked = self.nodes.iter().filter(|(_, node)| is_marked(node));
@@ -365,6 +369,6 @@ impl ClassRequest {
     }
 }
 
-pub(super) fn is_windows(node: &Node) -> bool {
+fn is_windows(node: &Node) -> bool {
     node.labels.get(names::OS) == Some(names::WINDOWS)
 }

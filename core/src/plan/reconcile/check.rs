@@ -19,7 +19,7 @@ use super::{
     super::{
         ApprovedTaint, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassAction, ClassesPlan, CleanCheck, Consent,
         GuardedPool, Held, HeldBecause, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess,
-        assess_as,
+        assess_as, pools,
     },
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
@@ -39,8 +39,8 @@ const ERROR: usize = 200;
 /// What is remembered of workload checks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct CheckMemory {
-    running: bool,
-    started: Option<Instant>,
+    /// When the one that is under way started.
+    running: Option<Instant>,
     not_before: Option<Instant>,
 }
 
@@ -100,7 +100,6 @@ pub enum CheckTask {
 pub type WorkloadName = (WorkloadKind, String, String);
 
 impl PoolCheck {
-    /// The check, as long as what it is about has not changed.
     fn answer(&self) -> Option<&CheckAnswer> {
         self.result.as_ref().ok()
     }
@@ -114,6 +113,18 @@ impl PoolCheck {
         // Nodes that wait although the check was clean are not covered by it, and a check that failed is repeated.
         !holds || self.is_outdated || self.basis != *basis || now >= self.ended + LOOK_AGAIN
     }
+
+    /// The workloads that hold a taint, as far as they can be asked for by name and it is time to.
+    fn to_ask(&self, now: Instant) -> Vec<WorkloadName> {
+        let is_time = !self.is_outdated && self.ask_at.is_some_and(|at| now >= at);
+        let holding = self.answer().into_iter().filter(|_| is_time).flat_map(|answer| answer.unschedulable.keys());
+        let named = holding.filter_map(|workload| {
+            let (kind, rest) = workload.split_once(' ')?;
+            let (namespace, name) = rest.split_once('/')?;
+            Some((WorkloadKind::by_name(kind)?, namespace.to_owned(), name.to_owned()))
+        });
+        named.take(ASKED).collect()
+    }
 }
 
 impl Memory {
@@ -121,50 +132,47 @@ impl Memory {
     /// [`Self::asked`]. One listing serves all pools.
     #[must_use]
     pub fn start_check(&mut self, cluster: &Cluster<'_>, now: Now) -> Option<CheckTask> {
-        if self.check.running {
+        if self.check.running.is_some() {
             return None;
         }
         let policy = self.policy(cluster.pools);
-        let waiting: Vec<&Arc<GuardedPool>> =
-            cluster.pools.iter().filter(|pool| self.waits(cluster, &policy, pool, now.instant)).collect();
+        let waiting = cluster.pools.iter().filter(|pool| self.waits(cluster, &policy, pool, now.instant));
+        let waiting: BTreeMap<String, Basis> =
+            waiting.map(|pool| (pool.name_any(), Basis::of(cluster, pool))).collect();
+        let check = |name: &str| self.pools.get(name).and_then(|memory| memory.check.as_ref());
+        let is_due = |name: &str, basis: &Basis| check(name).is_none_or(|check| check.is_due(basis, now.instant));
         let may_list = self.check.not_before.is_none_or(|not_before| now.instant >= not_before);
-        let is_due = |pool: &&&Arc<GuardedPool>| {
-            let last = self.pools.get(&pool.name_any()).and_then(|memory| memory.check.as_ref());
-            last.is_none_or(|check| check.is_due(&Basis::of(cluster, pool), now.instant))
-        };
-        let due: BTreeSet<String> = waiting.iter().filter(is_due).map(|pool| pool.name_any()).collect();
-        let names = waiting.iter().map(|pool| pool.name_any()).collect();
-        let scope = (may_list && !due.is_empty()).then(|| self.scope(cluster, &policy, &names, now));
-        // Nothing is asked for a pool whose nodes all wait for a class.
-        let scope = scope.filter(|scope| scope.questions.iter().any(|question| due.contains(&question.pool)));
-        if let Some(check) = scope.and_then(WorkloadCheck::start) {
-            for name in names {
-                let basis =
-                    cluster.pools.iter().find(|pool| pool.name_any() == name).map(|pool| Basis::of(cluster, pool));
-                self.of(&name).check_basis = Some((name.clone(), basis.unwrap_or_default()));
+        let due: BTreeSet<&String> =
+            waiting.iter().filter(|(name, basis)| may_list && is_due(name, basis)).map(|(name, _)| name).collect();
+        if !due.is_empty() {
+            let scope = self.scope(cluster, &policy, &waiting.keys().collect(), now);
+            // Nothing is asked for a pool whose nodes all wait for a class.
+            let asks = scope.questions.iter().any(|question| due.contains(&question.pool));
+            if let Some(check) = Some(scope).filter(|_| asks).and_then(WorkloadCheck::start) {
+                for (name, basis) in waiting {
+                    self.of(&name).check_basis = Some(basis);
+                }
+                self.check.running = Some(now.instant);
+                return Some(CheckTask::Everything(Box::new(check)));
             }
-            self.check = CheckMemory { running: true, started: Some(now.instant), ..self.check.clone() };
-            return Some(CheckTask::Everything(Box::new(check)));
         }
-        let mut names = waiting.iter().map(|pool| pool.name_any());
-        let (pool, workloads) = names.find_map(|name| self.to_ask(&name, now.instant).map(|named| (name, named)))?;
-        let check = WorkloadCheck::start(self.scope(cluster, &policy, &[pool.clone()].into(), now))?;
-        if let Some(check) = self.of(&pool).check.as_mut() {
+        let mut asked = waiting.keys().filter_map(|name| Some((name, check(name)?.to_ask(now.instant))));
+        let (pool, workloads) = asked.find(|(_, workloads)| !workloads.is_empty())?;
+        let task = WorkloadCheck::start(self.scope(cluster, &policy, &[pool].into(), now))?;
+        if let Some(check) = self.of(pool).check.as_mut() {
             check.ask_at = Some(now.instant + ASK_AGAIN);
         }
-        self.check.running = true;
-        Some(CheckTask::Named { pool, check: Box::new(check), workloads })
+        self.check.running = Some(now.instant);
+        Some(CheckTask::Named { pool: pool.clone(), check: Box::new(task), workloads })
     }
 
     /// When a check may be due next.
     #[must_use]
     pub fn check_due(&self, now: Instant) -> Option<Instant> {
-        if self.check.running {
-            return None;
-        }
         let asks = self.pools.values().filter_map(|memory| memory.check.as_ref());
         let dues = asks.flat_map(|check| check.ask_at.into_iter().chain([check.ended + LOOK_AGAIN]));
-        dues.chain(self.check.not_before).filter(|due| *due > now).min()
+        let dues = dues.chain(self.check.not_before).filter(|due| *due > now);
+        dues.min().filter(|_| self.check.running.is_none())
     }
 
     /// A check of everything has ended, or failed.
@@ -174,32 +182,25 @@ impl Memory {
         mut result: Result<BTreeMap<String, CheckAnswer>, String>,
         now: Instant,
     ) {
-        let started = self.check.started.unwrap_or(now);
-        let duration = now.duration_since(started);
-        let pause = duration * if result.is_ok() { PAUSE_TIMES } else { 1 };
-        self.check = CheckMemory { not_before: Some(now + PAUSE.max(pause)), ..CheckMemory::default() };
-        for memory in self.pools.values_mut() {
-            let Some((pool, basis)) = memory.check_basis.take() else { continue };
+        let started = self.check.running.unwrap_or(now);
+        let pause = now.duration_since(started) * if result.is_ok() { PAUSE_TIMES } else { 1 };
+        self.check = CheckMemory { running: None, not_before: Some(now + PAUSE.max(pause)) };
+        for (pool, memory) in &mut self.pools {
+            let Some(basis) = memory.check_basis.take() else { continue };
             let result = match &mut result {
                 Ok(_) if !basis.stands(cluster) => Err("RuntimeClasses changed meanwhile".to_owned()),
-                Ok(answers) => Ok(answers.remove(&pool).unwrap_or_default()),
+                Ok(answers) => Ok(answers.remove(pool).unwrap_or_default()),
                 Err(error) => Err(plain(error, ERROR)),
             };
             let holds = result.as_ref().is_ok_and(|answer| !answer.unschedulable.is_empty());
-            memory.check = Some(PoolCheck {
-                basis,
-                ask_at: holds.then(|| now + ASK_AGAIN),
-                is_outdated: false,
-                started,
-                ended: now,
-                result,
-            });
+            let ask_at = holds.then(|| now + ASK_AGAIN);
+            memory.check = Some(PoolCheck { basis, result, started, ended: now, ask_at, is_outdated: false });
         }
     }
 
     /// Workloads were asked for by name: whether none of them holds a taint of the pool any more.
     pub fn asked(&mut self, pool: &str, are_settled: bool) {
-        self.check.running = false;
+        self.check.running = None;
         if let Some(check) = self.of(pool).check.as_mut() {
             check.is_outdated |= are_settled;
         }
@@ -210,30 +211,15 @@ impl Memory {
         let Some(pool) = policy.pool(&guarded.name_any()).filter(|pool| !pool.deleting) else { return false };
         // A check now would not cover the nodes of a class that was changed a moment ago, and the next one may find more.
         let is_ready = |memory: &PoolMemory| {
-            memory.looked_at && !memory.classes.values().any(|class| class.was_widened_just_now(now))
+            memory.intent.is_some() && !memory.classes.values().any(|class| class.was_widened_just_now(now))
         };
         self.pools.get(&pool.name).is_some_and(is_ready)
             && !pool.checked_taints().is_empty()
             && (cluster.tally)(&pool.name).waiting() > 0
     }
 
-    /// The workloads of the pool to ask for by name now, if there are any.
-    fn to_ask(&self, pool: &str, now: Instant) -> Option<Vec<WorkloadName>> {
-        let check = self.pools.get(pool)?.check.as_ref()?;
-        if check.is_outdated || check.ask_at.is_none_or(|at| now < at) {
-            return None;
-        }
-        let named = check.answer()?.unschedulable.keys().filter_map(|workload| {
-            let (kind, rest) = workload.split_once(' ')?;
-            let (namespace, name) = rest.split_once('/')?;
-            Some((WorkloadKind::by_name(kind)?, namespace.to_owned(), name.to_owned()))
-        });
-        let named: Vec<_> = named.take(ASKED).collect();
-        (!named.is_empty()).then_some(named)
-    }
-
     /// What a check for these pools starts from.
-    fn scope(&self, cluster: &Cluster<'_>, policy: &Policy, pools: &BTreeSet<String>, now: Now) -> CheckScope {
+    fn scope(&self, cluster: &Cluster<'_>, policy: &Policy, pools: &BTreeSet<&String>, now: Now) -> CheckScope {
         let mut nodes = Vec::new();
         let mut questions: BTreeMap<(String, Taint), Question> = BTreeMap::new();
         (cluster.nodes)(&mut |seen| {
@@ -289,16 +275,12 @@ impl Memory {
 
     /// The classes as they are in the API server; those of a dry run as they would be.
     fn classes_as_planned(&self, cluster: &Cluster<'_>, policy: &Policy) -> BTreeMap<String, Class> {
-        let mut classes: BTreeMap<String, Class> = BTreeMap::new();
-        for pool in policy.entries().iter().map(|entry| &entry.pool) {
-            for class in self.classes(cluster, &pool.name) {
-                classes.insert(class.name_any(), Class::from(class.as_ref()));
-            }
-        }
-        for class in cluster.classes {
-            classes.entry(class.name_any()).or_insert_with(|| Class::from(class.as_ref()));
-        }
-        for pool in policy.entries().iter().map(|entry| &entry.pool).filter(|pool| !pool.enforces() && !pool.deleting) {
+        let pools = || policy.entries().iter().map(|entry| &entry.pool);
+        let answered = pools().flat_map(|pool| self.classes(cluster, &pool.name));
+        let classes = cluster.classes.iter().cloned().chain(answered);
+        let mut classes: BTreeMap<String, Class> =
+            classes.map(|class| (class.name_any(), Class::from(class.as_ref()))).collect();
+        for pool in pools().filter(|pool| !pool.enforces() && !pool.deleting) {
             let plan = self.plan_classes(cluster, pool, &(cluster.tally)(&pool.name));
             for planned in plan.classes {
                 if !matches!(planned.action, ClassAction::Nothing | ClassAction::Conflict(_)) {
@@ -311,7 +293,7 @@ impl Memory {
 
     /// What the pool may do to nodes from now on.
     pub(super) fn intend(
-        &mut self,
+        &self,
         cluster: &Cluster<'_>,
         guarded: &GuardedPool,
         pool: &Pool,
@@ -322,14 +304,12 @@ impl Memory {
         let existing = self.classes(cluster, &pool.name);
         let lagging = if pool.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
         // What was dropped is dropped, although the status that says so may not be written yet.
-        let recorded = match self.pools.get(&pool.name) {
-            Some(memory) if memory.looked_at => memory.intent.approved.clone(),
-            _ => super::super::pools::approved_taints(self.recorded_status(guarded)),
+        let memory = self.pools.get(&pool.name);
+        let recorded = match memory.and_then(|memory| memory.intent.as_ref()) {
+            Some(intent) => intent.approved.clone(),
+            None => pools::approved_taints(self.recorded_status(guarded)),
         };
-        let basis = Basis::of(cluster, guarded);
-        let memory = self.of(&pool.name);
-        memory.looked_at = true;
-        let check = memory.check.as_ref().filter(|check| check.basis.generation == basis.generation);
+        let check = memory.and_then(|memory| memory.check.as_ref()).filter(|check| check.is_about(guarded));
         let valid =
             check.map(|check| (check.started, check.ended + CHECK_GOOD_FOR)).filter(|(_, until)| now.instant < *until);
         let clean = check.and_then(PoolCheck::answer).filter(|_| valid.is_some()).map(|answer| answer.clean.clone());
@@ -361,34 +341,33 @@ impl Memory {
     }
 
     /// Why taints wait, if that is known.
-    pub(super) fn held(&self, pool: &Pool, tally: &Tally) -> Option<Held> {
+    #[must_use]
+    pub fn held(&self, pool: &Pool, tally: &Tally) -> Option<Held> {
         let memory = self.pools.get(&pool.name).filter(|_| tally.waiting() > 0)?;
-        let lagging: BTreeSet<Taint> = memory.intent.lagging.iter().flat_map(|class| class.taints.clone()).collect();
+        let lagging = memory.intent.as_ref().map(|intent| intent.lagging.as_slice()).unwrap_or_default();
         let all = || pool.checked_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
-        match memory.check.as_ref().map(|check| &check.result) {
+        let (taints, because) = match memory.check.as_ref().map(|check| &check.result) {
             Some(Ok(answer)) if !answer.unschedulable.is_empty() => {
-                let because = HeldBecause::Unschedulable(answer.unschedulable.clone());
-                Some(Held { taints: answer.held.clone(), because })
+                (answer.held.clone(), HeldBecause::Unschedulable(answer.unschedulable.clone()))
             }
-            Some(Ok(answer)) if answer.unlisted.contains_key(PODS) => {
-                let words = answer.unlisted.get(PODS).cloned().unwrap_or_default();
-                Some(Held { taints: all(), because: HeldBecause::PodsUnreadable(words) })
+            Some(Ok(CheckAnswer { unlisted, .. })) if unlisted.contains_key(PODS) => {
+                (all(), HeldBecause::PodsUnreadable(unlisted.get(PODS).cloned().unwrap_or_default()))
             }
-            _ if !lagging.is_empty() => Some(Held {
-                taints: lagging,
-                because: HeldBecause::Classes(memory.intent.lagging.iter().map(|class| class.name.clone()).collect()),
-            }),
-            Some(Err(error)) => Some(Held { taints: all(), because: HeldBecause::CheckFailed(error.clone()) }),
-            _ => None,
-        }
+            _ if !lagging.is_empty() => (
+                lagging.iter().flat_map(|class| class.taints.clone()).collect(),
+                HeldBecause::Classes(lagging.iter().map(|class| class.name.clone()).collect()),
+            ),
+            Some(Err(error)) => (all(), HeldBecause::CheckFailed(error.clone())),
+            _ => return None,
+        };
+        Some(Held { taints, because })
     }
-}
 
-impl PoolMemory {
-    /// The kinds that the last check could not list.
-    pub(super) fn unlisted(&self) -> BTreeMap<String, String> {
-        let answer = self.check.as_ref().and_then(PoolCheck::answer);
-        let mut unlisted = answer.map(|answer| answer.unlisted.clone()).unwrap_or_default();
+    /// The kinds that the last workload check for the pool left out, with the API server's words.
+    #[must_use]
+    pub fn unlisted(&self, pool: &str) -> BTreeMap<String, String> {
+        let check = self.pools.get(pool).and_then(|memory| memory.check.as_ref());
+        let mut unlisted = check.and_then(PoolCheck::answer).map(|answer| answer.unlisted.clone()).unwrap_or_default();
         unlisted.remove(PODS);
         unlisted
     }

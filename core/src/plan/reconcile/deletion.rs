@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,11 +19,10 @@ use crate::{
 
 use super::{
     super::{
-        Consent, GuardedPool, InvalidPool, PendingCleanup, Policy, Pool, assess, classes_of_others,
-        is_to_be_taken_over, lacks_tolerations, owner, suspended_status,
+        Consent, GuardedPool, PendingCleanup, Policy, Pool, assess, classes_of_others, is_to_be_taken_over,
+        lacks_tolerations, owner,
     },
-    Cluster, Memory, Note, Now, Refusal, Report, Retry, Step,
-    check::whole_seconds,
+    Cluster, Memory, Note, Now, PoolMemory, Refusal, Request, Step,
 };
 
 /// How soon the next step of cleaning up is tried.
@@ -44,8 +44,6 @@ pub(super) struct DeletionMemory {
     left: Option<usize>,
     /// Nodes that carry the pool's label, and when they were listed.
     marked: Option<(BTreeSet<String>, Instant)>,
-    /// Nodes cannot be listed.
-    listing: Retry,
 }
 
 impl DeletionMemory {
@@ -68,11 +66,6 @@ impl DeletionMemory {
     pub fn listed(&mut self, nodes: BTreeSet<String>, now: Instant) {
         self.answered(now);
         self.marked = Some((nodes, now));
-        self.listing = Retry::default();
-    }
-
-    pub fn unlisted(&mut self, refusal: &Refusal, patience: Duration, now: Instant) {
-        self.listing.failed(refusal, patience, now);
     }
 
     /// Whether it has taken too long: from then on it waits for nothing.
@@ -93,25 +86,46 @@ impl Memory {
     /// One step of cleaning up. Nodes are cleaned by their own controller, which sees the pool going.
     pub(super) fn clean_up(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Step {
         let intended = self.intended(pool);
-        if let Some(step) = self.publish(cluster, Some(intended)) {
+        if let Some(step) = self.before_the_end(cluster, guarded, Some(intended), now.instant) {
             return step;
-        }
-        if !guarded.has_finalizer() {
-            return Step::Wait(None);
-        }
-        if let Some(until) = self.of(&pool.name).finalizer.pause(now.instant) {
-            return Step::Wait(Some(until));
         }
         if pool.needs_cleanup()
             && let Some(step) = self.clean_up_first(cluster, guarded, pool, now)
         {
             return step;
         }
-        let memory = self.of(&pool.name);
-        if memory.old_version != guarded.resource_version() {
+        if self.of(&pool.name).old_version != guarded.resource_version() {
             self.note(&pool.name, Note::CleanedUp);
         }
         self.set_finalizer(guarded, false, now.instant)
+    }
+
+    /// Lets a pool go that cannot even be decoded: nobody can tell any more what it put where.
+    pub(super) fn abandon(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, now: Instant) -> Step {
+        self.before_the_end(cluster, guarded, None, now).unwrap_or_else(|| {
+            let message = "the spec cannot be decoded, so nodes keep their marks and RuntimeClasses stay".to_owned();
+            let note = Note::Left(reason::INVALID_SPEC, "Delete".to_owned(), message);
+            self.note(&guarded.name_any(), note);
+            self.set_finalizer(guarded, false, now)
+        })
+    }
+
+    /// Publishes the policy without the pool. Then nothing is to be done without winpool's finalizer, or while its removal
+    /// may not be tried again.
+    fn before_the_end(
+        &mut self,
+        cluster: &Cluster<'_>,
+        guarded: &GuardedPool,
+        intended: Option<Arc<Pool>>,
+        now: Instant,
+    ) -> Option<Step> {
+        let retry = |memory: &PoolMemory| memory.retry(Request::Finalizer, now).map(|retry| retry.until);
+        let publish = self.publish(cluster, intended);
+        let wait = || match retry(self.of(&guarded.name_any())) {
+            _ if !guarded.has_finalizer() => Some(Step::Wait(None)),
+            until => until.map(|until| Step::Wait(Some(until))),
+        };
+        publish.or_else(wait)
     }
 
     /// What has to be done before the finalizer goes; nothing once all is done, or has taken too long.
@@ -127,8 +141,12 @@ impl Memory {
             }
             Ok(step) => step,
             Err(why) => {
-                let wait = Step::Wait(Some(now.instant + NEXT_STEP));
-                Some(self.say_what_it_waits_for(guarded, pool, &why, now).unwrap_or(wait))
+                let started = self.of(&pool.name).deletion.started.unwrap_or(now.instant);
+                let says_so = now.instant >= started + SAID_AFTER.min(self.patience / 2);
+                let message = format!("the pool is being deleted and waits: {why}");
+                let wait =
+                    if says_so { self.suspend(guarded, reason::DELETING, &message, now) } else { Step::Wait(None) };
+                Some(wait.at_latest(now.instant + NEXT_STEP))
             }
         }
     }
@@ -143,11 +161,13 @@ impl Memory {
         now: Instant,
     ) -> Option<Step> {
         let patience = self.patience;
-        let deletion = &mut self.of(&guarded.name_any()).deletion;
+        let memory = self.of(&guarded.name_any());
+        let cannot_list = memory.retry(Request::Nodes, now).is_some();
+        let deletion = &mut memory.deletion;
         deletion.started.get_or_insert(now);
         let is_old = |at: Option<Instant>, age: Duration| at.is_none_or(|at| now >= at + age);
         let listed = deletion.marked.as_ref().map(|(_, at)| *at);
-        let may_list = nodes_are_written && cluster.settled && deletion.listing.pause(now).is_none();
+        let may_list = nodes_are_written && cluster.settled && !cannot_list;
         if may_list && is_old(listed, NEXT_STEP) {
             return Some(Step::ListMarkedNodes);
         }
@@ -172,11 +192,12 @@ impl Memory {
         let existing = self.classes(cluster, &pool.name);
         let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.name)).cloned().collect();
         let left = usize::try_from(nodes.selected).unwrap_or(usize::MAX);
-        let deletion = &mut self.of(&pool.name).deletion;
+        let memory = self.of(&pool.name);
+        let deletion = &mut memory.deletion;
         deletion.progress(left.saturating_add(cleanup.unseen).saturating_add(owned.len()), patience);
         let overdue = deletion.is_overdue(patience);
-        if deletion.listing.pause(now).is_some() && !overdue {
-            return Err(format!("the nodes cannot be listed: {}", deletion.listing.words));
+        if let Some(retry) = memory.retry(Request::Nodes, now).filter(|_| !overdue) {
+            return Err(format!("the nodes cannot be listed: {}", retry.refusal.words()));
         }
         if cleanup.keep(overdue) {
             return Err(cleanup.describe());
@@ -250,44 +271,6 @@ impl Memory {
         });
         let example = example.or_else(|| unseen.first().cloned());
         PendingCleanup { nodes, handing_over, writing: !cluster.settled, unseen: unseen.len(), example }
-    }
-
-    fn say_what_it_waits_for(&mut self, guarded: &GuardedPool, pool: &Pool, why: &str, now: Now) -> Option<Step> {
-        let started = self.of(&pool.name).deletion.started?;
-        if now.instant < started + SAID_AFTER.min(self.patience / 2) {
-            return None;
-        }
-        let message = format!("the pool is being deleted and waits: {why}");
-        let report = self.report_as(guarded, now, |previous| {
-            let (generation, time) = (guarded.metadata.generation, whole_seconds(now.time));
-            suspended_status(&pool.name, reason::DELETING, &message, generation, previous, time)
-        });
-        match report {
-            Report::Write(step) => Some(step),
-            _ => None,
-        }
-    }
-
-    /// Lets a pool go that cannot even be decoded: nobody can tell any more what it put where.
-    pub(super) fn abandon(
-        &mut self,
-        cluster: &Cluster<'_>,
-        guarded: &GuardedPool,
-        error: &InvalidPool,
-        now: Now,
-    ) -> Step {
-        if let Some(step) = self.publish(cluster, None) {
-            return step;
-        }
-        if !guarded.has_finalizer() {
-            return Step::Wait(None);
-        }
-        if let Some(until) = self.of(&error.name).finalizer.pause(now.instant) {
-            return Step::Wait(Some(until));
-        }
-        let message = "the spec cannot be decoded, so nodes keep their marks and RuntimeClasses stay".to_owned();
-        self.note(&error.name, Note::Left(reason::INVALID_SPEC, "Delete".to_owned(), message));
-        self.set_finalizer(guarded, false, now.instant)
     }
 }
 

@@ -9,16 +9,13 @@ use std::{
 use kube::ResourceExt;
 
 use crate::{
-    api::{Problem, Taint, WindowsPoolStatus},
+    api::{Taint, WindowsPoolStatus},
     windows::Build,
 };
 
 use super::{
-    super::{
-        ApprovedTaint, ClassAction, ClassUsers, CleanCheck, DesiredClass, Entry, GuardedPool, Held, LaggingClass,
-        Policy, Pool, ever_applied,
-    },
-    CACHE_BEHIND, CLASSES_SEEN, Cluster, Note, Refusal, Step,
+    super::{ApprovedTaint, CleanCheck, Entry, GuardedPool, LaggingClass, Policy, Pool, ever_applied, pools},
+    CLASSES_SEEN, Cluster, Note, Refusal, Step,
     check::{Basis, CheckMemory, PoolCheck},
     classes::ClassMemory,
     deletion::DeletionMemory,
@@ -33,8 +30,9 @@ pub struct Memory {
     /// How long what was refused is not tried again, and how long a deletion waits without progress.
     pub patience: Duration,
     pub(super) pools: BTreeMap<String, PoolMemory>,
+    /// The pools in the policy that was published last.
     pub(super) published: BTreeMap<String, Arc<Pool>>,
-    pub(super) policy: Option<Arc<Policy>>,
+    policy: Option<Arc<Policy>>,
     pub(super) check: CheckMemory,
     pub(super) notes: Vec<(String, Note)>,
 }
@@ -50,32 +48,23 @@ pub(super) struct PoolMemory {
     pub(super) fresh: bool,
     /// The cached version when winpool last wrote the pool, or saw that the cache is behind.
     pub(super) old_version: Option<String>,
-    /// What stands in the status already, by reason and object: people are told of it once.
-    pub(super) announced: BTreeSet<(String, String)>,
-    /// What the pool may do to nodes, as far as it is known.
-    pub(super) intent: Intent,
-    /// Taints that nodes may still get by a policy that was published before, and until when at least.
-    pub(super) former: Option<(BTreeSet<Taint>, Instant)>,
+    /// What the pool may do to nodes; `None` until its classes were looked at in this term.
+    pub(super) intent: Option<Intent>,
+    /// Taints that nodes may still get by a policy that was published, and until when at least.
+    pub(super) former: BTreeMap<Taint, Instant>,
     pub(super) classes: BTreeMap<String, ClassMemory>,
     /// The uids of classes that winpool created, as status has them or will have them.
     pub(super) created: BTreeMap<String, String>,
-    pub(super) finalizer: Retry,
-    pub(super) read: Retry,
-    pub(super) status: Retry,
-    /// Pods cannot be counted.
-    pub(super) users: Retry,
+    /// The requests that failed last.
+    pub(super) retries: BTreeMap<Request, Retry>,
+    /// The status that was computed last.
+    pub(super) reported: Option<WindowsPoolStatus>,
     /// The status that was written last, which the cache may not show yet.
     pub(super) written: Option<WindowsPoolStatus>,
     pub(super) next_status: Option<Instant>,
     pub(super) check: Option<PoolCheck>,
     /// What the check that is under way is about.
-    pub(super) check_basis: Option<(String, Basis)>,
-    /// Whether its classes were looked at, in this term.
-    pub(super) looked_at: bool,
-    pub(super) held: Option<Held>,
-    /// What is wrong with the pool, if it is not valid.
-    pub(super) invalid: Option<String>,
-    pub(super) reported: Option<WindowsPoolStatus>,
+    pub(super) check_basis: Option<Basis>,
     pub(super) deletion: DeletionMemory,
 }
 
@@ -91,39 +80,58 @@ pub(super) struct Intent {
     pub(super) carried: Vec<Taint>,
 }
 
+/// A kind of request for a pool that is sent again some time after it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Request {
+    Read,
+    Finalizer,
+    Users,
+    Nodes,
+    Status,
+}
+
+impl Request {
+    pub(super) fn of(step: &Step) -> Option<Self> {
+        match step {
+            Step::ReadPool { .. } => Some(Self::Read),
+            Step::SetFinalizer(_) => Some(Self::Finalizer),
+            Step::FindUsers { .. } => Some(Self::Users),
+            Step::ListMarkedNodes => Some(Self::Nodes),
+            Step::WriteStatus { .. } => Some(Self::Status),
+            Step::Judge | Step::Class(_) | Step::Publish(_) | Step::Wait(_) => None,
+        }
+    }
+
+    /// Whether it writes the pool.
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Self::Finalizer | Self::Status)
+    }
+}
+
 /// A request that failed, and when it is sent again.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Retry {
+    /// How often in a row it failed.
     pub(super) failures: u32,
-    pub(super) until: Option<Instant>,
-    pub(super) words: String,
-    pub(super) denied: bool,
+    pub(super) until: Instant,
+    pub(super) refusal: Refusal,
 }
 
-impl Retry {
-    /// When it may be sent again, if that is not now.
-    pub(super) fn pause(&self, now: Instant) -> Option<Instant> {
-        self.until.filter(|until| now < *until)
+impl Refusal {
+    /// Why, for people.
+    pub(super) fn words(&self) -> &str {
+        match self {
+            Self::Denied(words) | Self::Failed(words) => words,
+            Self::Conflict | Self::Gone => "the object keeps changing",
+        }
     }
 
-    pub(super) fn failed(&mut self, refusal: &Refusal, patience: Duration, now: Instant) -> Duration {
-        self.failures += 1;
-        self.denied = matches!(refusal, Refusal::Denied(_));
-        let (words, wait) = match refusal {
-            Refusal::Denied(words) => (words.clone(), patience),
-            Refusal::Failed(words) => (words.clone(), pause_after(self.failures)),
-            Refusal::Conflict | Refusal::Gone => ("the object keeps changing".to_owned(), pause_after(self.failures)),
-        };
-        self.words = words;
-        self.until = Some(now + wait);
-        wait
+    /// How long to wait after so many failures in a row: half a second after the first one, then twice as long each time,
+    /// up to a minute.
+    pub(super) fn pause(&self, failures: u32, patience: Duration) -> Duration {
+        let doublings = failures.saturating_sub(1).min(10);
+        if matches!(self, Self::Denied(_)) { patience } else { LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(doublings)) }
     }
-}
-
-/// Half a second after the first failure, then twice as long each time, up to a minute.
-fn pause_after(failures: u32) -> Duration {
-    let doublings = failures.saturating_sub(1).min(10);
-    LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(doublings))
 }
 
 impl Memory {
@@ -136,25 +144,6 @@ impl Memory {
     /// What people have to be told since the last call, each with its pool.
     pub fn take_notes(&mut self) -> Vec<(String, Note)> {
         std::mem::take(&mut self.notes)
-    }
-
-    /// The write of a RuntimeClass that was sent last for the pool, and what the class is to become; `None` for one that
-    /// the pool gives up.
-    #[must_use]
-    pub fn sent(&self, pool: &str, class: &str) -> Option<&(ClassAction, DesiredClass)> {
-        self.pools.get(pool)?.classes.get(class)?.sent.as_ref()
-    }
-
-    /// Why taints of the pool wait, as its status says.
-    #[must_use]
-    pub fn held_of(&self, pool: &str) -> Option<&Held> {
-        self.pools.get(pool)?.held.as_ref()
-    }
-
-    /// The kinds that the last workload check for the pool left out, with the API server's words.
-    #[must_use]
-    pub fn unlisted_of(&self, pool: &str) -> BTreeMap<String, String> {
-        self.pools.get(pool).map(PoolMemory::unlisted).unwrap_or_default()
     }
 
     /// The status that was computed last for the pool, whether it is written already or not.
@@ -180,18 +169,15 @@ impl Memory {
     /// All valid pools, with what is known of what they may do to nodes: by this policy nodes are counted.
     #[must_use]
     pub fn policy(&self, pools: &[Arc<GuardedPool>]) -> Policy {
-        let read = Pools::read(pools);
-        let entries = read.valid.iter().map(|pool| Entry { pool: self.intended(pool), ready: true });
-        Policy::new(entries, read.invalid)
+        let (valid, invalid) = read(pools);
+        Policy::new(valid.iter().map(|pool| Entry { pool: self.intended(pool), ready: true }), invalid)
     }
 
-    /// The pool as it is to be published once its status records that.
+    /// The pool as it is to be published once its status records that. Until its classes were looked at, nothing is
+    /// approved: what the status says may be old.
     pub(super) fn intended(&self, pool: &Pool) -> Arc<Pool> {
-        let Some(memory) = self.pools.get(&pool.name) else {
-            // Until it was looked at, nothing is approved: what the status says may be old.
-            return Arc::new(Pool { approved: Vec::new(), ..pool.clone() });
-        };
-        let Intent { approved, clean_check, lagging, builds, mut carried } = memory.intent.clone();
+        let intent = self.pools.get(&pool.name).and_then(|memory| memory.intent.clone());
+        let Intent { approved, clean_check, lagging, builds, mut carried } = intent.unwrap_or_default();
         carried.extend(clean_check.nodes.keys().cloned());
         let mut intended = Pool { approved, clean_check, lagging, planned_builds: builds, ..self.with_written(pool) };
         if pool.enforces() {
@@ -207,7 +193,7 @@ impl Memory {
     pub(super) fn with_written(&self, pool: &Pool) -> Pool {
         let written = self.pools.get(&pool.name).and_then(|memory| memory.written.as_ref());
         let mut pool = pool.clone();
-        for taint in super::super::pools::managed_taints(written) {
+        for taint in pools::managed_taints(written) {
             if !pool.ever_applied.contains(&taint) {
                 pool.ever_applied.push(taint);
             }
@@ -223,39 +209,38 @@ impl Memory {
         self.published.retain(|name, _| cluster.pools.iter().any(|pool| pool.name_any() == *name));
     }
 
-    /// A patch that was planned before may be under way, and the cache shows its node a moment later.
-    pub(super) fn remember_former(&mut self, ready: &Pool, now: Instant) {
-        let Some(published) = self.published.get(&ready.name).filter(|published| published.enforces()) else { return };
-        let mut dropped: BTreeSet<Taint> = published.applicable_taints().into_iter().collect();
-        dropped.retain(|taint| !ready.wanted_taints().contains(taint));
-        if !dropped.is_empty() {
-            let memory = self.of(&ready.name);
-            let before = memory.former.take().map(|(taints, _)| taints).unwrap_or_default();
-            memory.former = Some((before.into_iter().chain(dropped).collect(), now + CLASSES_SEEN));
-        }
+    /// The taints that nodes may get by the published policy.
+    fn published_taints(&self, pool: &str) -> Vec<Taint> {
+        let published = self.published.get(pool).filter(|published| published.enforces());
+        published.map(|published| published.applicable_taints()).unwrap_or_default()
     }
 
-    /// Taints that nodes may get although the pool no longer wants them: its classes keep their tolerations.
-    pub(super) fn still_under_way(&self, pool: &Pool) -> Vec<Taint> {
-        let published = self.published.get(&pool.name).filter(|published| published.enforces());
-        let published = published.into_iter().flat_map(|published| published.applicable_taints());
-        let former = self.pools.get(&pool.name).and_then(|memory| memory.former.clone());
-        published.chain(former.into_iter().flat_map(|(taints, _)| taints)).collect()
+    /// Keeps the taints of every published policy until no node patch by it is under way, and a moment longer: the cache
+    /// shows the node later. Until then the pool's classes keep their tolerations.
+    pub(super) fn keep_former_taints(&mut self, cluster: &Cluster<'_>, pool: &str, now: Instant) {
+        let published = self.published_taints(pool);
+        let memory = self.of(pool);
+        memory.former.extend(published.into_iter().map(|taint| (taint, now + CLASSES_SEEN)));
+        memory.former.retain(|_, until| !cluster.settled || now < *until);
+    }
+
+    /// When the tolerations of a taint that is no longer published may go.
+    pub(super) fn former_taints_due(&self, pool: &str) -> Option<Instant> {
+        let (published, memory) = (self.published_taints(pool), self.pools.get(pool)?);
+        memory.former.iter().filter(|(taint, _)| !published.contains(taint)).map(|(_, until)| *until).min()
     }
 
     /// The policy after `ready`, if given, is published. Valid pools that were never ready hold the nodes that they
     /// select; those that are not valid keep what they have.
     pub(super) fn publish(&mut self, cluster: &Cluster<'_>, ready: Option<Arc<Pool>>) -> Option<Step> {
-        let read = Pools::read(cluster.pools);
-        self.published.retain(|name, _| read.valid.iter().any(|pool| pool.name == *name));
-        if let Some(pool) = ready {
-            self.published.insert(pool.name.clone(), pool);
-        }
-        let entries = read.valid.iter().map(|pool| match self.published.get(&pool.name) {
+        let (valid, invalid) = read(cluster.pools);
+        self.published.retain(|name, _| valid.iter().any(|pool| pool.name == *name));
+        self.published.extend(ready.map(|pool| (pool.name.clone(), pool)));
+        let entries = valid.iter().map(|pool| match self.published.get(&pool.name) {
             Some(published) => Entry { pool: Arc::clone(published), ready: true },
             None => Entry { pool: Arc::clone(pool), ready: false },
         });
-        let policy = Policy::new(entries, read.invalid);
+        let policy = Policy::new(entries, invalid);
         if self.policy.as_deref() == Some(&policy) {
             return None;
         }
@@ -265,69 +250,51 @@ impl Memory {
     }
 }
 
-/// All pools of a cluster, read.
-struct Pools {
-    pub(super) valid: Vec<Arc<Pool>>,
-    pub(super) invalid: BTreeSet<String>,
-}
-
-impl Pools {
-    pub(super) fn read(pools: &[Arc<GuardedPool>]) -> Self {
-        let (mut valid, mut invalid) = (Vec::new(), BTreeSet::new());
-        for guarded in pools {
-            match guarded.read() {
-                Ok(pool) => valid.push(Arc::new(pool)),
-                Err(error) => {
-                    invalid.insert(error.name);
-                }
-            }
+/// The valid pools, and the names of the others.
+fn read(pools: &[Arc<GuardedPool>]) -> (Vec<Arc<Pool>>, BTreeSet<String>) {
+    let (mut valid, mut invalid) = (Vec::new(), BTreeSet::new());
+    for guarded in pools {
+        match guarded.read() {
+            Ok(pool) => valid.push(Arc::new(pool)),
+            Err(error) => drop(invalid.insert(error.name)),
         }
-        Self { valid, invalid }
     }
+    (valid, invalid)
 }
 
 impl PoolMemory {
     pub(super) fn new(guarded: &GuardedPool) -> Self {
-        let problems = guarded.status.iter().flat_map(|status| &status.problems);
-        Self {
-            uid: guarded.uid(),
-            created: recorded_classes(guarded),
-            announced: problems.map(|problem| (problem.reason.clone(), problem.object.to_string())).collect(),
-            ..Self::default()
+        let classes = guarded.status.iter().flat_map(|status| &status.runtime_classes);
+        let created = classes.filter_map(|class| Some((class.name.clone(), class.uid.clone()?)));
+        Self { uid: guarded.uid(), created: created.collect(), ..Self::default() }
+    }
+
+    pub(super) fn class(&mut self, name: &str) -> &mut ClassMemory {
+        self.classes.entry(name.to_owned()).or_default()
+    }
+
+    /// A request was not accepted.
+    pub(super) fn failed(&mut self, request: Request, refusal: &Refusal, patience: Duration, now: Instant) {
+        let failures = self.retries.get(&request).map_or(1, |retry| retry.failures + 1);
+        let until = now + refusal.pause(failures, patience);
+        self.retries.insert(request, Retry { failures, until, refusal: refusal.clone() });
+    }
+
+    /// Why a request may not be sent now.
+    pub(super) fn retry(&self, request: Request, now: Instant) -> Option<&Retry> {
+        self.retries.get(&request).filter(|retry| now < retry.until)
+    }
+
+    /// A former leader may have ended the pool, or recorded taints, a moment ago. In the further course of a term nobody
+    /// else does.
+    pub(super) fn read_when_stale(&mut self, guarded: &GuardedPool, now: Instant) -> Option<Step> {
+        if self.fresh {
+            return None;
         }
+        let (uid, version) = (guarded.uid(), guarded.resource_version());
+        // A new version is worth a try at once.
+        let is_new = self.old_version.is_some() && self.old_version != version;
+        let retry = self.retry(Request::Read, now).filter(|_| !is_new);
+        Some(retry.map_or(Step::ReadPool { uid, version }, |retry| Step::Wait(Some(retry.until))))
     }
-
-    /// The pool was read from the API server: the cache shows it as it is, or still an old version.
-    pub(super) fn was_read(&mut self, fresh: bool, version: Option<&String>, now: Instant) {
-        self.deletion.answered(now);
-        self.fresh = fresh;
-        self.read = Retry { until: (!fresh).then(|| now + CACHE_BEHIND), ..Retry::default() };
-        self.old_version = version.filter(|_| !fresh).cloned();
-    }
-
-    /// The pods of these classes were counted.
-    pub(super) fn found_users(
-        &mut self,
-        classes: &BTreeSet<String>,
-        users: &Result<BTreeMap<String, ClassUsers>, String>,
-        now: Instant,
-    ) {
-        self.users = Retry::default();
-        for class in classes {
-            let found = users.as_ref().map(|users| users.get(class).cloned().unwrap_or_default());
-            self.classes.entry(class.clone()).or_default().found_users(found.map_err(Clone::clone), now);
-        }
-    }
-
-    /// The problems that were not in the status before.
-    pub(super) fn announce(&mut self, status: &WindowsPoolStatus) -> Vec<Problem> {
-        let key = |problem: &Problem| (problem.reason.clone(), problem.object.to_string());
-        let known = std::mem::replace(&mut self.announced, status.problems.iter().map(key).collect());
-        status.problems.iter().filter(|problem| !known.contains(&key(problem))).cloned().collect()
-    }
-}
-
-fn recorded_classes(pool: &GuardedPool) -> BTreeMap<String, String> {
-    let classes = pool.status.iter().flat_map(|status| &status.runtime_classes);
-    classes.filter_map(|class| Some((class.name.clone(), class.uid.clone()?))).collect()
 }

@@ -14,7 +14,9 @@ use crate::{
     windows::KubernetesVersion,
 };
 
-use super::super::{Admission, Assessment, ClassUsers, FieldChange, GuardedPool, Node, Policy, Tally, Watched};
+use super::super::{
+    Admission, Assessment, ClassUsers, FieldChange, GuardedPool, Node, PlannedClass, Policy, Tally, Watched,
+};
 
 /// What the caches show of a cluster.
 pub struct Cluster<'a> {
@@ -89,8 +91,8 @@ pub enum Step {
         /// What pods of the classes have to tolerate.
         taints: Vec<Taint>,
     },
-    /// Read or write the RuntimeClass of this name.
-    Class(String, ClassRequest),
+    /// Read or write a RuntimeClass.
+    Class(Box<ClassStep>),
     /// List the nodes that carry the pool's label, whatever system they run, without those that are ignored.
     ListMarkedNodes,
     /// Write the pool's status.
@@ -99,11 +101,38 @@ pub enum Step {
         status: Box<WindowsPoolStatus>,
         /// Of the one that it replaces, what the patch tests; `None` if there is none.
         seen: Option<Value>,
+        /// The problems that the one before does not have.
+        news: Vec<Problem>,
     },
     /// Let nodes be judged by this policy.
     Publish(Arc<Policy>),
     /// Nothing, until something changes or this moment has come.
     Wait(Option<Instant>),
+}
+
+impl Step {
+    /// The step; if it is a wait, one that ends at this moment at the latest.
+    pub(super) fn at_latest(self, moment: Instant) -> Self {
+        match self {
+            Self::Wait(until) => Self::Wait(until.into_iter().chain([moment]).min()),
+            step => step,
+        }
+    }
+}
+
+/// A request about one RuntimeClass, and what it is for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassStep {
+    /// `metadata.name`.
+    pub name: String,
+    /// What to send.
+    pub request: ClassRequest,
+    /// What the pool wants of the class; `None` if the pool gives it up.
+    pub planned: Option<PlannedClass>,
+    /// The class that the request was computed from.
+    pub current: Option<Arc<RuntimeClass>>,
+    /// The version in the cache.
+    pub cached: Option<String>,
 }
 
 /// A request about one RuntimeClass.

@@ -1,7 +1,6 @@
 //! What is remembered of one RuntimeClass.
 
 use std::{
-    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,8 +15,8 @@ use crate::{
 
 use super::{
     super::{
-        super::{ClassAction, ClassUsers, DesiredClass, PlannedClass, WriteConflict},
-        CLASSES_SEEN, ClassRequest, LOOK_AGAIN, Retry,
+        super::{ClassAction, ClassUsers, DesiredClass, FieldChange, PlannedClass, WriteConflict},
+        CLASSES_SEEN, ClassRequest, LOOK_AGAIN, problem,
     },
     report::{contested, in_use},
 };
@@ -28,35 +27,22 @@ const UNUSED: Duration = Duration::from_secs(2);
 /// What is remembered of one RuntimeClass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassMemory {
-    /// The class as the API server answered last.
-    pub(super) read: LastAnswer,
-    /// The version in the cache when that was asked: a newer one in the cache counts more than the answer.
-    pub(super) cached: Option<String>,
+    /// The class as the API server answered last, and the version in the cache when it was asked: a newer one in the cache
+    /// counts more.
+    pub(super) answer: Option<(Option<String>, Option<Arc<RuntimeClass>>)>,
     pub(super) conflict: WriteConflict<DesiredClass>,
-    /// The write that was sent last: what it does, and what the class is to become.
-    pub sent: Option<(ClassAction, DesiredClass)>,
     /// How often in a row the class changed between reading and writing.
     pub(super) attempts: u32,
-    pub(super) retry: Retry,
-    pub(super) postponed: Option<Postponed>,
-    /// The class before the patch that was sent last.
-    pub(super) patched: Option<Arc<RuntimeClass>>,
+    /// How often in a row a write failed.
+    pub(super) failures: u32,
+    pub(in super::super) postponed: Option<Postponed>,
     /// Until when API servers may not know the tolerations that it got, and the class before that.
     pub(super) widened: Option<(Instant, Option<Arc<RuntimeClass>>)>,
     pub(super) users: Option<(Result<ClassUsers, String>, Instant)>,
-    /// Since when pods are looked for that were created before the class tolerated the pool's taints.
+    /// When to look again for pods that were created before the class tolerated the pool's taints.
     pub(super) early_again: Option<Instant>,
     /// When it was seen that a class of that name may be created.
     pub(super) creatable: Option<Instant>,
-}
-
-/// What the API server answered last about a class.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum LastAnswer {
-    #[default]
-    None,
-    Missing,
-    Found(Arc<RuntimeClass>),
 }
 
 /// A write that was refused or has to wait: it is not sent before `until`, unless something else is to be written.
@@ -74,16 +60,18 @@ pub enum NextWrite {
     Send(ClassRequest),
 }
 
+impl ClassRequest {
+    pub(super) fn patch(class: &RuntimeClass, changes: Vec<FieldChange>) -> Self {
+        let version = class.resource_version().unwrap_or_default();
+        Self::Patch { uid: class.uid().unwrap_or_default(), version, changes }
+    }
+}
+
 impl ClassMemory {
     /// When there is something to do about the class.
     pub fn dues(&self) -> impl Iterator<Item = Instant> {
         let widened = self.widened.as_ref().map(|(until, _)| *until);
         self.postponed.as_ref().map(|postponed| postponed.until).into_iter().chain(widened).chain(self.early_again)
-    }
-
-    /// Whether a write of the class was refused, or has to wait.
-    pub fn has_to_wait(&self) -> bool {
-        self.postponed.is_some()
     }
 
     pub fn found_users(&mut self, users: Result<ClassUsers, String>, now: Instant) {
@@ -103,6 +91,7 @@ impl ClassMemory {
         self.postponed = Some(Postponed { action: action.cloned(), problem, until });
     }
 
+    /// Why this action is not carried out now.
     pub(super) fn stands(&self, action: Option<&ClassAction>, now: Instant) -> Option<&Problem> {
         let postponed = self.postponed.as_ref().filter(|postponed| now < postponed.until)?;
         (postponed.action.as_ref() == action).then_some(&postponed.problem)
@@ -116,7 +105,7 @@ impl ClassMemory {
         now: Instant,
     ) -> Option<NextWrite> {
         let name = &planned.desired.name;
-        if self.attempts > 0 && self.read == LastAnswer::None {
+        if self.attempts > 0 && self.answer.is_none() {
             return Some(NextWrite::Send(ClassRequest::Read));
         }
         if let Some(pause) = self.conflict.pause(&planned.desired, now) {
@@ -124,20 +113,13 @@ impl ClassMemory {
         }
         let request = match (&planned.action, current) {
             (ClassAction::Create(class), _) => ClassRequest::Create(class.clone()),
-            (ClassAction::Change { changes, .. }, Some(class)) => ClassRequest::Patch {
-                uid: class.uid().unwrap_or_default(),
-                version: class.resource_version().unwrap_or_default(),
-                changes: changes.clone(),
-            },
+            (ClassAction::Change { changes, .. }, Some(class)) => ClassRequest::patch(class, changes.clone()),
             (ClassAction::Replace(class), Some(current)) => match self.users(now) {
                 None => return Some(NextWrite::CountUsers),
-                Some(Ok(ClassUsers { count: 0, .. })) => {
-                    if self.creatable.is_some_and(|at| now < at + LOOK_AGAIN) {
-                        ClassRequest::Delete(Box::new(RuntimeClass::clone(current)))
-                    } else {
-                        ClassRequest::TryCreate(class.clone())
-                    }
+                Some(Ok(ClassUsers { count: 0, .. })) if self.creatable.is_some_and(|at| now < at + LOOK_AGAIN) => {
+                    ClassRequest::Delete(Box::new(RuntimeClass::clone(current)))
                 }
+                Some(Ok(ClassUsers { count: 0, .. })) => ClassRequest::TryCreate(class.clone()),
                 Some(users) => return Some(NextWrite::Postpone(in_use(name, users), LOOK_AGAIN)),
             },
             _ => return None,
@@ -145,46 +127,31 @@ impl ClassMemory {
         Some(NextWrite::Send(request))
     }
 
-    pub(super) fn learn(&mut self, class: Option<Arc<RuntimeClass>>) {
-        self.read = class.map_or(LastAnswer::Missing, LastAnswer::Found);
-    }
-
     /// Whether API servers may not know its tolerations yet.
     pub(in super::super) fn was_widened_just_now(&self, now: Instant) -> bool {
         self.widened.as_ref().is_some_and(|(until, _)| now < *until)
     }
 
-    /// The class got tolerations. API servers may not know them yet.
-    pub(super) fn was_widened(&mut self, now: Instant) {
+    /// The class got tolerations that `before` lacks. API servers may not know them yet.
+    pub(super) fn was_widened(&mut self, before: Option<Arc<RuntimeClass>>, now: Instant) {
         // What an earlier change has yet to make known counts on.
         let open = self.widened.take().filter(|(until, _)| now < *until);
-        let before = open.map_or_else(|| self.patched.take(), |(_, before)| before);
-        self.widened = Some((now + CLASSES_SEEN, before));
+        self.widened = Some((now + CLASSES_SEEN, open.map_or(before, |(_, earlier)| earlier)));
         self.early_again = Some(now);
     }
 
-    pub(super) fn too_early(&self) -> Option<Early<'_>> {
+    /// Names the pods that were created before the class tolerated the pool's taints.
+    pub(super) fn created_too_early(&self, class: &str) -> Option<Problem> {
         let (users, _) = self.users.as_ref().filter(|_| self.early_again.is_some())?;
         let found = &users.as_ref().ok()?.created_too_early;
-        (!found.is_empty()).then_some(Early(found))
-    }
-}
-
-/// Pods that were created before their class tolerated the pool's taints, by workload.
-pub(super) struct Early<'a>(&'a BTreeMap<String, usize>);
-
-impl Early<'_> {
-    pub fn describe(&self, class: &str) -> Problem {
-        let named: Vec<String> = self.0.iter().take(5).map(|(name, count)| format!("{name} ({count})")).collect();
-        Problem {
-            reason: reason::PODS_CREATED_TOO_EARLY.to_owned(),
-            object: ObjectReference::runtime_class(class),
-            message: format!(
-                "{} without a node, created before the class tolerated the pool's taints: pods keep the tolerations that \
-                 they were created with. Delete these pods; their controllers recreate them: {}",
-                count(self.0.values().sum::<usize>(), "pod"),
-                named.join(", ")
-            ),
-        }
+        let named: Vec<String> = found.iter().take(5).map(|(name, count)| format!("{name} ({count})")).collect();
+        let message = format!(
+            "{} without a node, created before the class tolerated the pool's taints: pods keep the tolerations that \
+             they were created with. Delete these pods; their controllers recreate them: {}",
+            count(found.values().sum::<usize>(), "pod"),
+            named.join(", ")
+        );
+        let problem = problem(reason::PODS_CREATED_TOO_EARLY, ObjectReference::runtime_class(class), message);
+        (!found.is_empty()).then_some(problem)
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use crate::api::{
-    ClassState, ObjectReference, Problem, RuntimeClassStatus, Taint,
+    ClassState, Isolation, ObjectReference, Problem, RuntimeClassStatus, Taint,
     names::{self, reason},
 };
 
@@ -16,7 +16,7 @@ use super::{
             ClassAction, ClassUsers, ClassesPlan, DesiredClass, Hosts, LaggingClass, PlannedClass, Pool, describe,
             is_made_by_winpool, lacks_tolerations, owner,
         },
-        Memory,
+        Memory, problem,
     },
     ClassMemory,
 };
@@ -31,10 +31,10 @@ impl Memory {
         now: Instant,
     ) -> Vec<LaggingClass> {
         let known = self.pools.get(&pool.name).map(|memory| &memory.classes);
-        let owned = plan.classes.iter().filter(|planned| !matches!(planned.action, ClassAction::Conflict(_)));
-        let lagging = owned.filter_map(|planned| {
-            let known = known.and_then(|known| known.get(&planned.desired.name));
-            let Some(class) = existing.iter().find(|class| class.name_any() == planned.desired.name) else {
+        let lagging = ours(plan).filter_map(|planned| {
+            let name = &planned.desired.name;
+            let known = known.and_then(|known| known.get(name));
+            let Some(class) = existing.iter().find(|class| class.name_any() == *name) else {
                 return missing(pool, &planned.desired, known);
             };
             // A class that somebody else keeps holds nothing by itself; its pods do.
@@ -47,22 +47,19 @@ impl Memory {
             let lacks = |taint: &Taint| not_seen(taint) || lacks_tolerations(class, [taint]);
             let taints: Vec<Taint> = pool.wanted_taints().into_iter().filter(lacks).collect();
             let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone());
-            (!taints.is_empty()).then(|| LaggingClass {
-                name: class.name_any(),
-                selector: selector.unwrap_or_default(),
-                taints,
-                is_missing: false,
-            })
+            let selector = selector.unwrap_or_default();
+            (!taints.is_empty()).then(|| LaggingClass { name: name.clone(), selector, taints, is_missing: false })
         });
         lagging.collect()
     }
 
     /// A class under a wanted name that says it is winpool's is one, even if winpool ended before it could record that.
     pub(in super::super) fn record_own(&mut self, pool: &Pool, plan: &ClassesPlan, existing: &[Arc<RuntimeClass>]) {
-        let wanted = plan.classes.iter().filter(|planned| !matches!(planned.action, ClassAction::Conflict(_)));
-        let wanted: BTreeSet<&String> = wanted.map(|planned| &planned.desired.name).collect();
-        let is_own = |class: &&Arc<RuntimeClass>| is_made_by_winpool(class) && owner(class) == Some(&pool.name);
-        let own = existing.iter().filter(|class| pool.enforces() && wanted.contains(&class.name_any())).filter(is_own);
+        let wanted: BTreeSet<&String> = ours(plan).map(|planned| &planned.desired.name).collect();
+        let is_own = |class: &&Arc<RuntimeClass>| {
+            wanted.contains(&class.name_any()) && is_made_by_winpool(class) && owner(class) == Some(&pool.name)
+        };
+        let own = existing.iter().filter(|_| pool.enforces()).filter(is_own);
         let uids = own.filter_map(|class| Some((class.name_any(), class.uid()?)));
         self.of(&pool.name).created.extend(uids);
     }
@@ -78,41 +75,52 @@ impl Memory {
         let (mut classes, mut problems) = (Vec::new(), plan.problems);
         let memory = self.pools.get(&pool.name);
         let known = |name: &str| memory.and_then(|memory| memory.classes.get(name));
+        let find = |name: &str| existing.iter().find(|class| class.name_any() == name);
+        let recorded_uid = |name: &str| {
+            let uid = memory.and_then(|memory| memory.created.get(name));
+            uid.filter(|uid| find(name).is_some_and(|class| class.uid().as_ref() == Some(uid)))
+        };
         for PlannedClass { desired, action, state } in plan.classes {
-            let class = existing.iter().find(|class| class.name_any() == desired.name);
+            let (known, name) = (known(&desired.name), desired.name);
             match &action {
                 ClassAction::Conflict(problem) => problems.push(problem.clone()),
                 action if pool.enforces() => {
-                    problems.extend(known(&desired.name).and_then(|known| known.stands(Some(action), now)).cloned());
+                    problems.extend(known.and_then(|known| known.stands(Some(action), now)).cloned());
                 }
-                action => problems.extend(would_change(&desired.name, action)),
+                action => problems.extend(
+                    describe(action)
+                        .map(|message| problem(reason::WOULD_CHANGE, ObjectReference::runtime_class(&name), message)),
+                ),
             }
-            problems.extend(
-                known(&desired.name).and_then(ClassMemory::too_early).map(|early| early.describe(&desired.name)),
-            );
-            let created = memory.and_then(|memory| memory.created.get(&desired.name));
-            let is_recorded = class.is_some_and(|class| class.uid().as_ref() == created);
-            classes.push(status_of(&desired, state, created.filter(|_| is_recorded)));
+            problems.extend(known.and_then(|known| known.created_too_early(&name)));
+            let uid = recorded_uid(&name).cloned();
+            let build = desired.hosts.build().map(|build| build.to_string());
+            classes.push(status_of(name, uid, build, desired.isolation, desired.handler, state));
         }
-        for name in &plan.leftover {
-            let Some(class) = existing.iter().find(|class| class.name_any() == *name) else { continue };
-            let problem = known(name).and_then(|known| known.stands(None, now)).cloned();
-            problems.extend(problem);
+        for class in plan.leftover.iter().filter_map(|name| find(name)) {
+            let name = class.name_any();
+            problems.extend(known(&name).and_then(|known| known.stands(None, now)).cloned());
             // It stands in status until it is gone: without its uid it would never be deleted.
-            let created =
-                memory.and_then(|memory| memory.created.get(name)).filter(|uid| class.uid().as_ref() == Some(uid));
-            if let Some(uid) = created {
-                classes.push(leftover_status(class, uid));
+            if let Some(uid) = recorded_uid(&name).cloned() {
+                let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.as_ref());
+                let build = selector.and_then(|selector| selector.get(names::WINDOWS_BUILD)).cloned();
+                let (isolation, handler) = (Isolation::default(), class.handler.clone());
+                classes.push(status_of(name, Some(uid), build, isolation, handler, ClassState::Pending));
             }
         }
         (classes, problems)
     }
 }
 
+/// The wanted classes that the pool may have.
+fn ours(plan: &ClassesPlan) -> impl Iterator<Item = &PlannedClass> {
+    plan.classes.iter().filter(|planned| !matches!(planned.action, ClassAction::Conflict(_)))
+}
+
 /// Nodes wait for the class of their build, unless the API server refuses it.
 fn missing(pool: &Pool, desired: &DesiredClass, known: Option<&ClassMemory>) -> Option<LaggingClass> {
-    let is_denied =
-        known.and_then(|known| known.postponed.as_ref()).is_some_and(|p| p.problem.reason != reason::WRITE_FAILED);
+    let postponed = known.and_then(|known| known.postponed.as_ref());
+    let is_denied = postponed.is_some_and(|postponed| postponed.problem.reason != reason::WRITE_FAILED);
     let is_of_a_build = matches!(desired.hosts, Hosts::Of(_));
     (is_of_a_build && !is_denied).then(|| LaggingClass {
         name: desired.name.clone(),
@@ -122,49 +130,26 @@ fn missing(pool: &Pool, desired: &DesiredClass, known: Option<&ClassMemory>) -> 
     })
 }
 
-fn status_of(desired: &DesiredClass, state: ClassState, uid: Option<&String>) -> RuntimeClassStatus {
-    RuntimeClassStatus {
-        name: desired.name.clone(),
-        uid: uid.cloned(),
-        build: desired.hosts.build().map_or_else(|| "Any".to_owned(), |build| build.to_string()),
-        isolation: desired.isolation,
-        handler: desired.handler.clone(),
-        state,
-        nodes: 0,
-    }
-}
-
-/// A class that is about to go, as far as the object tells.
-fn leftover_status(class: &RuntimeClass, uid: &str) -> RuntimeClassStatus {
-    let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.as_ref());
-    let build = selector.and_then(|selector| selector.get(names::WINDOWS_BUILD));
-    RuntimeClassStatus {
-        name: class.name_any(),
-        uid: Some(uid.to_owned()),
-        build: build.cloned().unwrap_or_else(|| "Any".to_owned()),
-        isolation: crate::api::Isolation::default(),
-        handler: class.handler.clone(),
-        state: ClassState::Pending,
-        nodes: 0,
-    }
+fn status_of(
+    name: String,
+    uid: Option<String>,
+    build: Option<String>,
+    isolation: Isolation,
+    handler: String,
+    state: ClassState,
+) -> RuntimeClassStatus {
+    let build = build.unwrap_or_else(|| "Any".to_owned());
+    RuntimeClassStatus { name, uid, build, isolation, handler, state, nodes: 0 }
 }
 
 pub(super) fn contested(name: &str, class: Option<&RuntimeClass>) -> Problem {
     let mut managers = class.iter().flat_map(|class| class.managed_fields()).filter_map(|e| e.manager.as_deref());
     let writer = managers.rfind(|manager| *manager != names::FIELD_MANAGER).unwrap_or("unknown");
-    Problem {
-        reason: reason::CONTESTED.to_owned(),
-        object: ObjectReference::runtime_class(name),
-        message: format!(
-            "another writer keeps reverting winpool's changes (field manager: {writer}); correct the class where it is kept, or \
-             give this pool's classes other names with runtimeClassNameFormat"
-        ),
-    }
-}
-
-pub(super) fn denied(object: ObjectReference, words: &str) -> Problem {
-    let message = format!("the API server refuses the class, next try within 10 minutes: {words}");
-    Problem { reason: reason::ADMISSION_DENIED.to_owned(), object, message }
+    let message = format!(
+        "another writer keeps reverting winpool's changes (field manager: {writer}); correct the class where it is kept, or \
+         give this pool's classes other names with runtimeClassNameFormat"
+    );
+    problem(reason::CONTESTED, ObjectReference::runtime_class(name), message)
 }
 
 pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem {
@@ -172,25 +157,12 @@ pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem 
         Ok(users) => users.describe(),
         Err(words) => format!("pods cannot be listed: {words}"),
     };
-    Problem {
-        reason: reason::CLASS_IN_USE.to_owned(),
-        object: ObjectReference::runtime_class(name),
-        message: format!("gets another handler, for which winpool recreates it once no pod uses it; {why}"),
-    }
+    let message = format!("gets another handler, for which winpool recreates it once no pod uses it; {why}");
+    problem(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }
 
 pub(super) fn not_recorded(name: &str) -> Problem {
-    Problem {
-        reason: reason::CLASS_NOT_RECORDED.to_owned(),
-        object: ObjectReference::runtime_class(name),
-        message:
-            "carries winpool's labels, but winpool has no record that it created this class and no pool wants it, so \
-                  it is left alone; take off its labels, or delete it"
-                .to_owned(),
-    }
-}
-
-fn would_change(name: &str, action: &ClassAction) -> Option<Problem> {
-    let message = describe(action)?;
-    Some(Problem { reason: reason::WOULD_CHANGE.to_owned(), object: ObjectReference::runtime_class(name), message })
+    let message = "carries winpool's labels, but winpool has no record that it created this class and no pool wants it, so \
+                   it is left alone; take off its labels, or delete it";
+    problem(reason::CLASS_NOT_RECORDED, ObjectReference::runtime_class(name), message.to_owned())
 }
