@@ -69,7 +69,7 @@ async fn may_list(server: &ApiServer, group: &str, resources: &[&str]) {
 
 async fn install_definition(server: &ApiServer) {
     create::<CustomResourceDefinition>(server, serde_json::to_value(crd()).unwrap()).await;
-    let known = async || Ok((winpool(server.kubeconfig(), RENDER).2.contains("there are 0")).then_some(()));
+    let known = async || Ok((winpool(server.kubeconfig(), RENDER).2.contains("there is no WindowsPool")).then_some(()));
     wait_for("pools are known", LIMIT, known).await.unwrap();
 }
 
@@ -195,7 +195,7 @@ async fn a_cluster_that_is_not_there_is_named_with_the_reason() {
     for arguments in [PLAN, CHECK, BLOCKERS, WHY_NODE, WHY_POD, RENDER, CLEANUP] {
         let (code, out, error) = winpool(&file, arguments);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}");
-        assert!(error.contains("Connection refused"), "{arguments:?}: {error}");
+        assert!(error.contains("Connection refused") && error.contains(&url), "{arguments:?}: {error}");
         let (code, _, error) = winpool(&stranger, arguments);
         assert!(code == Some(1) && error.contains("certificate"), "{arguments:?}: {error}");
     }
