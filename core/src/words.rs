@@ -32,8 +32,8 @@ pub fn plain(text: &str, limit: usize) -> String {
 
 /// `1 node`, `2 nodes`, `2 RuntimeClasses`.
 #[must_use]
-pub fn count(number: impl Into<i64>, noun: &str) -> String {
-    let number = number.into();
+pub fn count(number: impl TryInto<i64>, noun: &str) -> String {
+    let number = number.try_into().unwrap_or(i64::MAX);
     match noun {
         _ if number == 1 => format!("1 {noun}"),
         noun if noun.ends_with('s') => format!("{number} {noun}es"),

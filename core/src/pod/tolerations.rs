@@ -15,19 +15,28 @@ pub(crate) fn toleration(taint: &Taint) -> Toleration {
     }
 }
 
-/// Whether one of these tolerates the taint. A taint that only advises keeps nobody off.
+/// Returns whether one of these tolerates the taint. A taint that only advises keeps nobody off.
 #[must_use]
 pub fn tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
     all_tolerated(&normalised(tolerations.iter().cloned()), [taint])
 }
 
-/// Whether these normalised tolerations tolerate all of `taints`.
+/// Returns whether these normalised tolerations tolerate all of `taints`.
 pub(crate) fn all_tolerated<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'a Taint>) -> bool {
     let mut keeping_off = taints.into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
     keeping_off.all(|taint| {
         let wanted = normalised([toleration(taint)]);
         wanted.iter().all(|wanted| tolerations.iter().any(|own| covers(own, wanted)))
     })
+}
+
+/// Returns whether it cannot be told that one of these tolerates the taint: its operator is one that winpool does not know,
+/// such as `Gt` and `Lt` of the feature gate `TaintTolerationComparisonOperators`.
+pub(crate) fn may_tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
+    let is_unknown = |t: &&Toleration| !matches!(t.operator.as_deref(), None | Some("" | "Equal" | "Exists"));
+    let is_about = |field: Option<&str>, wanted: &str| field.is_none_or(|text| text.is_empty() || text == wanted);
+    let unknown = tolerations.iter().filter(is_unknown);
+    unknown.into_iter().any(|t| is_about(t.key.as_deref(), &taint.key) && is_about(t.effect.as_deref(), &taint.effect))
 }
 
 /// As the API server keeps them: empty fields are absent, `Equal` is the default operator; sorted, without repeats.
@@ -55,7 +64,7 @@ pub(crate) fn tolerations_of(class: &RuntimeClass) -> Vec<Toleration> {
     normalised(class.scheduling.iter().flat_map(|s| s.tolerations.iter().flatten()).cloned())
 }
 
-/// Whether everything that `wanted` tolerates is tolerated by `toleration` too.
+/// Returns whether everything that `wanted` tolerates is tolerated by `toleration` too.
 pub(crate) fn covers(toleration: &Toleration, wanted: &Toleration) -> bool {
     let any_key = toleration.key.is_none();
     let exists = toleration.operator.as_deref() == Some("Exists");
