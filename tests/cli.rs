@@ -111,9 +111,13 @@ fn standard_input_is_a_file_like_others() {
 fn in_dry_run_it_is_said_what_would_be_written() {
     let pool = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}, spec: {mode: DryRun}}";
     let (code, out, error) = with_stdin(&["plan", "-f", "-"], &format!("{pool}\n---\n{}", node("win")));
-    assert_eq!((code, error.as_str()), (Some(0), ""));
-    let said = "Nothing is written in dry run; with mode: Enforce 1 RuntimeClass(es) and 1 node(s) would be.\n";
-    assert!(out.starts_with(said), "{out}");
+    assert_eq!((code, error.as_str()), (Some(2), ""), "changes are pending");
+    let enforced =
+        with_stdin(&["plan", "-f", "-"], &format!("{}\n---\n{}", pool.replace("DryRun", "Enforce"), node("win"))).1;
+    assert!(out.starts_with("1 RuntimeClass and 1 of 1 node would be written.\n"), "{out}");
+    assert!(out.contains("\nNote: WindowsPool default is in dry run"), "{out}");
+    let changes = |out: &str| out[out.find("RuntimeClasses, first").unwrap()..].to_owned();
+    assert_eq!(changes(&out), changes(&enforced), "the same changes");
 }
 
 #[test]
