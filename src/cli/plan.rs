@@ -107,7 +107,7 @@ pub fn of(mut cluster: Cluster) -> Forecast {
     forecast.summary.notes = no_pool.into_iter().chain(note).chain(dry).collect();
     for pool in &mut forecast.summary.pools {
         if in_dry_run.contains(&pool.name) {
-            pool.mode = "DryRun".to_owned();
+            "DryRun".clone_into(&mut pool.mode);
         }
     }
     forecast

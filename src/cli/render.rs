@@ -67,8 +67,8 @@ fn choose(pools: &[GuardedPool], name: Option<&str>) -> Result<Pool, Error> {
         ([pool], _) => Ok(pool.read()?),
         (_, Some(name)) => Err(Error::NotFound { kind: "WindowsPool", name: name.to_owned() }),
         (all, None) => {
-            let names = all.iter().filter_map(|pool| pool.metadata.name.as_deref()).collect::<Vec<_>>().join(", ");
-            Err(if names.is_empty() { Error::NotInCluster } else { Error::Ambiguous(names) })
+            let all = all.iter().filter_map(|pool| pool.metadata.name.as_deref()).collect::<Vec<_>>().join(", ");
+            Err(if all.is_empty() { Error::NotInCluster } else { Error::Ambiguous(all) })
         }
     }
 }
