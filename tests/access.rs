@@ -69,7 +69,7 @@ async fn may_list(server: &ApiServer, group: &str, resources: &[&str]) {
 
 async fn install_definition(server: &ApiServer) {
     create::<CustomResourceDefinition>(server, serde_json::to_value(crd()).unwrap()).await;
-    let known = async || Ok((winpool(server.kubeconfig(), RENDER).2.contains("there are 0")).then_some(()));
+    let known = async || Ok((winpool(server.kubeconfig(), RENDER).2.contains("there is no WindowsPool")).then_some(()));
     wait_for("pools are known", LIMIT, known).await.unwrap();
 }
 
@@ -182,6 +182,19 @@ async fn without_the_definition_plan_says_how_to_install_it_and_check_needs_none
 }
 
 #[tokio::test]
+async fn a_proposed_pool_is_planned_against_the_live_cluster() {
+    let server = lend().await.unwrap();
+    install_definition(&server).await;
+    SimulatedNode::windows("10.0.20348.2655").name("win").join(&server.client()).await.unwrap();
+    let pool = tempfile::NamedTempFile::new().unwrap();
+    let manifest = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: new}\nspec: {}\n";
+    std::fs::write(pool.path(), manifest).unwrap();
+    let (code, out, error) = winpool(server.kubeconfig(), &["plan", "-f", pool.path().to_str().unwrap(), "--live"]);
+    assert_eq!((code, error.as_str()), (Some(2), ""));
+    assert!(out.contains("WindowsPool new") && out.contains("~ win"), "{out}");
+}
+
+#[tokio::test]
 async fn a_cluster_that_is_not_there_is_named_with_the_reason() {
     let server = lend().await.unwrap();
     let url = format!("https://127.0.0.1:{}", free_port().unwrap());
@@ -195,7 +208,7 @@ async fn a_cluster_that_is_not_there_is_named_with_the_reason() {
     for arguments in [PLAN, CHECK, BLOCKERS, WHY_NODE, WHY_POD, RENDER, CLEANUP] {
         let (code, out, error) = winpool(&file, arguments);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}");
-        assert!(error.contains("Connection refused"), "{arguments:?}: {error}");
+        assert!(error.contains("Connection refused") && error.contains(&url), "{arguments:?}: {error}");
         let (code, _, error) = winpool(&stranger, arguments);
         assert!(code == Some(1) && error.contains("certificate"), "{arguments:?}: {error}");
     }

@@ -14,6 +14,11 @@ use winpool_e2e::{ApiServer, SimulatedNode, lend, running_kubernetes};
 
 use program::with_input;
 
+/// It does not say os.name, and tolerates nothing.
+const INFO_ONLY: &str =
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeSelector: {kubernetes.io/os: windows}}\n";
+const DEPLOYMENT_OF_CLASS: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\n\
+    spec: {template: {spec: {runtimeClassName: windows-2019, containers: []}}}\n";
 const DEPLOYMENT: &str = "\
 # A comment, so that it does not begin on the first line.
 apiVersion: apps/v1
@@ -86,9 +91,9 @@ fn what_is_not_wanted_is_left_out() {
         rules(&[]),
         ["os-name-missing", "container-run-as-user", "os-selector-missing", "toleration-unknown", "host-pid"]
     );
-    assert_eq!(rules(&["--severity", "warning"]), ["container-run-as-user", "os-selector-missing", "host-pid"]);
-    assert_eq!(rules(&["--severity", "error", "--ignore", "host-pid"]), ["os-selector-missing"]);
-    assert_eq!(rules(&["--severity", "error", "--kubernetes-version", "1.22"]), ["os-selector-missing"]);
+    assert_eq!(rules(&["--min-severity", "warning"]), ["container-run-as-user", "os-selector-missing", "host-pid"]);
+    assert_eq!(rules(&["--min-severity", "error", "--ignore", "host-pid"]), ["os-selector-missing"]);
+    assert_eq!(rules(&["--min-severity", "error", "--kubernetes-version", "1.22"]), ["os-selector-missing"]);
 }
 
 #[test]
@@ -96,14 +101,41 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
     let folder = folder();
     let linux = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n";
     for (arguments, input, expected, text) in [
-        (&["check", "-f", "-"][..], linux, 0, "1 workload(s) checked: nothing found"),
+        (&["check", "-f", "-"][..], linux, 0, "1 workload checked: nothing found"),
         (&["check", "-f", "-", "-o", "json"], "", 0, "\"findings\": []"),
         (&["check", "-f", "-"], DEPLOYMENT, 2, "stdin:2"),
+        (
+            &["check", "-f", "-", "--min-severity", "error", "--ignore", "os-selector-missing", "--ignore", "host-pid"],
+            DEPLOYMENT,
+            2,
+            "nothing found",
+        ),
+        (
+            &["check", "-f", "-", "--fail-on", "error", "--ignore", "os-selector-missing", "--ignore", "host-pid"],
+            DEPLOYMENT,
+            0,
+            "warning",
+        ),
+        (&["check", "-f", "-"], INFO_ONLY, 0, "2 infos"),
+        (&["check", "-f", "-", "--fail-on", "info"], INFO_ONLY, 2, "2 infos"),
         (&["check", "-f", "-"], "a: [", 1, "stdin:1"),
         (&["check", "-f", "absent.yaml"], "", 1, "cannot read absent.yaml"),
         (&["check"], "", 1, "kubeconfig"),
         (&["check", "-f", "web.yaml", "--ignore", "no-rule"], "", 1, "there is no rule of this name"),
         (&["blockers", "--retire", "2019", "-f", "-"], linux, 0, "Nothing is pinned to it."),
+        (
+            &["check", "-f", "-"],
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
+            0,
+            "Not checked, because they have no pod template: 1 ConfigMap",
+        ),
+        (
+            &["check", "-f", "-"],
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\nspec: {template: {specs: {}}}\n",
+            1,
+            "stdin:1: Deployment w: spec.template.spec is missing",
+        ),
+        (&["blockers", "--retire", "2019", "-f", "-"], DEPLOYMENT_OF_CLASS, 2, "Deployment w (stdin:1)   windows-2019"),
         (&["blockers", "--retire", "2018", "-f", "-"], "", 1, "write one of 2016, 1709"),
     ] {
         let output = winpool(arguments, folder.path(), input);
@@ -167,8 +199,8 @@ fn what_another_workload_controls_is_said_once() {
         let output = winpool(&["check", "-f", "-"], folder.path(), input);
         out(&output).lines().last().unwrap().to_owned()
     };
-    assert!(objects(&format!("{DEPLOYMENT}{}", owned("web"))).starts_with("2 workload(s) checked"));
-    assert!(objects(&format!("{DEPLOYMENT}{}", owned("elsewhere"))).starts_with("3 workload(s) checked"));
+    assert!(objects(&format!("{DEPLOYMENT}{}", owned("web"))).starts_with("2 workloads checked"));
+    assert!(objects(&format!("{DEPLOYMENT}{}", owned("elsewhere"))).starts_with("3 workloads checked"));
 }
 
 async fn create(client: &Client, path: &str, object: Value) {

@@ -68,6 +68,7 @@ fn exit_codes_tell_nothing_to_do_from_changes_and_from_errors() {
         (&["render", "kubelet", "-f", POOL], 0),
         (&["render", "kubelet", "-f", POOL, "--pool", "other"], 1),
         (&["render", "kubelet", "-f", POOL, "--windows", "2023"], 1),
+        (&["render", "gke", "-f", POOL, "--windows", "2025"], 1),
     ] {
         let (found, out, error) = run(arguments);
         assert_eq!(found, Some(code), "{arguments:?}\n{out}\n{error}");
@@ -94,7 +95,9 @@ fn machines_get_json_or_yaml_of_one_shape() {
     let (_, pod, _) = run(&["why", "pod", "web-6d5f9", "-n", "shop", "-f", CLUSTER, "-o", "json"]);
     let pod: serde_json::Value = serde_json::from_str(&pod).unwrap();
     assert_eq!((&pod["pod"], &pod["nodes"][1]["possible"]), (&"shop/web-6d5f9".into(), &true.into()));
-    assert_eq!(pod["remedy"], serde_json::Value::Null);
+    let remedy = "it starts on win-2019, but no label tells that node from others: node.kubernetes.io/windows-build is missing, \
+                  which winpool adds";
+    assert_eq!(pod["remedy"], remedy, "win-2022 takes it too, and does not run its image");
 }
 
 #[test]
@@ -108,9 +111,13 @@ fn standard_input_is_a_file_like_others() {
 fn in_dry_run_it_is_said_what_would_be_written() {
     let pool = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}, spec: {mode: DryRun}}";
     let (code, out, error) = with_stdin(&["plan", "-f", "-"], &format!("{pool}\n---\n{}", node("win")));
-    assert_eq!((code, error.as_str()), (Some(0), ""));
-    let said = "The mode is DryRun; with mode: Enforce winpool would write 1 RuntimeClass and 1 node.\n";
-    assert!(out.starts_with(said), "{out}");
+    assert_eq!((code, error.as_str()), (Some(2), ""), "changes are pending");
+    let enforced =
+        with_stdin(&["plan", "-f", "-"], &format!("{}\n---\n{}", pool.replace("DryRun", "Enforce"), node("win"))).1;
+    assert!(out.starts_with("1 RuntimeClass and 1 of 1 node would be written.\n"), "{out}");
+    assert!(out.contains("\nNote: WindowsPool default is in dry run"), "{out}");
+    let changes = |out: &str| out[out.find("RuntimeClasses, first").unwrap()..].to_owned();
+    assert_eq!(changes(&out), changes(&enforced), "the same changes");
 }
 
 #[test]

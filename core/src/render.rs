@@ -131,6 +131,18 @@ fn may_set(provisioner: Provisioner, key: &str) -> bool {
     }
 }
 
+/// Says why no command can be given for this Windows: a node pool would get another one.
+#[must_use]
+pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
+    let version = windows.version;
+    match (provisioner, version) {
+        (Provisioner::Gke, "2019" | "2022") | (Provisioner::Aks, "2019" | "2022" | "2025") => None,
+        (Provisioner::Gke, _) => Some(format!("GKE has no image of Windows {version} that is known here")),
+        (Provisioner::Aks, _) => Some(format!("AKS has no --os-sku for Windows {version} that is known here")),
+        _ => None,
+    }
+}
+
 fn write(out: &mut String, provisioner: Provisioner, nodes: &Nodes<'_>) -> fmt::Result {
     writeln!(out, "# Nodes of WindowsPool {}", nodes.pool)?;
     for key in &nodes.refused {
@@ -141,6 +153,9 @@ fn write(out: &mut String, provisioner: Provisioner, nodes: &Nodes<'_>) -> fmt::
     }
     if nodes.never {
         writeln!(out, "# No taints: taintPolicy is Never.")?;
+    }
+    if let Some(refusal) = nodes.windows.and_then(|windows| refusal(provisioner, windows)) {
+        return writeln!(out, "# Not rendered: {refusal}.");
     }
     match provisioner {
         Provisioner::Kubelet => kubelet(out, nodes),
@@ -270,12 +285,8 @@ fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
         "# Labels and taints of the node pool API cannot be changed through Kubernetes afterwards, and vice versa."
     )?;
     let mut parts = vec!["az aks nodepool add --os-type Windows".to_owned()];
-    match nodes.windows.map(|windows| windows.version) {
-        Some(version @ ("2019" | "2022" | "2025")) => parts.push(format!("--os-sku Windows{version}")),
-        Some(version) => {
-            writeln!(out, "# Not rendered: AKS has no --os-sku for Windows {version} that is known here.")?;
-        }
-        None => {}
+    if let Some(windows) = nodes.windows {
+        parts.push(format!("--os-sku Windows{}", windows.version));
     }
     if !nodes.labels.is_empty() {
         parts.push(format!("--labels {}", nodes.labels_as(" ")));
@@ -288,10 +299,8 @@ fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
 
 fn gke(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     let mut parts = vec!["gcloud container node-pools create --image-type=WINDOWS_LTSC_CONTAINERD".to_owned()];
-    match nodes.windows.map(|windows| windows.version) {
-        Some(version @ ("2019" | "2022")) => parts.push(format!("--windows-os-version=ltsc{version}")),
-        Some(version) => writeln!(out, "# Not rendered: GKE has no image of Windows {version} that is known here.")?,
-        None => {}
+    if let Some(windows) = nodes.windows {
+        parts.push(format!("--windows-os-version=ltsc{}", windows.version));
     }
     if !nodes.labels.is_empty() {
         parts.push(format!("--node-labels={}", nodes.labels_as(",")));

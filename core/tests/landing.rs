@@ -9,7 +9,7 @@ use common::{class, node, yaml};
 use k8s_openapi::api::core::v1::Node;
 use winpool_core::{
     explain::pod::{Answer, Machine, answer},
-    pod::{Class, Pod, known_error},
+    pod::{Class, Pod},
 };
 
 fn machine(name: &str, build: &str, rest: &str) -> Machine {
@@ -68,23 +68,104 @@ fn a_class_with_hyperv_isolation_runs_older_images() {
     assert_eq!((answer.nodes[1].possible, answer.nodes[1].starts, answer.remedy), (true, Some(true), None));
 }
 
-#[test]
-fn what_no_class_can_mend_is_said_step_by_step() {
-    let answer = of("{metadata: {name: web}, spec: {nodeSelector: {disk: fast}, containers: [{name: c, image: i}]}}");
-    insta::assert_snapshot!(answer.remedy.unwrap());
-    let answer = of("{metadata: {name: web}, spec: {os: {name: linux}, containers: [{name: c, image: i}]}}");
-    insta::assert_snapshot!(answer.remedy.unwrap());
-    let answer = of("{metadata: {name: web}, spec: {runtimeClassName: gone, containers: [{name: c, image: i}]}}");
-    insta::assert_snapshot!(answer.remedy.unwrap());
-    let old = "{metadata: {name: web}, spec: {containers: [{name: c, image: 'mcr.microsoft.com/windows/servercore:ltsc2016'}]}}";
-    // Only Hyper-V isolation runs it.
-    insta::assert_snapshot!(of(old).remedy.unwrap());
-    let none = answer_nowhere();
-    assert_eq!(none.remedy.unwrap(), "there is no Windows node");
+/// Three nodes of 2019, of 2022 and of 2025, all open, and three Linux nodes, with a class for each build.
+fn open_cluster() -> (Vec<Machine>, BTreeMap<String, Class>) {
+    let builds = [("2019", "10.0.17763"), ("2022", "10.0.20348"), ("2025", "10.0.26100")];
+    let mut machines = Vec::new();
+    for index in 0..3 {
+        for (version, build) in builds {
+            let name = format!("win-{version}-{index}");
+            machines.push(machine(&name, build, &format!("metadata: {{labels: {{kubernetes.io/hostname: {name}}}}}")));
+        }
+        let name = format!("linux-{index}");
+        let linux = yaml(&format!(
+            "{{metadata: {{name: {name}, labels: {{kubernetes.io/os: linux, kubernetes.io/hostname: {name}}}}}}}"
+        ));
+        machines.push(Machine::from(&serde_json::from_value::<Node>(linux).unwrap()));
+    }
+    let classes = builds.map(|(v, build)| windows_class(&format!("windows-{v}"), build, "runhcs-wcow-process"));
+    (machines, BTreeMap::from(classes))
 }
 
-fn answer_nowhere() -> Answer {
-    answer(&yaml::<Pod>("{metadata: {name: web}, spec: {containers: [{name: c}]}}"), &[], &BTreeMap::new())
+/// The system that the pod is taken to be for, and the remedy, which is checked: with it, the pod lands, and only where it
+/// starts.
+#[track_caller]
+fn remedy_of(pod: &str) -> (&'static str, Option<String>) {
+    let (machines, classes) = open_cluster();
+    let pod = yaml::<Pod>(pod);
+    let told = answer(&pod, &machines, &classes);
+    if let Some(spec) = &told.remedied {
+        let remedied = Pod { spec: spec.clone(), is_bound: false, ..Pod::default() };
+        let after = answer(&remedied, &machines, &classes);
+        let lands: Vec<_> = after.nodes.iter().filter(|node| node.possible).collect();
+        assert!(!lands.is_empty() && lands.iter().all(|node| node.starts != Some(false)), "{told:#?} {after:#?}");
+    }
+    (told.system, told.remedy)
+}
+
+#[test]
+fn a_linux_pod_is_recognised() {
+    let scheduled = "status: {phase: Running, conditions: [{type: PodScheduled, status: 'True'}]}";
+    let nginx = "containers: [{name: c, image: nginx}]";
+    let linux = "nodeSelector: {kubernetes.io/os: linux}";
+    // A healthy one that only selects Linux, and one that a DaemonSet made for a Linux node.
+    let healthy = format!("{{metadata: {{name: web}}, spec: {{nodeName: linux-1, {linux}, {nginx}}}, {scheduled}}}");
+    assert_eq!(remedy_of(&healthy), ("linux", None));
+    let agent = |node: &str| {
+        format!(
+            "{{metadata: {{name: agent, ownerReferences: [{{apiVersion: apps/v1, kind: DaemonSet, name: agent, uid: u, controller: true}}]}}, \
+              spec: {{nodeName: {node}, {nginx}, affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: \
+              {{nodeSelectorTerms: [{{matchFields: [{{key: metadata.name, operator: In, values: [{node}]}}]}}]}}}}}}}}}}"
+        )
+    };
+    assert_eq!(remedy_of(&agent("linux-1")), ("linux", None));
+    let (system, remedy) = remedy_of(&agent("win-2022-0"));
+    assert_eq!(system, "linux");
+    insta::assert_snapshot!(remedy.unwrap());
+    // One that may land on Windows too.
+    let (system, remedy) =
+        remedy_of(&format!("{{metadata: {{name: web}}, spec: {{nodeName: linux-1, {nginx}}}, {scheduled}}}"));
+    assert_eq!(system, "linux");
+    insta::assert_snapshot!(remedy.unwrap());
+    let (_, remedy) = remedy_of(&format!(
+        "{{metadata: {{name: web}}, spec: {{os: {{name: linux}}, nodeSelector: {{kubernetes.io/os: windows}}, {nginx}}}}}"
+    ));
+    insta::assert_snapshot!(remedy.unwrap());
+    // One that says nothing, and runs on Windows, is for Windows.
+    let runs = format!("{{metadata: {{name: web}}, spec: {{nodeName: win-2022-0, {nginx}}}, {scheduled}}}");
+    assert_eq!(remedy_of(&runs).0, "windows");
+}
+
+#[test]
+fn a_remedy_leaves_no_node_on_which_the_pod_does_not_start() {
+    let image = |tag: &str| format!("containers: [{{name: c, image: 'mcr.microsoft.com/windows/servercore:{tag}'}}]");
+    let host_process = "hostNetwork: true, nodeSelector: {kubernetes.io/os: windows}, securityContext: {windowsOptions: {hostProcess: \
+                        true}}, containers: [{name: c, image: 'a:ltsc2019'}]";
+    let remedies: BTreeMap<String, Option<String>> = [
+        format!("os: {{name: windows}}, {}", image("ltsc2022")),
+        format!("nodeSelector: {{kubernetes.io/os: windows}}, {}", image("ltsc2019")),
+        format!("runtimeClassName: windows-2022, {}", image("ltsc2022")),
+        format!("nodeName: linux-0, {}", image("ltsc2022")),
+        format!("nodeName: win-2019-0, {}", image("ltsc2022")),
+        format!("nodeName: win-2022-0, {}", image("ltsc2022")),
+        format!("nodeSelector: {{disk: fast}}, {}", image("ltsc2022")),
+        image("ltsc2016"),
+        "runtimeClassName: gone, containers: [{name: c, image: i}]".to_owned(),
+        host_process.to_owned(),
+    ]
+    .into_iter()
+    .map(|spec| {
+        let (_, remedy) = remedy_of(&format!("{{metadata: {{name: web}}, spec: {{{spec}}}}}"));
+        (spec, remedy)
+    })
+    .collect();
+    insta::assert_yaml_snapshot!(remedies);
+    let nowhere = answer(
+        &yaml::<Pod>("{metadata: {name: web}, spec: {os: {name: windows}, containers: [{name: c}]}}"),
+        &[],
+        &BTreeMap::new(),
+    );
+    assert_eq!(nowhere.remedy.unwrap(), "there is no Windows node");
 }
 
 #[test]
@@ -98,6 +179,4 @@ fn errors_in_the_status_are_explained_once() {
     let errors: Vec<&str> = answer.errors.iter().map(|error| error.error).collect();
     assert_eq!(errors, ["no match for platform in manifest", "PodOSNotSupported"]);
     assert_eq!(answer.node.as_deref(), Some("win-2019"));
-    assert!(known_error("hcs::CreateComputeSystem web: The container ... (0xc0370101)").is_some());
-    assert!(known_error("back-off pulling image").is_none());
 }

@@ -15,12 +15,22 @@ use kube::{
     Client, Config,
     client::{ClientBuilder, ConfigExt},
 };
+use thiserror::Error;
 use tower::{BoxError, ServiceBuilder, util::option_layer};
 
 use crate::{
     api_server::{requests, together},
     metrics::Metrics,
 };
+
+/// The API server cannot be reached.
+#[derive(Debug, Error)]
+#[error("cannot reach {url}")]
+struct Unreachable {
+    url: String,
+    #[source]
+    error: legacy::Error,
+}
 
 /// Makes a client that counts its requests, if there is somewhere to count them. A proxy of the kubeconfig, or of
 /// `HTTPS_PROXY`, is used as kube does it, which leaves Nagle's algorithm on.
@@ -46,12 +56,16 @@ pub fn connect(mut config: Config, metrics: Option<Arc<Metrics>>) -> kube::Resul
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let url = config.cluster_url.to_string();
     let service = ServiceBuilder::new()
         .option_layer(metrics.map(requests::counted))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
+        .map_err(move |error: legacy::Error| {
+            let url = url.clone();
+            if error.is_connect() { BoxError::from(Unreachable { url, error }) } else { error.into() }
+        })
         .map_request(together::gated)
         .service(legacy::Client::builder(TokioExecutor::new()).build(connector));
     Ok(Client::new(service, config.default_namespace))

@@ -3,8 +3,9 @@
 use serde::Serialize;
 use winpool_core::{
     api::WindowsPool,
-    explain::blockers::{Blocker, Pin, Retirement, blockers, pool_blockers},
+    explain::blockers::{Blocker, Pin, Retirement, blockers, pool_blockers, unknown_class},
     windows::{KubernetesSupport, KubernetesVersion, product::Product},
+    words::count,
 };
 
 use super::{
@@ -17,7 +18,7 @@ use super::{
 ///
 /// A workload is pinned to a version by nodeSelector, required node affinity, runtimeClassName or the tag of an image; a
 /// WindowsPool by the RuntimeClasses that it declares or gives to pods, and by a name for the build.
-/// Exit code 0: nothing is pinned to it; 2: something is; 1: it could not be looked at.
+/// Exit code 0: nothing is pinned to it; 2: something is, or that is not known; 1: the workloads cannot be read.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// The version to take out of service: 2019, or its build.
@@ -39,6 +40,16 @@ struct Report {
     #[serde(flatten)]
     retirement: Retirement,
     blockers: Vec<Located<Blocker>>,
+    /// Workloads of which it is not known what pins them.
+    unknown: Vec<Located<Unknown>>,
+}
+
+/// A workload whose RuntimeClass is not known.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Unknown {
+    object: String,
+    runtime_class: String,
 }
 
 /// Runs the command.
@@ -55,7 +66,8 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     workloads.print_notes();
     let report = report(&workloads, arguments.retire, arguments.move_to);
     output::print(arguments.common.output.format, &report, || text(&report))?;
-    Ok(if report.blockers.is_empty() { Outcome::Done } else { Outcome::Pending })
+    let is_clear = report.blockers.is_empty() && report.unknown.is_empty();
+    Ok(if is_clear { Outcome::Done } else { Outcome::Pending })
 }
 
 fn report(workloads: &Workloads, retire: &Product, move_to: Option<&Product>) -> Report {
@@ -64,18 +76,24 @@ fn report(workloads: &Workloads, retire: &Product, move_to: Option<&Product>) ->
     let pools = workloads.pools.iter();
     let mut found: Vec<_> =
         pools.filter_map(|(source, pool)| Some(Located::new(of_pool(pool)?, source.as_ref()))).collect();
+    let mut unknown = Vec::new();
     workloads.each(|source, workload| {
         let blocker = blockers(workload, &workloads.facts, retired, target);
         found.extend(blocker.map(|blocker| Located::new(blocker, source)));
+        unknown.extend(
+            unknown_class(workload, &workloads.facts).map(|name| {
+                Located::new(Unknown { object: workload.object(), runtime_class: name.to_owned() }, source)
+            }),
+        );
     });
-    Report { retirement: Retirement::of(retire, &workloads.facts), blockers: found }
+    Report { retirement: Retirement::of(retire, &workloads.facts), blockers: found, unknown }
 }
 
 fn text(report: &Report) -> Text {
     let mut text = Text::new();
     let Retirement { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, nodes } =
         &report.retirement;
-    text.line(&format!("{product} ({build}): {nodes} node(s)"));
+    text.line(&format!("{product} ({build}): {}", count(*nodes, "node")));
     let mainstream =
         if mainstream_end == end_of_support { String::new() } else { format!(", mainstream until {mainstream_end}") };
     text.line(&format!("  Microsoft's support ends on {end_of_support}{mainstream}"));
@@ -87,17 +105,38 @@ fn text(report: &Report) -> Text {
     }
     text.gap();
     if report.blockers.is_empty() {
-        text.styled("", DIM, "Nothing is pinned to it.");
-        return text;
+        let nothing =
+            if report.unknown.is_empty() { "Nothing is pinned to it." } else { "Nothing is known to be pinned to it." };
+        text.styled("", DIM, nothing);
+    } else {
+        text.table(&table(report));
     }
+    if !report.unknown.is_empty() {
+        let why = "It is not known whether these are pinned to it: no manifest has their RuntimeClass. Add the RuntimeClasses \
+                   or the WindowsPools to the manifests, or run the command against the cluster.";
+        text.gap().paragraph("", why);
+        let mut table = Table::new(&["OBJECT", "RUNTIMECLASS"]);
+        for Located { found: Unknown { object, runtime_class }, file, line } in &report.unknown {
+            table.row([&format!("{object}{}", at(file.as_deref(), *line)), runtime_class]);
+        }
+        text.table(&table);
+    }
+    text
+}
+
+/// ` (web.yaml:3)`.
+fn at(file: Option<&str>, line: Option<u64>) -> String {
+    file.map(|file| format!(" ({file}:{})", line.unwrap_or_default())).unwrap_or_default()
+}
+
+fn table(report: &Report) -> Table {
     let mut table = Table::new(&["OBJECT", "PINNED BY", "WRITTEN", "CHANGE"]);
     for Located { found: blocker, file, line } in &report.blockers {
-        let at = file.as_ref().map(|file| format!(" ({file}:{})", line.unwrap_or_default())).unwrap_or_default();
+        let at = at(file.as_deref(), *line);
         for (number, Pin { field, value, change, .. }) in blocker.pins.iter().enumerate() {
             let object = if number == 0 { format!("{}{at}", blocker.object) } else { String::new() };
             table.row([&object, field, value, change]);
         }
     }
-    text.table(&table);
-    text
+    table
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use winpool_core::{
     lint::{Finding, Severity, check, rule},
     windows::KubernetesVersion,
+    words,
 };
 
 use super::{
@@ -22,7 +23,8 @@ use super::{
 /// Say what is wrong with workloads for Windows, and which others could land there.
 ///
 /// Looks at a live cluster, or with -f at manifests. What is known of nodes, WindowsPools and RuntimeClasses, live or in
-/// the same manifests, is used. Exit code 0: nothing found; 2: something found; 1: it could not be looked at.
+/// the same manifests, is used. Exit code 0: no warning and no error; 2: at least one (--fail-on); 1: the workloads cannot be
+/// read.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Where to look.
@@ -35,8 +37,11 @@ pub struct Arguments {
     #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
     pub all_namespaces: bool,
     /// The least severity to show.
-    #[arg(long, value_enum, default_value_t = Least::Info)]
-    pub severity: Least,
+    #[arg(long, alias = "severity", value_enum, value_name = "SEVERITY", default_value_t = Least::Info)]
+    pub min_severity: Least,
+    /// The least severity that makes the exit code 2, shown or not.
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = Least::Warning)]
+    pub fail_on: Least,
     /// A rule to leave out. May be given several times.
     #[arg(long, value_name = "RULE", value_parser = known_rule)]
     pub ignore: Vec<String>,
@@ -113,8 +118,14 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
 #[derive(Debug, Serialize)]
 struct Report {
     findings: Vec<Located<Finding>>,
+    /// Objects that make no pods, by kind.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    skipped: BTreeMap<String, usize>,
     #[serde(skip)]
     workloads: usize,
+    /// The highest severity found, shown or not.
+    #[serde(skip)]
+    worst: Option<Severity>,
 }
 
 /// Runs the command.
@@ -137,16 +148,19 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         Format::Plain(format) => output::print(format, &report, || text(&report))?,
         Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,
     }
-    Ok(if report.findings.is_empty() { Outcome::Done } else { Outcome::Pending })
+    let fails = report.worst >= Some(arguments.fail_on.into());
+    Ok(if fails { Outcome::Pending } else { Outcome::Done })
 }
 
 fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
-    let least = Severity::from(arguments.severity);
-    let mut report = Report { findings: Vec::new(), workloads: 0 };
+    let least = Severity::from(arguments.min_severity);
+    let mut report = Report { findings: Vec::new(), skipped: workloads.skipped.clone(), workloads: 0, worst: None };
     workloads.each(|source, workload| {
         report.workloads += 1;
         let found = check(workload, &workloads.facts).into_iter();
-        let wanted = found.filter(|found| found.severity >= least && !arguments.ignore.contains(&found.rule));
+        let found: Vec<Finding> = found.filter(|found| !arguments.ignore.contains(&found.rule)).collect();
+        report.worst = report.worst.max(found.iter().map(|found| found.severity).max());
+        let wanted = found.into_iter().filter(|found| found.severity >= least);
         report.findings.extend(wanted.map(|finding| Located::new(finding, source)));
     });
     name_fields(&mut report.findings);
@@ -200,8 +214,13 @@ fn text(report: &Report) -> Text {
         Some(Severity::Warning) => WARN,
         Some(Severity::Info) | None => DIM,
     };
-    let counts: Vec<String> = counts.iter().rev().map(|(severity, count)| format!("{count} {severity}(s)")).collect();
+    let counts: Vec<String> =
+        counts.iter().rev().map(|(severity, count)| words::count(*count, &severity.to_string())).collect();
     let counts = if counts.is_empty() { "nothing found".to_owned() } else { counts.join(", ") };
-    text.styled("", style, &format!("{} workload(s) checked: {counts}", report.workloads));
+    text.styled("", style, &format!("{} checked: {counts}", words::count(report.workloads, "workload")));
+    if !report.skipped.is_empty() {
+        let skipped: Vec<String> = report.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        text.paragraph("", &format!("Not checked, because they have no pod template: {}", skipped.join(", ")));
+    }
     text
 }

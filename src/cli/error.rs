@@ -25,6 +25,9 @@ pub enum Error {
     /// Without a pool there is nothing to plan.
     #[error("there is no WindowsPool among the manifests; add one, an empty one will do: {EMPTY_POOL}")]
     NoPool,
+    /// The cluster has no pool.
+    #[error("there is no WindowsPool in the cluster")]
+    NotInCluster,
     /// A pool cannot be used.
     #[error(transparent)]
     Invalid(#[from] InvalidPool),
@@ -37,6 +40,9 @@ pub enum Error {
         name: String,
     },
     /// Which pool is meant?
-    #[error("there are {0} WindowsPools; name one with --pool")]
-    Ambiguous(usize),
+    #[error("there are several WindowsPools: {0}; name one with --pool")]
+    Ambiguous(String),
+    /// What was asked for cannot be written in a provisioner's language.
+    #[error("{0}")]
+    NotRendered(String),
 }

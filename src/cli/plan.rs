@@ -1,14 +1,17 @@
 //! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use anstyle::Style;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use winpool_core::{
-    api::{Problem, names::reason},
+    api::Mode,
     explain::forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
-    plan::reconcile::Now,
+    plan::{GuardedPool, reconcile::Now},
     words::count,
 };
 
@@ -24,39 +27,69 @@ const SHOWN: usize = 5;
 /// Show what the operator would do now, and write nothing.
 ///
 /// Looks at the cluster, or with -f at manifests only: WindowsPools, Nodes, RuntimeClasses and Pods, as files or as what
-/// `kubectl get nodes,runtimeclasses,windowspools -o yaml` prints. Exit code 0: nothing to do; 2: changes are pending;
-/// 1: error.
+/// `kubectl get nodes,runtimeclasses,windowspools -o yaml` prints. For a pool in dry run it shows what would change with mode:
+/// Enforce. Exit code 0: nothing to do; 2: changes are pending, a taint is held, or a pool has a problem; 1: error.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
     /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
+    /// Plan the WindowsPools of -f against the live cluster of the current context, beside the pools that it has.
+    #[arg(long, requires = "files")]
+    pub live: bool,
 }
 
 /// Runs the command.
 ///
 /// # Errors
 /// When it cannot be told what would be done.
-pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
-    let forecast = if common.origin.files.is_empty() {
-        of(Cluster::live(&common.origin.connection.client().await?).await?)
-    } else {
-        let cluster = Cluster::from_manifests(&common.origin.files)?;
-        if cluster.pools.is_empty() {
+pub async fn run(Arguments { common, live }: Arguments) -> Result<Outcome, Error> {
+    let origin = &common.origin;
+    let mut cluster = match (origin.files.is_empty(), live) {
+        (false, false) => Cluster::default(),
+        _ => Cluster::live(&origin.connection.client().await?).await?,
+    };
+    if !origin.files.is_empty() {
+        let manifests = Cluster::from_manifests(&origin.files)?;
+        if manifests.pools.is_empty() {
             return Err(Error::NoPool);
         }
-        for pool in &cluster.pools {
+        for pool in &manifests.pools {
             pool.read()?;
         }
-        of(cluster)
-    };
+        if live {
+            manifests.pools.into_iter().for_each(|pool| propose(&mut cluster.pools, pool));
+        } else {
+            cluster = manifests;
+        }
+    }
+    let forecast = of(cluster);
     output::print(common.output.format, &forecast, || text(&forecast))?;
-    Ok(if forecast.is_empty() { Outcome::Done } else { Outcome::Pending })
+    Ok(if is_done(&forecast) { Outcome::Done } else { Outcome::Pending })
+}
+
+/// Nothing is to be written, and no pool needs attention.
+fn is_done(forecast: &Forecast) -> bool {
+    let is_quiet = |pool: &PoolForecast| pool.problems.is_empty() && pool.held_taints.is_empty();
+    forecast.is_empty() && forecast.summary.pools.iter().all(is_quiet)
+}
+
+/// Puts a pool as it would be applied among those of the cluster.
+fn propose(pools: &mut Vec<GuardedPool>, proposed: GuardedPool) {
+    let Some(existing) = pools.iter().position(|pool| pool.metadata.name == proposed.metadata.name) else {
+        pools.push(proposed);
+        return;
+    };
+    match (&mut pools[existing].pool, proposed.pool) {
+        (Ok(existing), Ok(pool)) => existing.spec = pool.spec,
+        (existing, pool) => *existing = pool,
+    }
 }
 
 /// What the operator would do to this cluster.
 #[must_use]
-pub fn of(cluster: Cluster) -> Forecast {
+pub fn of(mut cluster: Cluster) -> Forecast {
+    let in_dry_run = enforce(&mut cluster.pools);
     let note = match &cluster.pods {
         Pods::NotGiven if cluster.workloads.is_empty() => Some(
             "The manifests have neither pods nor workloads, so it is not known who would become unschedulable by a \
@@ -68,8 +101,27 @@ pub fn of(cluster: Cluster) -> Forecast {
     };
     let no_pool = cluster.pools.is_empty().then(|| "There is no WindowsPool, so winpool does nothing.".to_owned());
     let mut forecast = forecast(snapshot(cluster)).forecast;
-    forecast.summary.notes = no_pool.into_iter().chain(note).collect();
+    let dry = in_dry_run.iter().map(|pool| {
+        format!("WindowsPool {pool} is in dry run: the operator writes what is shown here once it has mode: Enforce.")
+    });
+    forecast.summary.notes = no_pool.into_iter().chain(note).chain(dry).collect();
+    for pool in &mut forecast.summary.pools {
+        if in_dry_run.contains(&pool.name) {
+            "DryRun".clone_into(&mut pool.mode);
+        }
+    }
     forecast
+}
+
+/// Makes all pools enforce, and returns the names of those that are in dry run.
+fn enforce(pools: &mut [GuardedPool]) -> BTreeSet<String> {
+    let dry = pools.iter_mut().filter_map(|guarded| {
+        let name = guarded.metadata.name.clone()?;
+        let pool = guarded.pool.as_mut().ok().filter(|pool| pool.spec.mode == Mode::DryRun)?;
+        pool.spec.mode = Mode::Enforce;
+        Some(name)
+    });
+    dry.collect()
 }
 
 /// The cluster as decisions see it.
@@ -99,8 +151,8 @@ fn text(forecast: &Forecast) -> Text {
         text.styled("", style, &why);
     } else {
         let (classes, nodes) = (summary.runtime_classes_to_change, summary.nodes_to_change);
-        let classes = count(classes, "RuntimeClass");
-        let line = format!("winpool would write {classes} and {nodes} of {}.", count(summary.nodes, "node"));
+        let of_nodes = count(summary.nodes, "node");
+        let line = format!("{} and {nodes} of {of_nodes} would be written.", count(classes, "RuntimeClass"));
         text.styled("", BOLD, &line);
     }
     summary.notes.iter().for_each(|note| {
@@ -129,15 +181,6 @@ fn text(forecast: &Forecast) -> Text {
 
 /// Nothing is written where all is right, but not only there.
 fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
-    let in_dry_run = || pools.iter().filter(|pool| pool.mode == "DryRun");
-    let nodes: usize = in_dry_run().map(|pool| pool.would_change).sum();
-    let problems = in_dry_run().flat_map(|pool| &pool.problems);
-    let is_class = |problem: &&Problem| problem.reason == reason::WOULD_CHANGE && problem.object.kind == "RuntimeClass";
-    let classes = problems.filter(is_class).count();
-    if nodes + classes > 0 {
-        let what = format!("{} and {}", count(classes, "RuntimeClass"), count(nodes, "node"));
-        return (WARN, format!("The mode is DryRun; with mode: Enforce winpool would write {what}."));
-    }
     if pools.iter().any(|pool| !pool.problems.is_empty() || !pool.held_taints.is_empty()) {
         return (WARN, "Nothing would be written; what needs attention is named below.".to_owned());
     }

@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_core::{
     plan::Pool,
-    render::{Provisioner, render},
+    render::{Provisioner, refusal, render},
     windows::product::Product,
 };
 
@@ -49,6 +49,12 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     } else {
         Cluster::from_manifests(&arguments.origin.files)?.pools
     };
+    if pools.is_empty() && !arguments.origin.files.is_empty() {
+        return Err(Error::NoPool);
+    }
+    if let Some(refusal) = arguments.windows.and_then(|windows| refusal(arguments.provisioner, windows)) {
+        return Err(Error::NotRendered(refusal));
+    }
     let pool = choose(&pools, arguments.pool.as_deref())?;
     let text = render(arguments.provisioner, &pool, arguments.windows);
     output::emit(&output::escape_lines(&text))?;
@@ -60,6 +66,9 @@ fn choose(pools: &[GuardedPool], name: Option<&str>) -> Result<Pool, Error> {
     match (named.collect::<Vec<_>>().as_slice(), name) {
         ([pool], _) => Ok(pool.read()?),
         (_, Some(name)) => Err(Error::NotFound { kind: "WindowsPool", name: name.to_owned() }),
-        (all, None) => Err(Error::Ambiguous(all.len())),
+        (all, None) => {
+            let all = all.iter().filter_map(|pool| pool.metadata.name.as_deref()).collect::<Vec<_>>().join(", ");
+            Err(if all.is_empty() { Error::NotInCluster } else { Error::Ambiguous(all) })
+        }
     }
 }

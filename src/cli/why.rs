@@ -17,11 +17,7 @@ use winpool_core::{
     pod::{Class, Pod},
 };
 
-use crate::{
-    api_server::pods::ListedPod,
-    cache::node::{self, CachedNode},
-    controllers::GuardedPool,
-};
+use crate::{api_server::pods::ListedPod, cache::node::CachedNode, controllers::GuardedPool};
 
 use super::{
     Common, Error, Outcome,
@@ -46,12 +42,12 @@ pub enum Subject {
     /// Why a node is as it is: its build, its pool, where its taints come from, which RuntimeClasses lead to it, and what
     /// the operator would change.
     Node(NodeArguments),
-    /// Why a pod does or does not land and start, for each Windows node; what its error means, and the shortest change
-    /// that makes it land and start.
+    /// Why a pod does or does not land and start, for each node of its operating system and each other node that it may land
+    /// on; what its error means, and the shortest change after which it lands only where it starts.
     ///
-    /// Looked at are os, selector, RuntimeClass, required node affinity, taints and tolerations, cordons, extended
-    /// resources, and the build that image tags name. Not looked at are cpu, memory, volumes, ports, and what other pods
-    /// use.
+    /// The command reads os, selector, RuntimeClass, required node affinity, taints and tolerations, cordons, extended
+    /// resources, and the build that image tags name. It does not read cpu, memory, volumes, ports, or what other pods use. A
+    /// pod that says nothing of Windows is taken for a Linux pod, unless it has run on a Windows node.
     Pod(PodArguments),
 }
 
@@ -155,12 +151,11 @@ async fn pod(client: &Client, namespace: &str, name: &str) -> Result<Pod, Error>
     live::get("pods", &pods, name).await?.map(|listed| listed.pod).ok_or_else(|| no_pod(namespace, name))
 }
 
-/// The Windows nodes and the RuntimeClasses.
+/// The nodes and the RuntimeClasses.
 async fn surroundings(client: &Client) -> Result<(Vec<Machine>, BTreeMap<String, Class>), Error> {
     let (mut machines, mut classes) = (Vec::new(), BTreeMap::new());
-    let windows = ListParams::default().labels(&node::windows());
     let nodes: Api<Node> = Api::all(client.clone());
-    live::list("nodes", &nodes, windows, |node| machines.push(Machine::from(&node))).await?;
+    live::list("nodes", &nodes, ListParams::default(), |node| machines.push(Machine::from(&node))).await?;
     let all: Api<RuntimeClass> = Api::all(client.clone());
     let keep = |class: RuntimeClass| drop(classes.insert(class.name_any(), Class::from(&class)));
     live::list("runtimeclasses", &all, ListParams::default(), keep).await?;
@@ -176,9 +171,7 @@ enum Part {
 impl Keep for Part {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         Ok(if manifest.is("", "Node") {
-            let node = Node::deserialize(manifest.value)?;
-            let os = node.metadata.labels.as_ref().and_then(|labels| labels.get(names::OS));
-            os.is_some_and(|os| os == names::WINDOWS).then(|| Self::Machine(Box::new(Machine::from(&node))))
+            Some(Self::Machine(Box::new(Machine::from(&Node::deserialize(manifest.value)?))))
         } else if manifest.is("node.k8s.io", "RuntimeClass") {
             Some(Self::Class(Box::new(RuntimeClass::deserialize(manifest.value)?)))
         } else if manifest.is("", "Pod") {
@@ -226,26 +219,49 @@ fn node_text(story: &NodeStory) -> Text {
 fn pod_text(answer: &Answer) -> Text {
     let mut text = Text::new();
     let on = answer.node.as_ref().map_or_else(|| "is on no node".to_owned(), |node| format!("is on node {node}"));
+    let system = if answer.system == names::WINDOWS { "Windows" } else { "Linux" };
     text.styled("", BOLD, &format!("Pod {} {on}", answer.pod));
+    if system == "Linux" {
+        text.line("  It is taken for a Linux pod.");
+    }
     for error in &answer.errors {
-        text.styled("  ", BAD, &error.error);
+        text.styled("  ", BAD, error.error);
         text.paragraph("    ", error.meaning);
     }
     if answer.nodes.is_empty() {
-        text.styled("  ", WARN, "There is no Windows node.");
+        text.styled("  ", WARN, &format!("There is no {system} node."));
     } else {
-        let mut table = Table::new(&["NODE", "LANDS", "STARTS", "REASONS"]);
-        for Landing { name, possible, starts, reasons } in &answer.nodes {
-            let starts = starts.map_or("unknown", |starts| if starts { "yes" } else { "no" });
-            table.row([name.as_str(), if *possible { "yes" } else { "no" }, starts, &reasons.join("; ")]);
-        }
-        text.gap().table(&table);
+        text.gap().table(&landings(&answer.nodes));
     }
     text.gap();
     match &answer.remedy {
-        None => text.styled("", GOOD, "Nothing has to be changed for it to land."),
+        None => text.styled("", GOOD, "Nothing has to be changed: no node that it may land on is known to stop it."),
         Some(remedy) => text.styled("", WARN, "To make it land and start:").paragraph("  ", remedy),
     };
     text.styled("", DIM, "Not looked at: cpu, memory, volumes, ports, and what other pods use.");
     text
+}
+
+/// Nodes with the same answer stand in one row.
+fn landings(nodes: &[Landing]) -> Table {
+    const NAMED: usize = 3;
+    let mut groups: Vec<(&Landing, Vec<&str>)> = Vec::new();
+    for node in nodes {
+        let same = |(first, _): &&mut (&Landing, Vec<&str>)| {
+            (first.possible, first.starts, &first.reasons) == (node.possible, node.starts, &node.reasons)
+        };
+        match groups.iter_mut().find(same) {
+            Some((_, names)) => names.push(&node.name),
+            None => groups.push((node, vec![&node.name])),
+        }
+    }
+    let mut table = Table::new(&["NODE", "LANDS", "STARTS", "REASONS"]);
+    for (Landing { possible, starts, reasons, .. }, names) in groups {
+        let more = names.len().saturating_sub(NAMED);
+        let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+        let shown = if more > 0 { format!("{shown} and {more} more") } else { shown };
+        let starts = starts.map_or("unknown", |starts| if starts { "yes" } else { "no" });
+        table.row([shown.as_str(), if *possible { "yes" } else { "no" }, starts, &reasons.join("; ")]);
+    }
+    table
 }

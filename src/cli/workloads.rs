@@ -1,6 +1,9 @@
 //! The workloads that a command looks at, and what is known of their cluster: a live one, or what manifests say of one.
 
-use std::{collections::HashSet, path::PathBuf};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::PathBuf,
+};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{
@@ -60,6 +63,8 @@ pub struct Workloads {
     pub facts: Facts,
     /// What could not be looked at, in words.
     pub notes: Vec<String>,
+    /// Objects in the manifests that make no pods and tell nothing of the cluster, by kind.
+    pub skipped: BTreeMap<String, usize>,
     /// The pools that decode.
     pub pools: Vec<(Option<Source>, WindowsPool)>,
     /// Each as compact JSON, which takes a tenth of the memory of what it stands for.
@@ -81,6 +86,7 @@ impl Workloads {
                 Part::Pool(pool) => this.add_pool(Some(source), *pool),
                 Part::Class(class) => this.facts.add_class(class),
                 Part::Workload(object) => this.add_workload(Some(source), object),
+                Part::Skipped(kind) => *this.skipped.entry(kind).or_default() += 1,
             }
         }
         this.facts = this.facts.complete();
@@ -179,7 +185,7 @@ impl Workloads {
         for (source, text) in &self.found {
             // It was written as JSON here.
             let object: Value = serde_json::from_str(text).unwrap_or_default();
-            let Some(workload) = Workload::read(&object) else { continue };
+            let Ok(Some(workload)) = Workload::read(&object) else { continue };
             let is_owned = |(kind, name)| self.owners.contains(&identity(kind, &workload, name));
             if !workload.controller.is_some_and(is_owned) {
                 look(source.as_ref(), &workload);
@@ -209,7 +215,7 @@ impl From<Value> for Reduced {
                 *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
             }
         }
-        let workload = Workload::read(&object).filter(|workload| workload.kind != "Pod");
+        let workload = Workload::read(&object).ok().flatten().filter(|workload| workload.kind != "Pod");
         let owner = workload.map(|workload| identity(workload.kind, &workload, workload.name));
         Self { text: object.to_string().into(), owner }
     }
@@ -222,16 +228,19 @@ enum Part {
     Pool(Box<GuardedPool>),
     Class(RuntimeClass),
     Workload(Reduced),
+    Skipped(String),
 }
 
 impl Keep for Part {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
-        if KINDS.iter().any(|(kind, group, ..)| manifest.is(group, kind)) {
-            let Value::Object(mut object) = manifest.value else { return Ok(None) };
+        let mut manifest = manifest;
+        if let Value::Object(object) = &mut manifest.value {
             // In a typed List the items do not say what they are.
-            object.insert("apiVersion".to_owned(), manifest.api_version.into());
-            object.insert("kind".to_owned(), manifest.kind.into());
-            return Ok(Some(Self::Workload(Value::Object(object).into())));
+            object.insert("apiVersion".to_owned(), manifest.api_version.as_str().into());
+            object.insert("kind".to_owned(), manifest.kind.as_str().into());
+        }
+        if Workload::read(&manifest.value).map_err(<serde_json::Error as serde::de::Error>::custom)?.is_some() {
+            return Ok(Some(Self::Workload(manifest.value.into())));
         }
         Ok(if manifest.is("", "Node") {
             Some(Self::Node(CachedNode::deserialize(manifest.value)?))
@@ -240,7 +249,7 @@ impl Keep for Part {
         } else if manifest.is("node.k8s.io", "RuntimeClass") {
             Some(Self::Class(RuntimeClass::deserialize(manifest.value)?))
         } else {
-            None
+            Some(Self::Skipped(manifest.kind))
         })
     }
 }

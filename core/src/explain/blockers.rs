@@ -10,6 +10,7 @@ use crate::{
         facts::{Facts, Lookup},
     },
     plan::{Hosts, Pool},
+    pod::Target,
     windows::{Build, KubernetesSupport, compatibility::can_run_by_process_isolation, image, product::Product},
 };
 
@@ -130,6 +131,16 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
         pin(By::Image, &format!("{}.image", container.path()), name, image_change(name, retired, target));
     }
     (!pins.is_empty()).then(|| Blocker { object: workload.object(), pins })
+}
+
+/// Returns the class of this workload, if it is not known and nothing else says which builds its pods land on: then it is
+/// not known either what pins it.
+#[must_use]
+pub fn unknown_class<'a>(workload: &'a Workload<'_>, facts: &Facts) -> Option<&'a str> {
+    let pod = &workload.pod;
+    let name = pod.runtime_class.as_deref()?;
+    let is_open = facts.class(name) == Lookup::Unknown && pod.builds().is_none() && pod.target(None) != Target::Linux;
+    is_open.then_some(name)
 }
 
 /// What of this pool is for `retired`, if anything is; with `target`, what would move it there.

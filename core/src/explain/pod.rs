@@ -1,29 +1,31 @@
-//! Why a Windows pod does or does not land and start, and what would make it.
+//! Where a pod may land, whether it starts there, and what to change.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod remedy;
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
-use serde_json::json;
 
 use crate::{
-    api::{Taint, names},
+    api::names,
     explain::scheduling::{Host, Obstacle, obstacles},
-    pod::{Class, Isolation, KnownError, Pod, PodSpec, selects_windows, tolerations::toleration},
+    pod::{Class, Isolation, KnownError, Pod, PodProgress, PodSpec, Target},
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
         product,
     },
-    words::yaml,
 };
 
-/// A Windows node that pods may land on.
+/// A node that pods may land on.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// What the scheduler reads.
     pub host: Host,
-    /// What it runs.
+    /// Its operating system: by its label, or else as its kubelet reports it.
+    pub os: Option<String>,
+    /// What it runs, if that is Windows.
     pub version: Option<KernelVersion>,
     /// What runs its containers.
     pub runtime: Option<ContainerRuntime>,
@@ -31,22 +33,36 @@ pub struct Machine {
     pub handlers: Option<Vec<String>>,
 }
 
+impl Machine {
+    fn is_windows(&self) -> bool {
+        self.os.as_deref() == Some(names::WINDOWS)
+    }
+
+    fn os(&self) -> &str {
+        self.os.as_deref().unwrap_or("an unknown system")
+    }
+}
+
 impl From<&Node> for Machine {
     fn from(node: &Node) -> Self {
         let host = Host::from(node);
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-        let reported = info.and_then(|info| info.kernel_version.parse().ok());
+        let os = host.labels.get(names::OS).or(info.map(|info| info.operating_system.as_str()));
+        let os = os.filter(|os| !os.is_empty()).map(str::to_owned);
+        let reported = || info.and_then(|info| info.kernel_version.parse().ok());
         let labelled = || {
             let build = host.labels.get(names::WINDOWS_BUILD)?.parse().ok()?;
             Some(KernelVersion { build, revision: None })
         };
         let handlers = node.status.as_ref().and_then(|status| status.runtime_handlers.as_ref());
-        let names = handlers.map(|all| all.iter().map(|handler| handler.name.clone().unwrap_or_default()).collect());
+        let handlers = handlers.map(|all| all.iter().map(|handler| handler.name.clone().unwrap_or_default()).collect());
+        let is_windows = os.as_deref() == Some(names::WINDOWS);
         Self {
-            version: reported.or_else(labelled),
+            version: if is_windows { reported().or_else(labelled) } else { None },
             runtime: info.and_then(|info| info.container_runtime_version.parse().ok()),
-            handlers: names,
+            handlers,
             host,
+            os,
         }
     }
 }
@@ -57,19 +73,25 @@ impl From<&Node> for Machine {
 pub struct Answer {
     /// Namespace and name.
     pub pod: String,
+    /// The operating system that it is taken to be for: `windows` or `linux`.
+    pub system: &'static str,
     /// The node that it is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// What its status says went wrong, with what that means.
     pub errors: Vec<KnownError>,
-    /// The Windows nodes.
+    /// The nodes of that system, and others that it may land on. Of a pod that a DaemonSet made: its own.
     pub nodes: Vec<Landing>,
-    /// What to change; `null` if it lands and nothing is known to stop it there.
+    /// What to change; `null` if it lands, and starts on every node that it may land on as far as that is known.
     pub remedy: Option<String>,
+    /// The pod with that changed, if it is the pod that has to be changed.
+    #[serde(skip)]
+    pub remedied: Option<PodSpec>,
 }
 
 /// What becomes of the pod on one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Landing {
     /// The node.
     pub name: String,
@@ -81,36 +103,85 @@ pub struct Landing {
     pub reasons: Vec<String>,
 }
 
-/// What becomes of this pod on these nodes, where these classes exist.
+/// Returns what becomes of this pod on these nodes, where these classes exist.
 #[must_use]
 pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>) -> Answer {
     let mut spec = pod.spec.clone();
-    // Where it is now is no reason against other nodes: who bound it cannot be told.
-    let node = spec.node.take();
-    let class = spec.runtime_class.clone();
-    let found = class.as_ref().and_then(|name| classes.get_key_value(name));
+    if pod.is_bound || pod.daemon_set_node().is_some() {
+        // The scheduler bound it: another pod of its kind may land elsewhere.
+        spec.node = None;
+    }
+    let machines: Vec<Machine> = match pod.daemon_set_node() {
+        // The DaemonSet controller puts its own affinity in the place of the template's.
+        Some(name) => {
+            spec.terms.clear();
+            machines.iter().filter(|machine| machine.host.name == name).cloned().collect()
+        }
+        None => machines.to_vec(),
+    };
+    let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
+    let missing = spec.runtime_class.clone().filter(|_| found.is_none());
     if let Some((_, class)) = found {
         class.admit(&mut spec);
     }
-    let candidate = Candidate { pod, spec, class: found };
-    let nodes: Vec<Landing> = machines.iter().map(|machine| candidate.on(machine)).collect();
-    let fine = nodes.iter().any(|landing| landing.possible && landing.starts != Some(false));
-    let remedy = match (&class, found) {
-        (Some(name), None) => Some(format!(
-            "RuntimeClass {name} does not exist, so the API server refuses new pods of it: create it, or name another"
-        )),
-        _ if fine => None,
-        _ if machines.is_empty() => Some("there is no Windows node".to_owned()),
-        _ => Some(candidate.remedy(machines, classes)),
+    let candidate = Candidate {
+        pod,
+        is_windows: is_windows(pod, &spec, found.map(|(_, class)| class), &machines),
+        spec,
+        os_label: pod.os_label.as_deref(),
+        class: found,
+    };
+    let of_system = |machine: &Machine| machine.is_windows() == candidate.is_windows;
+    let landings = machines.iter().map(|machine| (of_system(machine), candidate.on(machine)));
+    let nodes: Vec<Landing> = landings.filter(|(own, landing)| *own || landing.possible).map(|(_, l)| l).collect();
+    let lands = nodes.iter().any(|landing| landing.possible);
+    let starts = nodes.iter().all(|landing| !landing.possible || landing.starts != Some(false));
+    let (remedy, remedied) = match missing {
+        Some(name) => {
+            let remedy = format!(
+                "RuntimeClass {name} does not exist, so the API server refuses new pods of it: create it, or name another"
+            );
+            (Some(remedy), None)
+        }
+        None if lands && starts => (None, None),
+        None => {
+            let (remedy, remedied) = candidate.remedy(&machines, classes);
+            (Some(remedy), remedied)
+        }
     };
     let namespace = if pod.namespace.is_empty() { "default" } else { &pod.namespace };
-    Answer { pod: format!("{namespace}/{}", pod.name), node, errors: pod.errors.clone(), nodes, remedy }
+    Answer {
+        pod: format!("{namespace}/{}", pod.name),
+        system: if candidate.is_windows { names::WINDOWS } else { "linux" },
+        node: pod.spec.node.clone(),
+        errors: pod.errors.clone(),
+        nodes,
+        remedy,
+        remedied,
+    }
+}
+
+/// Returns whether the pod is for Windows. One that says nothing is taken to be for Linux, unless it has run on Windows.
+fn is_windows(pod: &Pod, spec: &PodSpec, class: Option<&Class>, machines: &[Machine]) -> bool {
+    let has_run_on_windows = || {
+        let on = pod.spec.node.as_ref().and_then(|name| machines.iter().find(|machine| machine.host.name == *name));
+        pod.progress == PodProgress::Started && on.is_some_and(Machine::is_windows)
+    };
+    match spec.target(class) {
+        Target::Windows | Target::WindowsImage => true,
+        Target::Linux => false,
+        Target::Unsaid => has_run_on_windows(),
+    }
 }
 
 /// A pod as it would be admitted.
+#[derive(Clone)]
 struct Candidate<'a> {
     pod: &'a Pod,
+    is_windows: bool,
     spec: PodSpec,
+    /// Its label `kubernetes.io/os`.
+    os_label: Option<&'a str>,
     /// Its class, with the name.
     class: Option<(&'a String, &'a Class)>,
 }
@@ -131,7 +202,7 @@ impl Candidate<'_> {
         Landing { name: machine.host.name.clone(), possible: obstacles.is_empty(), starts, reasons }
     }
 
-    /// The obstacle, with the class when it comes from there.
+    /// Describes the obstacle, with the class when it comes from there.
     fn describe(&self, obstacle: &Obstacle) -> String {
         match (obstacle, self.class) {
             (Obstacle::Selector { key, .. }, Some((name, class))) if class.selector.contains_key(key) => {
@@ -141,30 +212,53 @@ impl Candidate<'_> {
         }
     }
 
-    /// Whether the pod starts on the node, and what is known about that.
+    /// Returns whether the pod starts on the node, and what is known about that.
     fn starts(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
-        if let Some(os) = self.spec.os.as_ref().filter(|os| *os != names::WINDOWS) {
-            let why = format!("os.name is {os}: the kubelet refuses it with PodOSNotSupported");
-            return (Some(false), vec![why]);
+        let no = |why: String| (Some(false), vec![why]);
+        let differs = |os: &&str| machine.os.as_deref().is_some_and(|own| own != *os);
+        if let Some(os) = self.spec.os.as_deref().filter(differs) {
+            let on = machine.os();
+            return no(format!(
+                "os.name is {os} and the node runs {on}: the kubelet refuses it with PodOSNotSupported"
+            ));
         }
-        if let Some(os) = self.pod.os_label.as_ref().filter(|os| *os != names::WINDOWS) {
-            let why = format!(
-                "the pod's label kubernetes.io/os is {os}: the kubelet refuses it with PodOSSelectorNodeLabelDoesNotMatch"
-            );
-            return (Some(false), vec![why]);
+        if let Some(os) = self.os_label.filter(differs) {
+            return no(format!(
+                "the pod's label kubernetes.io/os is {os} and the node runs {}: the kubelet refuses it with \
+                 PodOSSelectorNodeLabelDoesNotMatch",
+                machine.os()
+            ));
         }
+        match (self.is_windows, machine.is_windows()) {
+            (true, true) => self.starts_on_windows(machine),
+            (true, false) => no(format!("a Windows pod does not start on a node that runs {}", machine.os())),
+            (false, true) => {
+                no("a pod that does not say that it is for Windows is taken for a Linux pod, which does not \
+                                 start on a Windows node"
+                    .to_owned())
+            }
+            (false, false) => (Some(true), Vec::new()),
+        }
+    }
+
+    fn starts_on_windows(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
         if let (Some((_, class)), Some(handlers)) = (self.class, &machine.handlers)
             && !handlers.contains(&class.handler)
         {
-            let why = format!("the node has no runtime handler {}: its sandbox cannot be made", class.handler);
+            let why = format!("the node has no runtime handler {}: its sandbox cannot be created", class.handler);
             return (Some(false), vec![why]);
         }
-        let builds = self.builds();
-        if builds.is_empty() || self.spec.is_host_process() {
-            return (None, Vec::new());
+        // Host-process containers run on every build (KEP 1981).
+        if self.spec.is_host_process() {
+            return (Some(true), Vec::new());
+        }
+        if self.spec.image_builds().next().is_none() {
+            let runs =
+                self.pod.progress == PodProgress::Started && self.pod.spec.node.as_ref() == Some(&machine.host.name);
+            return (runs.then_some(true), Vec::new());
         }
         let Some(version) = machine.version else { return (None, vec!["the node's build is not known".to_owned()]) };
-        for build in builds {
+        for (_, build) in self.spec.image_builds() {
             if !self.runs(machine, version.build, build) {
                 let why = format!(
                     "an image of {} on a node of {}: \"no match for platform in manifest\" when it is pulled, or \
@@ -183,88 +277,6 @@ impl Candidate<'_> {
             return runs_by_hyperv_isolation(host, image);
         }
         runs_by_process_isolation(host, machine.runtime, image)
-    }
-
-    /// The builds that the tags of the images name.
-    fn builds(&self) -> BTreeSet<Build> {
-        self.spec.image_builds().map(|(_, build)| build).collect()
-    }
-
-    /// The shortest change after which the pod lands on a node and nothing is known to stop it there: another class, or
-    /// what one node needs.
-    fn remedy(&self, machines: &[Machine], classes: &BTreeMap<String, Class>) -> String {
-        if let Some(os) = self.spec.os.as_ref().filter(|os| *os != names::WINDOWS) {
-            return format!("it is no Windows pod: os.name is {os}");
-        }
-        let mut fitting: Vec<(bool, bool, &str, &str)> = Vec::new();
-        for (name, class) in classes.iter().filter(|(_, class)| selects_windows(&class.selector)) {
-            let candidate = self.with_class(name, class);
-            let lands = machines.iter().find(|machine| {
-                let landing = candidate.on(machine);
-                landing.possible && landing.starts != Some(false)
-            });
-            if let Some(machine) = lands {
-                // A class that fits the images is better than one of which that cannot be told, and process isolation better
-                // than a virtual machine.
-                let certain = candidate.starts(machine).0 == Some(true);
-                fitting.push((class.isolation() == Isolation::HyperV, !certain, name, &machine.host.name));
-            }
-        }
-        fitting.sort_unstable();
-        if let Some((.., class, node)) = fitting.first() {
-            return format!("set runtimeClassName: {class}; then it lands on {node}");
-        }
-        let closest = machines
-            .iter()
-            .filter(|machine| self.starts(machine).0 != Some(false))
-            .min_by_key(|machine| self.obstacles(machine).len());
-        let Some(machine) = closest else {
-            return self.no_host();
-        };
-        let steps: Vec<String> = self.obstacles(machine).iter().map(|obstacle| step(obstacle, machine)).collect();
-        format!("to land on {}: {}", machine.host.name, steps.join("; "))
-    }
-
-    fn no_host(&self) -> String {
-        let builds: Vec<String> = self.builds().into_iter().map(named).collect();
-        if builds.len() > 1 {
-            return format!("its images are of different builds ({}): choose tags of one", builds.join(", "));
-        }
-        format!(
-            "no node runs its images ({}): add one that does, or choose image tags of another build",
-            builds.join(", ")
-        )
-    }
-
-    fn with_class<'c>(&self, name: &'c String, class: &'c Class) -> Candidate<'c>
-    where
-        Self: 'c,
-    {
-        let mut spec = self.spec.clone();
-        if let Some((_, old)) = self.class {
-            old.take_off(&mut spec);
-        }
-        spec.runtime_class = Some(name.clone());
-        class.admit(&mut spec);
-        Candidate { pod: self.pod, spec, class: Some((name, class)) }
-    }
-}
-
-fn step(obstacle: &Obstacle, machine: &Machine) -> String {
-    let tolerate = |taint: &Taint| {
-        let text = yaml(&json!(toleration(taint)));
-        format!("add the toleration {text}")
-    };
-    match obstacle {
-        Obstacle::NamesAnotherNode(_) => "take spec.nodeName off".to_owned(),
-        Obstacle::Unschedulable => format!("kubectl uncordon {}", machine.host.name),
-        Obstacle::Selector { key, found: Some(found), .. } => format!("set nodeSelector {key}: {found}"),
-        Obstacle::Selector { key, found: None, .. } => format!("take nodeSelector {key} off"),
-        Obstacle::Affinity(expressions) => {
-            format!("take off the required node affinity that wants {}", expressions.join(" and "))
-        }
-        Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => tolerate(taint),
-        Obstacle::Resource { name, .. } => format!("ask for less of {name}"),
     }
 }
 

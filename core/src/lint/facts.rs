@@ -11,18 +11,55 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 
 use crate::{
     api::{Taint, TaintPolicy, names},
-    plan::{Entry, Node, Policy, Pool, Seen, plan_classes},
+    labels::Labels,
+    plan::{Entry, Node, Policy, Pool, Seen, WantedTaints, plan_classes},
     pod::{Class, PodSpec, Tolerance, tolerance},
-    windows::{Build, KubernetesVersion, product::PRODUCTS, taint::is_known_spelling},
+    windows::{
+        Build, KubernetesVersion,
+        product::{PRODUCTS, by_version},
+        taint::is_known_spelling,
+    },
 };
 
 /// Windows nodes that are alike, as far as workloads are concerned.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct NodeKind {
     /// Their build, if it can be told.
     build: Option<Build>,
     /// The taints that keep pods off them, but for those that come and go: Kubernetes' and the autoscalers'.
     taints: BTreeSet<Taint>,
+    /// Those of them that their pool takes off.
+    retired: BTreeSet<Taint>,
+    /// The taints that their pool wants on them.
+    wanted: BTreeSet<Taint>,
+    /// The taints that a pool in dry run would want on them.
+    previewed: BTreeSet<Taint>,
+}
+
+impl NodeKind {
+    /// Says what the pools want on nodes with these labels.
+    fn under(mut self, policy: &Policy, labels: &Labels) -> Self {
+        if let Some(owner) = policy.owner(labels) {
+            self.retired =
+                self.taints.iter().filter(|taint| owner.pool.retired_taints.contains(taint)).cloned().collect();
+            self.wanted = self.wanted_by(&owner.pool);
+        }
+        self.previewed = policy.previews(labels).next().map(|pool| self.wanted_by(pool)).unwrap_or_default();
+        self
+    }
+
+    fn wanted_by(&self, pool: &Pool) -> BTreeSet<Taint> {
+        let mut stay = self.taints.iter().filter(|taint| !pool.retired_taints.contains(taint));
+        let is_guarded =
+            pool.taints == WantedTaints::Guard && stay.any(|taint| is_known_spelling(&taint.key, &taint.value));
+        if is_guarded { BTreeSet::new() } else { keeping_off(pool) }
+    }
+}
+
+/// The taints by which a pool keeps pods off its nodes.
+fn keeping_off(pool: &Pool) -> BTreeSet<Taint> {
+    let taints = pool.wanted_taints().into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
+    if pool.taint_policy == TaintPolicy::Never { BTreeSet::new() } else { taints.collect() }
 }
 
 /// What is known of a class by its name.
@@ -44,6 +81,7 @@ pub struct Facts {
     classes: BTreeMap<String, Class>,
     objects: Vec<Arc<RuntimeClass>>,
     pools: Vec<Arc<Pool>>,
+    seen: Vec<(NodeKind, Labels)>,
     nodes: BTreeMap<NodeKind, usize>,
     labels: HashSet<(String, String)>,
 }
@@ -78,8 +116,9 @@ impl Facts {
                 .filter(|taint| taint.effect != "PreferNoSchedule" && !taint.has_foreign_key())
                 .cloned()
                 .collect(),
+            ..NodeKind::default()
         };
-        *self.nodes.entry(kind).or_default() += 1;
+        self.seen.push((kind, node.labels.clone()));
         self.labels.extend(node.labels.with_prefix("").map(|(key, value)| (key.to_owned(), value.to_owned())));
     }
 
@@ -94,16 +133,19 @@ impl Facts {
         self.pools.push(Arc::new(pool));
     }
 
-    /// When all has been added: adds the RuntimeClasses that the pools will make.
+    /// When all has been added: says what the pools want on the nodes, and adds the RuntimeClasses that they will make.
     ///
     /// Nodes are not told apart by pool, and without nodes every Windows version that has a name is expected.
     #[must_use]
     pub fn complete(mut self) -> Self {
+        let entries = self.pools.iter().map(|pool| Entry { pool: Arc::clone(pool), ready: true });
+        let policy = Policy::new(entries, BTreeSet::new());
+        for (kind, labels) in std::mem::take(&mut self.seen) {
+            *self.nodes.entry(kind.under(&policy, &labels)).or_default() += 1;
+        }
         if self.classes_are_complete {
             return self;
         }
-        let entries = self.pools.iter().map(|pool| Entry { pool: Arc::clone(pool), ready: true });
-        let policy = Policy::new(entries, BTreeSet::new());
         for pool in &self.pools {
             let builds: BTreeMap<Build, usize> = match self.builds() {
                 builds if builds.is_empty() => {
@@ -146,17 +188,29 @@ impl Facts {
         self.classes.get(pod.runtime_class.as_ref()?)
     }
 
-    /// Whether no class exists but those that are known here.
+    /// Returns whether no class exists but those that are known here.
     #[must_use]
     pub fn knows_all_classes(&self) -> bool {
         self.classes_are_complete
     }
 
-    /// Whether the taint keeps pods off because the node is a Windows node: a pool wants it, or it is spelled so.
+    /// Returns whether the taint keeps pods off because the node is a Windows node: a pool wants it, or it is spelled so.
     #[must_use]
     pub fn is_windows_taint(&self, taint: &Taint) -> bool {
         is_known_spelling(&taint.key, &taint.value)
             || self.pools.iter().any(|pool| pool.wanted_taints().contains(taint) || pool.retired_taints.contains(taint))
+    }
+
+    /// The name of the known class that is spelled most like this one, if one is much like it. A name with another Windows
+    /// version in it is no misspelling.
+    #[must_use]
+    pub fn similar_class(&self, name: &str) -> Option<&str> {
+        if name.split('-').any(|word| by_version(word).is_some()) {
+            return None;
+        }
+        let distance = |other: &str| strsim::damerau_levenshtein(name, other);
+        let closest = self.classes.keys().map(|other| (distance(other), other)).min()?;
+        (closest.0 * 4 <= name.chars().count()).then_some(closest.1)
     }
 
     /// The names of the classes that select this build.
@@ -176,32 +230,53 @@ impl Facts {
         builds
     }
 
-    /// Whether any Windows node is known.
+    /// Returns whether any Windows node is known.
     #[must_use]
     pub fn has_nodes(&self) -> bool {
         !self.nodes.is_empty()
     }
 
-    /// Whether some Windows node has this label.
+    /// Returns whether some Windows node has this label.
     #[must_use]
     pub fn has_label(&self, key: &str, value: &str) -> bool {
         self.labels.contains(&(key.to_owned(), value.to_owned()))
     }
 
-    /// The sets of taints on the Windows nodes of these builds, or of all; where no node is known, those that the pools
-    /// put on. `None` when there are no pools either.
+    /// The sets of taints that keep pods off Windows nodes today; of manifests, once their pools are applied. Where no node
+    /// is known, the default of a pool.
+    #[must_use]
+    pub fn barriers(&self) -> BTreeSet<BTreeSet<Taint>> {
+        let barrier = |kind: &NodeKind| {
+            let wanted = kind.wanted.iter().filter(|_| !self.classes_are_complete);
+            kind.taints.iter().chain(wanted).cloned().collect()
+        };
+        if self.has_nodes() {
+            return self.nodes.keys().map(barrier).collect();
+        }
+        self.guards(None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]))
+    }
+
+    /// Returns whether a pool wants this taint on its nodes, in dry run or not.
+    #[must_use]
+    pub fn is_wanted(&self, taint: &Taint) -> bool {
+        self.pools.iter().any(|pool| pool.wanted_taints().contains(taint))
+    }
+
+    /// The sets of taints that pods have to tolerate on the Windows nodes of these builds, or of all: those that are there
+    /// and stay, and those that the pools want, in dry run too. Where no node is known, those that the pools want; `None`
+    /// when there are no pools either.
     #[must_use]
     pub fn guards(&self, builds: Option<&BTreeSet<Build>>) -> Option<BTreeSet<BTreeSet<Taint>>> {
         if self.has_nodes() {
             let wanted =
                 |kind: &&NodeKind| builds.is_none_or(|builds| kind.build.is_some_and(|build| builds.contains(&build)));
-            return Some(self.nodes.keys().filter(wanted).map(|kind| kind.taints.clone()).collect());
+            let guard = |kind: &NodeKind| {
+                let stay = kind.taints.difference(&kind.retired);
+                stay.chain(&kind.wanted).chain(&kind.previewed).cloned().collect()
+            };
+            return Some(self.nodes.keys().filter(wanted).map(guard).collect());
         }
-        let of_pool = |pool: &Arc<Pool>| {
-            let taints = pool.wanted_taints().into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
-            if pool.taint_policy == TaintPolicy::Never { BTreeSet::new() } else { taints.collect() }
-        };
-        (!self.pools.is_empty()).then(|| self.pools.iter().map(of_pool).collect())
+        (!self.pools.is_empty()).then(|| self.pools.iter().map(|pool| keeping_off(pool)).collect())
     }
 }
 

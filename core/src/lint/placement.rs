@@ -17,7 +17,7 @@ use crate::{
         },
     },
     pod::{BETA_OS, OS_KEYS, Tolerance, tolerance, tolerate},
-    windows::taint::SPELLINGS,
+    windows::{Build, taint::SPELLINGS},
 };
 
 mod builds;
@@ -113,7 +113,13 @@ pub(super) const RULES: &[Rule] = &[
         "nodeSelector",
         "the image is one for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
         "add os.name: windows and nodeSelector kubernetes.io/os: windows, or a runtimeClassName",
-        own(|_, hits| hits.push(Hit::at("nodeSelector"))),
+        own(|subject, hits| {
+            let hit = Hit::at("nodeSelector");
+            hits.push(match class_of_images(subject) {
+                Some(name) => hit.remedied_by(format!("add os.name: windows and runtimeClassName: {name}")),
+                None => hit,
+            });
+        }),
     ),
     rule(
         "linux-may-land-on-windows",
@@ -182,10 +188,25 @@ pub(super) const RULES: &[Rule] = &[
     builds::OLDER_IMAGE,
 ];
 
+/// The class that runs images of the build that all of the pod's images name. The DaemonSet controller reads no class.
+fn class_of_images<'a>(subject: &Subject<'a>) -> Option<&'a str> {
+    let builds: BTreeSet<Build> = subject.pod.image_builds().map(|(_, build)| build).collect();
+    let build = builds.first().filter(|_| builds.len() == 1 && !subject.workload.is_daemon_set())?;
+    subject.facts.classes_of(*build).next()
+}
+
 fn os_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let Some(os) = &subject.pod.os else { return };
     if OS_KEYS.iter().any(|key| subject.pod.selected(key).is_some_and(|selected| selected != os)) {
         hits.push(Hit::at("nodeSelector"));
+    }
+}
+
+/// Names the class of the pod's images, if there is one.
+fn by_class(subject: &Subject<'_>, hit: Hit) -> Hit {
+    match class_of_images(subject) {
+        Some(name) => hit.remedied_by(format!("add runtimeClassName: {name}, which selects the build of its images")),
+        None => hit,
     }
 }
 
@@ -194,15 +215,14 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     // Of a DaemonSet whose class is known, another rule says what the template lacks.
     let has_class = pod.runtime_class.is_some() && !subject.workload.is_daemon_set() || subject.class.is_some();
     if !pod.is_placed_on_windows() && pod.node.is_none() && !has_class {
-        hits.push(Hit::at("nodeSelector"));
+        hits.push(by_class(subject, Hit::at("nodeSelector")));
     }
 }
 
 fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, facts) = (subject.pod, subject.facts);
-    let guards = facts.guards(None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]));
     let tolerations = tolerations(subject);
-    let is_open = guards.iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
+    let is_open = facts.barriers().iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
     let is_elsewhere = facts.has_nodes() && pod.node_selector.iter().any(|(key, value)| !facts.has_label(key, value));
     // Affinity by other labels may keep it off; only pods that certainly can land there are worth a warning.
     let chooses = !pod.terms.is_empty() || pod.node.is_some() || pod.runtime_class.is_some();
@@ -224,12 +244,16 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
     let Some(guards) = subject.facts.guards(subject.pod.wanted_builds(subject.class).as_ref()) else { return };
     let tolerations = tolerations(subject);
-    let mut missing = guards.iter().map(|taints| untolerated(&tolerations, taints));
-    let Some(first) = missing.next() else { return };
-    if !first.is_empty() && missing.all(|missing| !missing.is_empty()) {
+    let missing = guards.iter().map(|taints| untolerated(&tolerations, taints));
+    // What a pool wants stays; a taint of another spelling may be one of before.
+    let unwanted = |missing: &Vec<Taint>| missing.iter().filter(|taint| !subject.facts.is_wanted(taint)).count();
+    let Some(least) = missing.min_by_key(|missing| (!missing.is_empty(), unwanted(missing), missing.len())) else {
+        return;
+    };
+    if !least.is_empty() {
         let message =
-            format!("no Windows node that it may land on has taints that it tolerates; it lacks {}", list(&first));
-        hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&first)));
+            format!("no Windows node that it may land on has taints that it tolerates; it lacks {}", list(&least));
+        hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&least)));
     }
 }
 

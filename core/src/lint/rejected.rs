@@ -285,6 +285,17 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// Rules whose remedy is to use host-process containers.
+const HOST_PROCESS_HELPS: [&str; 3] = ["host-pid", "host-ipc", "container-privileged"];
+
+/// Returns what to do about a broken rule. A host-process pod is not told to become one.
+pub(super) fn remedy(rule: &Rule, subject: &Subject<'_>) -> &'static str {
+    if subject.pod.is_host_process() && HOST_PROCESS_HELPS.contains(&rule.id) {
+        return "remove it: host-process containers have access to the host without it";
+    }
+    rule.remedy
+}
+
 fn host_process_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let host_process = |value| get(value, &["securityContext", "windowsOptions", "hostProcess"]);
     let Some(of_pod) = host_process(subject.workload.raw) else { return };

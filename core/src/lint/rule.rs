@@ -80,7 +80,7 @@ impl Versions {
         Self { from: minor }
     }
 
-    /// Whether the rule holds for this version. One that is not known is taken for the newest.
+    /// Returns whether the rule holds for this version. One that is not known is taken for the newest.
     #[must_use]
     pub fn contain(self, version: Option<KubernetesVersion>) -> bool {
         version.filter(|version| version.major == 1).is_none_or(|version| self.from <= version.minor)

@@ -68,6 +68,6 @@ fn finding(rule: &Rule, subject: &Subject<'_>, hit: Hit) -> Finding {
         object: subject.workload.object(),
         field: format!("{}.{}", subject.workload.path, hit.field),
         message: hit.message.unwrap_or_else(|| rule.sentence(says_os)),
-        remedy: hit.remedy.unwrap_or_else(|| rule.remedy.to_owned()),
+        remedy: hit.remedy.unwrap_or_else(|| rejected::remedy(rule, subject).to_owned()),
     }
 }

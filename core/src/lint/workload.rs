@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use thiserror::Error;
 
 use crate::pod::PodSpec;
 
@@ -27,39 +28,60 @@ pub struct Workload<'a> {
     pub controller: Option<(&'a str, &'a str)>,
 }
 
+/// A workload that cannot be read, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Malformed(String);
+
+const TEMPLATE: &[&str] = &["spec", "template", "spec"];
+const TEMPLATE_PATH: &str = "spec.template.spec";
+
 /// The kinds that are read, with their API group and the path of their pod spec.
 pub const KINDS: [(&str, &str, &[&str], &str); 9] = [
     ("Pod", "", &["spec"], "spec"),
-    ("Deployment", "apps", &["spec", "template", "spec"], "spec.template.spec"),
-    ("StatefulSet", "apps", &["spec", "template", "spec"], "spec.template.spec"),
-    ("DaemonSet", "apps", &["spec", "template", "spec"], "spec.template.spec"),
-    ("ReplicaSet", "apps", &["spec", "template", "spec"], "spec.template.spec"),
-    ("ReplicationController", "", &["spec", "template", "spec"], "spec.template.spec"),
-    ("Job", "batch", &["spec", "template", "spec"], "spec.template.spec"),
+    ("Deployment", "apps", TEMPLATE, TEMPLATE_PATH),
+    ("StatefulSet", "apps", TEMPLATE, TEMPLATE_PATH),
+    ("DaemonSet", "apps", TEMPLATE, TEMPLATE_PATH),
+    ("ReplicaSet", "apps", TEMPLATE, TEMPLATE_PATH),
+    ("ReplicationController", "", TEMPLATE, TEMPLATE_PATH),
+    ("Job", "batch", TEMPLATE, TEMPLATE_PATH),
     ("CronJob", "batch", &["spec", "jobTemplate", "spec", "template", "spec"], "spec.jobTemplate.spec.template.spec"),
     ("PodTemplate", "", &["template", "spec"], "template.spec"),
 ];
 
 impl<'a> Workload<'a> {
-    /// Reads an object; `None` if it is of another kind or has no pod spec.
-    #[must_use]
-    pub fn read(object: &'a Value) -> Option<Self> {
+    /// Reads an object; `None` if it makes no pods. An object of an unknown kind makes pods if it has
+    /// `spec.template.spec.containers`.
+    ///
+    /// # Errors
+    /// If it is a workload that the API server would not take: it has no pod spec, or that cannot be read.
+    pub fn read(object: &'a Value) -> Result<Option<Self>, Malformed> {
         let text = |path: &[&str]| get(object, path).and_then(Value::as_str);
-        let kind = text(&["kind"])?;
-        let group = text(&["apiVersion"])?.split_once('/').map_or("", |(group, _)| group);
-        let (.., keys, path) = KINDS.iter().find(|(known, of, ..)| *known == kind && *of == group)?;
-        let raw = get(object, keys).filter(|spec| spec.is_object())?;
+        let (Some(kind), Some(api_version)) = (text(&["kind"]), text(&["apiVersion"])) else { return Ok(None) };
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let known = KINDS.iter().find(|(known, of, ..)| *known == kind && *of == group);
+        let by_shape = || get(object, &["spec", "template", "spec", "containers"]).is_some_and(Value::is_array);
+        let (keys, path) = match known {
+            Some((.., keys, path)) => (*keys, *path),
+            None if by_shape() => (TEMPLATE, TEMPLATE_PATH),
+            None => return Ok(None),
+        };
+        let raw = get(object, keys).ok_or_else(|| Malformed(format!("{path} is missing")))?;
+        if !raw.is_object() {
+            return Err(Malformed(format!("{path} is not an object")));
+        }
+        let pod = PodSpec::deserialize(raw).map_err(|error| Malformed(format!("{path}: {error}")))?;
         let owners = object["metadata"]["ownerReferences"].as_array();
         let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == Value::Bool(true));
-        Some(Self {
+        Ok(Some(Self {
             kind,
             namespace: text(&["metadata", "namespace"]).unwrap_or_default(),
             name: text(&["metadata", "name"]).or_else(|| text(&["metadata", "generateName"])).unwrap_or_default(),
             path,
-            pod: PodSpec::deserialize(raw).ok()?,
+            pod,
             raw,
             controller: controller.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?))),
-        })
+        }))
     }
 
     /// `Deployment shop/web`.
@@ -69,7 +91,7 @@ impl<'a> Workload<'a> {
         if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
     }
 
-    /// Whether its pods are placed by the DaemonSet controller, which reads the template and never the RuntimeClass.
+    /// Returns whether its pods are placed by the DaemonSet controller, which reads the template and never the RuntimeClass.
     #[must_use]
     pub fn is_daemon_set(&self) -> bool {
         self.kind == "DaemonSet"

@@ -19,7 +19,7 @@ pub(crate) fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name
     (!failing.is_empty()).then_some(failing)
 }
 
-/// Whether the required node affinity with these terms lets a pod on a node with these labels and this name.
+/// Returns whether the required node affinity with these terms lets a pod on a node with these labels and this name.
 pub(crate) fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
     terms.is_empty() || terms.iter().any(|term| failing_expressions(term, labels, name).is_none())
 }

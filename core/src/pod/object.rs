@@ -37,6 +37,8 @@ pub struct Pod {
     pub spec: PodSpec,
     /// How far it came.
     pub progress: PodProgress,
+    /// It has a phase, so that `nodeName` was written when it was bound. In a manifest it is what the author wants.
+    pub is_bound: bool,
     /// Its label `kubernetes.io/os`, which the kubelet compares with that of its node.
     pub os_label: Option<String>,
     /// The known errors in its status.
@@ -104,6 +106,7 @@ impl From<WirePod> for Pod {
             name: metadata.name.unwrap_or_default(),
             spec,
             progress: progress(&status),
+            is_bound: status.phase.is_some(),
             errors: errors(&status),
         }
     }
@@ -174,7 +177,17 @@ impl Pod {
         replica_set.strip_suffix(self.template_hash.as_deref()?)?.strip_suffix('-')
     }
 
-    /// Whether it has a deletionTimestamp.
+    /// The node that the DaemonSet controller made it for, if that made it.
+    #[must_use]
+    pub fn daemon_set_node(&self) -> Option<&str> {
+        self.controller.as_ref().filter(|(kind, _)| kind == "DaemonSet")?;
+        let fields = self.spec.terms.iter().flat_map(|term| term.match_fields.iter().flatten());
+        let by_affinity =
+            fields.filter(|field| field.key == "metadata.name").flat_map(|field| field.values.iter().flatten());
+        by_affinity.map(String::as_str).next().or(self.spec.node.as_deref())
+    }
+
+    /// Returns whether it has a deletionTimestamp.
     #[must_use]
     pub fn is_terminating(&self) -> bool {
         self.deleted.is_some()

@@ -83,7 +83,7 @@ pub(crate) fn tolerations_of(class: &RuntimeClass) -> Vec<Toleration> {
     normalised(class.scheduling.iter().flat_map(|s| s.tolerations.iter().flatten()).cloned())
 }
 
-/// Whether everything that `wanted` tolerates is tolerated by `toleration` too.
+/// Returns whether everything that `wanted` tolerates is tolerated by `toleration` too.
 pub(crate) fn covers(toleration: &Toleration, wanted: &Toleration) -> bool {
     let any_key = toleration.key.is_none();
     let exists = toleration.operator.as_deref() == Some("Exists");

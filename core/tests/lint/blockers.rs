@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use winpool_core::{
     api::WindowsPool,
-    explain::blockers::{Blocker, Retirement, blockers, pool_blockers},
+    explain::blockers::{Blocker, Retirement, blockers, pool_blockers, unknown_class},
     lint::{Facts, Workload},
     windows::{Build, product::by_version},
 };
@@ -12,7 +12,7 @@ use super::{cluster, workload};
 
 fn pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
     let object = workload("Deployment", spec);
-    let found = blockers(&Workload::read(&object).unwrap(), facts, Build::new(17763), target.map(Build::new));
+    let found = blockers(&Workload::read(&object).unwrap().unwrap(), facts, Build::new(17763), target.map(Build::new));
     lines(found)
 }
 
@@ -117,7 +117,12 @@ fn a_pool_that_gives_out_a_discovered_class_is_pinned_by_it_whether_it_is_there_
 #[test]
 fn images_of_2022_may_stay_on_2025() {
     let object = workload("Deployment", &json!({"containers": [{"image": "app:ltsc2022"}]}));
-    let found = blockers(&Workload::read(&object).unwrap(), &Facts::none(), Build::new(20348), Some(Build::new(26100)));
+    let found = blockers(
+        &Workload::read(&object).unwrap().unwrap(),
+        &Facts::none(),
+        Build::new(20348),
+        Some(Build::new(26100)),
+    );
     insta::assert_snapshot!(found.unwrap().pins[0].change, @"app:ltsc2025, once there is one; may stay where containerd is 1.7.19 or later");
 }
 
@@ -133,4 +138,20 @@ fn a_version_comes_with_its_dates_and_its_nodes() {
     kubernetesSupport: Unlisted
     nodes: 2
     "#);
+}
+
+#[test]
+fn a_workload_whose_class_is_not_known_may_be_pinned() {
+    let of = |spec: Value, facts: &Facts| {
+        let object = workload("Deployment", &spec);
+        let workload = Workload::read(&object).unwrap().unwrap();
+        unknown_class(&workload, facts).map(str::to_owned)
+    };
+    let by_class = json!({"runtimeClassName": "windows-2019"});
+    assert_eq!(of(by_class.clone(), &Facts::none()).as_deref(), Some("windows-2019"));
+    assert_eq!(of(by_class, &cluster(&[], &[json!({})], &[])), None, "a pool makes it");
+    let linux = json!({"runtimeClassName": "gvisor", "nodeSelector": {"kubernetes.io/os": "linux"}});
+    assert_eq!(of(linux, &Facts::none()), None);
+    let selects = json!({"runtimeClassName": "w", "nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}});
+    assert_eq!(of(selects, &Facts::none()), None, "its own selector says more");
 }

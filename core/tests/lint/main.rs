@@ -32,7 +32,7 @@ fn workload(kind: &str, spec: &Value) -> Value {
 }
 
 fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
-    check(&Workload::read(object).unwrap(), facts)
+    check(&Workload::read(object).unwrap().unwrap(), facts)
 }
 
 /// The names of the rules that a workload breaks.

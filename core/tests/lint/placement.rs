@@ -94,6 +94,51 @@ fn of_a_toleration_with_an_unknown_operator_it_is_only_said_that_it_is_unknown()
 }
 
 #[test]
+fn what_a_pool_wants_has_to_be_tolerated_before_it_is_on_the_nodes() {
+    let intolerant = with(selecting("10.0.20348"), "tolerations", json!([]));
+    for pool in [json!({}), json!({"mode": "DryRun"}), json!({"taintPolicy": "Always"})] {
+        let facts = cluster(&[("10.0.20348", &[])], std::slice::from_ref(&pool), &[]);
+        assert_eq!(broken("Deployment", &intolerant, &facts), ["toleration-missing"], "{pool}");
+        assert_eq!(broken("DaemonSet", &intolerant, &facts), ["daemon-set-toleration-missing"], "{pool}");
+    }
+    for pool in [json!({"taintPolicy": "Never"}), json!({"nodeSelector": {"team": "b"}})] {
+        let facts = cluster(&[("10.0.20348", &[])], std::slice::from_ref(&pool), &[]);
+        assert_eq!(broken("Deployment", &intolerant, &facts), [""; 0], "{pool}");
+    }
+    // A toleration with an operator that winpool does not know may tolerate it.
+    let unclear = with(intolerant.clone(), "tolerations", json!([{"key": "os", "operator": "Gt", "value": "1"}]));
+    assert_eq!(broken("Deployment", &unclear, &cluster(&[("10.0.20348", TAINT)], &[], &[])), [""; 0]);
+    // The pool takes the old spelling off, so only the wanted taint is named.
+    let taints = json!([{"key": "example.com/os", "value": "win", "effect": "NoSchedule"}]);
+    let retired = json!([{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]);
+    let moving = cluster(
+        &[("10.0.20348", &["os=Win1809:NoSchedule"])],
+        &[json!({"taints": taints, "retiredTaints": retired})],
+        &[],
+    );
+    let found = findings(&workload("Deployment", &intolerant), &moving);
+    insta::assert_snapshot!(found[0].remedy, @r#"tolerate {key: example.com/os, operator: Equal, value: "win", effect: NoSchedule}"#);
+}
+
+#[test]
+fn remedies_name_the_class_that_is_meant() {
+    let spec = |name: &str| json!({"os": {"name": "windows"}, "runtimeClassName": name});
+    let remedy = |spec: &Value| findings(&workload("Deployment", spec), &two_builds())[0].remedy.clone();
+    assert_eq!(remedy(&spec("windows-2202")), "write windows-2022, if that is what is meant");
+    let image = json!([{"image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]);
+    assert_eq!(remedy(&json!({"containers": image})), "add os.name: windows and runtimeClassName: windows-2022");
+    let any = with(with(selecting(""), "nodeSelector", json!({"kubernetes.io/os": "windows"})), "containers", image);
+    assert_eq!(remedy(&any), "add runtimeClassName: windows-2022, which selects the build of its images");
+    let host_process = json!({
+        "os": {"name": "windows"}, "hostPID": true, "hostNetwork": true,
+        "securityContext": {"windowsOptions": {"hostProcess": true}}, "nodeSelector": {"kubernetes.io/os": "windows"},
+    });
+    let found = findings(&workload("Deployment", &host_process), &Facts::none());
+    let found = found.iter().find(|found| found.rule == "host-pid").unwrap();
+    assert_eq!(found.remedy, "remove it: host-process containers have access to the host without it");
+}
+
+#[test]
 fn a_daemon_set_has_to_tolerate_every_taint_and_to_select_by_itself() {
     let foreign = cluster(&[("10.0.20348", TAINT), ("10.0.20348", &["windows=true:NoSchedule"])], &[], &[]);
     let found = findings(&workload("DaemonSet", &selecting("10.0.20348")), &foreign);
@@ -190,6 +235,10 @@ fn linux_pods_land_on_windows_where_nothing_keeps_them_off() {
         "no Windows node has it"
     );
     assert_eq!(broken("Deployment", &json!({"nodeSelector": {"kubernetes.io/os": "linux"}}), &open), [""; 0]);
+    let planned = cluster(&[("10.0.20348", &[])], &[json!({})], &[]);
+    assert_eq!(broken("Deployment", &json!({}), &planned), [""; 0], "the pool of these manifests will keep it off");
+    let previewed = cluster(&[("10.0.20348", &[])], &[json!({"mode": "DryRun"})], &[]);
+    assert_eq!(broken("Deployment", &json!({}), &previewed), ["linux-may-land-on-windows"], "nothing keeps it off");
     let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
     for facts in [two_builds(), cluster(&[], &[json!({})], &[]), Facts::none()] {
         assert_eq!(broken("DaemonSet", &tolerant, &facts), ["linux-may-land-on-windows"]);

@@ -9,7 +9,7 @@ use winpool_core::{
 use super::{cluster, workload};
 
 fn of(spec: &Value, facts: &Facts) -> Target {
-    let pod = Workload::read(&workload("Pod", spec)).unwrap().pod;
+    let pod = Workload::read(&workload("Pod", spec)).unwrap().unwrap().pod;
     pod.target(facts.known_class(&pod))
 }
 
@@ -79,15 +79,34 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
     ] {
         let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}});
         object.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        let read = Workload::read(&object).unwrap();
+        let read = Workload::read(&object).unwrap().unwrap();
         assert_eq!((read.object(), read.path), (format!("{kind} n"), path));
     }
     for other in [
         json!({}),
         json!({"apiVersion": "v1", "kind": "Node"}),
-        json!({"apiVersion": "example.com/v1", "kind": "Deployment", "spec": {"template": template}}),
-        json!({"apiVersion": "v1", "kind": "Pod"}),
+        json!({"apiVersion": "example.com/v1", "kind": "Machine", "spec": {"template": {"spec": {"disk": "ssd"}}}}),
     ] {
-        assert!(Workload::read(&other).is_none(), "{other}");
+        assert_eq!(Workload::read(&other).unwrap().map(|workload| workload.path), None, "{other}");
+    }
+    let rollout = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "n"}, "spec": {"template": template}});
+    let read = Workload::read(&rollout).unwrap().unwrap();
+    assert_eq!((read.object(), read.path), ("Rollout n".to_owned(), "spec.template.spec"));
+}
+
+#[test]
+fn a_workload_that_the_api_server_would_not_take_is_an_error() {
+    let deployment =
+        |spec: Value| json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "n"}, "spec": spec});
+    for (object, message) in [
+        (json!({"apiVersion": "v1", "kind": "Pod"}), "spec is missing"),
+        (deployment(json!({"template": {"specs": {"containers": []}}})), "spec.template.spec is missing"),
+        (deployment(json!({"template": {"spec": []}})), "spec.template.spec is not an object"),
+        (
+            deployment(json!({"template": {"spec": {"nodeSelector": ["a"], "containers": []}}})),
+            "spec.template.spec: invalid type: sequence, expected a map",
+        ),
+    ] {
+        assert_eq!(Workload::read(&object).unwrap_err().to_string(), message, "{object}");
     }
 }

@@ -61,7 +61,7 @@ fn any_requirement(dice: &mut Dice) -> Value {
 }
 
 fn any_spec(dice: &mut Dice) -> Value {
-    let mut spec = json!({"tolerations": []});
+    let mut spec = json!({"os": {"name": "windows"}, "tolerations": []});
     let tolerations = spec["tolerations"].as_array_mut().unwrap();
     for toleration in [
         json!({"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     api::names,
     lint::{
-        placement::{own, rule},
+        placement::{by_class, own, rule},
         rule::{
             Consequence::{Fails, Note, Pending},
             Hit, Rule, Scope,
@@ -105,7 +105,7 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let runs_everywhere = pod.image_builds().next().is_some()
         && builds.keys().all(|host| pod.image_builds().all(|(_, image)| runs(subject, *host, image) == Runs::Surely));
     if !runs_everywhere {
-        hits.push(Hit::at("nodeSelector"));
+        hits.push(by_class(subject, Hit::at("nodeSelector")));
     }
 }
 

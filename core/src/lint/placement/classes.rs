@@ -96,12 +96,13 @@ fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         && is_told
         && subject.facts.class(name) == Lookup::Absent
     {
-        let mut similar = subject.facts.builds().into_keys().flat_map(|build| subject.facts.classes_of(build));
-        let message = format!("there is no RuntimeClass {name}");
-        let hit = Hit::at("runtimeClassName").saying(message);
-        hits.push(match similar.next() {
-            Some(other) => hit.remedied_by(format!("name one that exists, such as {other}")),
-            None => hit,
+        let facts = subject.facts;
+        let of_nodes = || facts.builds().into_keys().find_map(|build| facts.classes_of(build).next());
+        let hit = Hit::at("runtimeClassName").saying(format!("there is no RuntimeClass {name}"));
+        hits.push(match (facts.similar_class(name), super::class_of_images(subject).or_else(of_nodes)) {
+            (Some(similar), _) => hit.remedied_by(format!("write {similar}, if that is what is meant")),
+            (None, Some(other)) => hit.remedied_by(format!("name one that exists, such as {other}")),
+            (None, None) => hit,
         });
     }
 }

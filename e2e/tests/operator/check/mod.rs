@@ -88,7 +88,7 @@ async fn facts() -> Facts {
 
 /// The results of the rules.
 fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
-    check(&Workload::read(object).unwrap(), facts)
+    check(&Workload::read(object).unwrap().unwrap(), facts)
 }
 
 fn set(texts: impl IntoIterator<Item = impl Into<String>>) -> BTreeSet<String> {

@@ -1,0 +1,260 @@
+//! The shortest change after which a pod lands, and starts on every node that it may land on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+
+use crate::{
+    api::{Taint, names},
+    explain::scheduling::Obstacle,
+    pod::{Class, Isolation, PodSpec, Target, selects_windows, tolerations::toleration},
+    words::yaml,
+};
+
+use super::{Candidate, Machine, named};
+
+/// Nodes that are tried, the closest first.
+const TRIED: usize = 20;
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+impl<'a> Candidate<'a> {
+    /// Returns what to change, and the pod with that changed.
+    pub(super) fn remedy(
+        &self,
+        machines: &[Machine],
+        classes: &'a BTreeMap<String, Class>,
+    ) -> (String, Option<PodSpec>) {
+        let system = if self.is_windows { "Windows" } else { "Linux" };
+        if !machines.iter().any(|machine| machine.is_windows() == self.is_windows)
+            && self.pod.daemon_set_node().is_none()
+        {
+            return (format!("there is no {system} node"), None);
+        }
+        // A node that is cordoned or not ready will be there again.
+        let settled: Vec<Machine> = machines.iter().map(settled).collect();
+        if self.lands_well(&settled).is_some() {
+            return (self.wait(machines), None);
+        }
+        if let Some(remedy) = self.keep_off(&settled) {
+            return remedy;
+        }
+        let by_class = self.by_class(&settled, classes);
+        by_class.or_else(|| self.by_steps(&settled)).unwrap_or_else(|| (self.no_node(&settled), None))
+    }
+
+    /// Returns a node that it lands on, if it starts on every node that it may land on.
+    fn lands_well<'m>(&self, machines: &'m [Machine]) -> Option<&'m Machine> {
+        let mut possible = machines.iter().filter(|machine| self.obstacles(machine).is_empty());
+        let first = possible.clone().next()?;
+        possible.all(|machine| self.starts(machine).0 != Some(false)).then_some(first)
+    }
+
+    /// Says what the nodes that it would start on lack at the moment.
+    fn wait(&self, machines: &[Machine]) -> String {
+        let fitting = machines.iter().filter(|machine| self.obstacles(&settled(machine)).is_empty());
+        let Some(machine) = fitting.min_by_key(|machine| self.obstacles(machine).len()) else {
+            return self.no_node(machines);
+        };
+        let steps = self.obstacles(machine).into_iter().map(|obstacle| match obstacle {
+            Obstacle::Taint(taint) => format!("wait until {} has lost the taint {taint}", machine.host.name),
+            _ => format!("kubectl uncordon {}", machine.host.name),
+        });
+        steps.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Keeps the pods of a DaemonSet off nodes like this one, if they cannot start here.
+    fn keep_off(&self, machines: &[Machine]) -> Option<(String, Option<PodSpec>)> {
+        self.pod.daemon_set_node()?;
+        let machine = machines.first().filter(|machine| self.starts(machine).0 == Some(false))?;
+        let builds: BTreeSet<_> = self.spec.image_builds().map(|(_, build)| build.to_string()).collect();
+        let (key, value) = match (machine.is_windows() == self.is_windows, builds.first()) {
+            (true, Some(build)) if builds.len() == 1 => (names::WINDOWS_BUILD, build.as_str()),
+            (true, _) => return None,
+            (false, _) => (names::OS, if self.is_windows { names::WINDOWS } else { "linux" }),
+        };
+        let mut spec = self.spec.clone();
+        spec.node_selector.insert(key.to_owned(), value.to_owned());
+        Some((format!("in the template of the DaemonSet: set nodeSelector {key}: {value}"), Some(spec)))
+    }
+
+    /// Names a class. The DaemonSet controller does not look at classes.
+    fn by_class(
+        &self,
+        machines: &[Machine],
+        classes: &'a BTreeMap<String, Class>,
+    ) -> Option<(String, Option<PodSpec>)> {
+        if !self.is_windows || self.pod.daemon_set_node().is_some() {
+            return None;
+        }
+        let first = if self.spec.node.is_some() { "remove spec.nodeName and " } else { "" };
+        let windows = classes.iter().filter(|(_, class)| selects_windows(&class.selector));
+        let fitting = windows.filter_map(|(name, class)| {
+            let candidate = self.with_class(name, class);
+            let machine = candidate.lands_well(machines)?;
+            // A class that fits the images is better than one of which that cannot be told, and process isolation better
+            // than a virtual machine.
+            let is_certain = candidate.starts(machine).0 == Some(true);
+            let rank = (class.isolation() == Isolation::HyperV, !is_certain, name);
+            Some((
+                rank,
+                format!("{first}set runtimeClassName: {name}; then it lands on {}", machine.host.name),
+                candidate.spec,
+            ))
+        });
+        fitting.min_by(|a, b| a.0.cmp(&b.0)).map(|(_, text, spec)| (text, Some(spec)))
+    }
+
+    fn with_class(&self, name: &'a String, class: &'a Class) -> Self {
+        let mut candidate = self.without_class();
+        candidate.spec.node = None;
+        candidate.spec.runtime_class = Some(name.clone());
+        class.admit(&mut candidate.spec);
+        Self { class: Some((name, class)), ..candidate }
+    }
+
+    fn without_class(&self) -> Self {
+        let mut spec = self.spec.clone();
+        spec.runtime_class = None;
+        if let Some((_, class)) = self.class {
+            class.take_off(&mut spec);
+        }
+        Self { spec, class: None, ..self.clone() }
+    }
+
+    /// Takes away what keeps it off a node that it starts on, and then the nodes that it does not start on.
+    fn by_steps(&self, machines: &[Machine]) -> Option<(String, Option<PodSpec>)> {
+        let kept = (Vec::new(), self.clone());
+        let dropped = self.class.is_some().then(|| (vec!["remove runtimeClassName".to_owned()], self.without_class()));
+        for (steps, candidate) in std::iter::once(kept).chain(dropped) {
+            let mut closest: Vec<(&Machine, Vec<String>, Self)> =
+                machines.iter().filter_map(|machine| candidate.landing_on(machine, &steps)).collect();
+            closest.sort_by_key(|(machine, steps, changed)| (steps.len(), changed.starts(machine).0 != Some(true)));
+            for (machine, steps, changed) in closest.into_iter().take(TRIED) {
+                for keys in [&[][..], &[names::OS], &[names::OS, names::WINDOWS_BUILD], &[names::OS, HOSTNAME]] {
+                    let (mut steps, mut changed) = (steps.clone(), changed.clone());
+                    for key in keys {
+                        changed.select(key, machine, &mut steps);
+                    }
+                    if changed.says_its_system() && changed.lands_well(machines).is_some() {
+                        return Some((changed.describe_steps(machine, &steps), Some(changed.spec)));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Returns whether the pod is taken for the same system without what was seen of it.
+    fn says_its_system(&self) -> bool {
+        let target = self.spec.target(self.class.map(|(_, class)| class));
+        self.is_windows == matches!(target, Target::Windows | Target::WindowsImage)
+    }
+
+    fn select(&mut self, key: &str, machine: &Machine, steps: &mut Vec<String>) {
+        if let Some(value) = machine.host.labels.get(key)
+            && self.spec.selected(key) != Some(value)
+        {
+            self.spec.node_selector.insert(key.to_owned(), value.to_owned());
+            steps.push(format!("set nodeSelector {key}: {value}"));
+        }
+    }
+
+    fn describe_steps(&self, machine: &Machine, steps: &[String]) -> String {
+        let place = if self.pod.daemon_set_node().is_some() { "in the template of the DaemonSet" } else { "" };
+        match (place, steps) {
+            ("", steps) => format!("to land on {}: {}", machine.host.name, steps.join("; ")),
+            (place, steps) => format!("{place}: {}", steps.join("; ")),
+        }
+    }
+
+    /// Returns the pod with everything changed that keeps it off this node, if it then starts there.
+    fn landing_on<'m>(&self, machine: &'m Machine, steps: &[String]) -> Option<(&'m Machine, Vec<String>, Self)> {
+        let (mut changed, mut steps) = (self.clone(), steps.to_vec());
+        if changed.spec.node.take().is_some() {
+            steps.push("remove spec.nodeName".to_owned());
+        }
+        if let Some(os) = changed.os_label.filter(|os| machine.os.as_deref().is_some_and(|own| own != *os)) {
+            steps.push(format!("remove the pod's label {}: {os}", names::OS));
+            changed.os_label = None;
+        }
+        for obstacle in changed.obstacles(machine) {
+            steps.push(changed.overcome(obstacle)?);
+        }
+        let lands = changed.obstacles(machine).is_empty() && changed.starts(machine).0 != Some(false);
+        lands.then_some((machine, steps, changed))
+    }
+
+    /// Changes the pod so that this keeps it off a node no more. `None` if that is not for the pod to change.
+    fn overcome(&mut self, obstacle: Obstacle) -> Option<String> {
+        let spec = &mut self.spec;
+        Some(match obstacle {
+            Obstacle::NamesAnotherNode(_) | Obstacle::Unschedulable => return None,
+            Obstacle::Selector { key, .. }
+                if self.class.is_some_and(|(_, class)| class.selector.contains_key(&key)) =>
+            {
+                return None;
+            }
+            Obstacle::Selector { key, found: Some(found), .. } => {
+                let step = format!("set nodeSelector {key}: {found}");
+                spec.node_selector.insert(key, found);
+                step
+            }
+            Obstacle::Selector { key, found: None, .. } => {
+                spec.node_selector.remove(&key);
+                format!("remove nodeSelector {key}")
+            }
+            Obstacle::Affinity(expressions) => {
+                spec.terms.clear();
+                format!("remove the required node affinity that wants {}", expressions.join(" and "))
+            }
+            Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => {
+                let step = tolerate(&taint);
+                spec.tolerations.push(toleration(&taint));
+                step
+            }
+            Obstacle::Resource { name, .. } => {
+                for container in &mut spec.containers {
+                    container.extended_resources.remove(&name);
+                }
+                format!("request less of {name}")
+            }
+        })
+    }
+
+    fn no_node(&self, machines: &[Machine]) -> String {
+        if let Some(machine) = machines.iter().find(|machine| self.starts(machine).0 != Some(false)) {
+            let name = &machine.host.name;
+            return match machine.host.labels.get(names::WINDOWS_BUILD) {
+                None if machine.is_windows() => format!(
+                    "it starts on {name}, but no label tells that node from others: {} is missing, which winpool adds",
+                    names::WINDOWS_BUILD
+                ),
+                _ => format!(
+                    "it starts on {name}, but no change of the pod keeps it off nodes on which it does not start"
+                ),
+            };
+        }
+        let builds: BTreeSet<_> = self.spec.image_builds().map(|(_, build)| build).collect();
+        let names: Vec<String> = builds.into_iter().map(named).collect();
+        match names.as_slice() {
+            [] => "no node fits it, whatever is changed in the pod".to_owned(),
+            [_] => format!(
+                "no node runs its images ({}): add one that does, or choose image tags of another build",
+                names.join(", ")
+            ),
+            _ => format!("its images are of different builds ({}): choose tags of one", names.join(", ")),
+        }
+    }
+}
+
+fn tolerate(taint: &Taint) -> String {
+    format!("add the toleration {}", yaml(&json!(toleration(taint))))
+}
+
+/// The node without what comes and goes.
+fn settled(machine: &Machine) -> Machine {
+    let mut machine = machine.clone();
+    machine.host.unschedulable = false;
+    machine.host.taints.retain(|taint| !taint.has_foreign_key());
+    machine
+}
