@@ -31,7 +31,7 @@ mod workloads;
 pub use admission::{Admission, COMPONENTS, Component, texts_of};
 pub use classes::{ClassesPlan, Seen, classes_of_others, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
-pub use consent::{AT_ONCE, CHECK_GOOD_FOR, CleanCheck, Consent, LaggingClass, Sighting, Watched};
+pub use consent::{AT_ONCE, CHECK_GOOD_FOR, CleanCheck, Consent, LABEL_SETTLES, LaggingClass, Sighting, Watched};
 pub use contest::Contest;
 pub use deletion::PendingCleanup;
 pub use guarded::GuardedPool;

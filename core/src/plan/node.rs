@@ -1,6 +1,6 @@
 //! What a node should be.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use crate::{
     api::{Mode, Taint, names},
@@ -79,9 +79,13 @@ impl Node {
         after
     }
 
-    /// A node that was re-imaged may keep its old label until its kubelet reports: no write on such a contradiction.
-    pub(super) fn reports_another_system(&self) -> bool {
-        self.operating_system.as_deref().is_some_and(|os| !os.is_empty() && os != names::WINDOWS)
+    /// A node that was re-imaged may keep its old label until its kubelet reports, or report its old system for a moment after
+    /// the kubelet has written the label. A label that somebody else changed is restored by the kubelet within 10 seconds. No
+    /// write on such a contradiction.
+    pub(super) fn contradicts_itself(&self) -> bool {
+        let reported = self.operating_system.as_deref().filter(|os| !os.is_empty());
+        let is_labelled = self.labels.get(names::OS) == Some(names::WINDOWS);
+        reported.is_some_and(|os| (os == names::WINDOWS) != is_labelled)
     }
 }
 
@@ -219,6 +223,8 @@ pub struct Standing {
     pub uncarried: Vec<Taint>,
     /// The pool whose marks it carries though it does not belong to it: they are about to be taken off.
     pub releasing: Option<String>,
+    /// Until when its build label is left alone, because the kubelet may be about to report that build.
+    pub label_settles: Option<Instant>,
     /// What to change.
     pub plan: NodePlan,
     /// Identifies that change.
@@ -231,7 +237,7 @@ impl Standing {
     pub fn state(&self) -> State {
         match self {
             Self { ignored: true, .. } => State::Ignored,
-            Self { plan, .. } if !plan.is_empty() => State::Pending,
+            Self { plan, label_settles, .. } if !plan.is_empty() || label_settles.is_some() => State::Pending,
             Self { held, .. } if !held.is_empty() => State::Held,
             Self { version: None, .. } => State::Blocked,
             _ => State::Converged,
@@ -242,11 +248,11 @@ impl Standing {
 /// How `node` stands under `policy`, and what has to change now.
 #[must_use]
 pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Standing {
+    if node.contradicts_itself() {
+        return Standing::default();
+    }
     if node.was_reimaged() {
         return assess_reimaged(node, policy);
-    }
-    if node.reports_another_system() {
-        return Standing::default();
     }
     match policy.owner(&node.labels) {
         Some(Entry { pool, ready: true }) => assess_as(node, Some(pool), policy, consent),
@@ -314,7 +320,9 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Con
     standing.held = taints.held;
     standing.uncarried = pool.wanted_taints();
     standing.uncarried.retain(|taint| !node.taints.taints().contains(taint));
-    standing.plan.windows_build = version.and_then(|version| build_label(node, version.build));
+    standing.label_settles = consent.label_settles();
+    let build = version.filter(|_| standing.label_settles.is_none());
+    standing.plan.windows_build = build.and_then(|version| build_label(node, version.build));
     standing.plan.stamps = stamps::plan(node, Some(pool));
     let wrote = standing.plan.windows_build.is_some()
         || standing.plan.stamps.iter().any(|stamp| stamp.to.is_some())

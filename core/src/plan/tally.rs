@@ -79,6 +79,7 @@ impl Contribution {
         };
         let Standing { pool, version, ignored, tolerate, differing, plan, held, owned, uncarried, .. } = standing;
         let unknown = version.is_none() && !ignored;
+        let is_to_be_labelled = plan.windows_build.is_some() || standing.label_settles.is_some();
         let problems = unknown
             .then_some(NodeProblem::BuildUnknown)
             .into_iter()
@@ -90,9 +91,9 @@ impl Contribution {
             pool: pool?,
             version,
             state,
-            unlabeled: unknown || plan.windows_build.is_some(),
+            unlabeled: unknown || is_to_be_labelled,
             untainted: plan.taints.is_some() || !held.is_empty(),
-            unfinished: !plan.is_empty() || !held.is_empty(),
+            unfinished: !plan.is_empty() || !held.is_empty() || is_to_be_labelled,
             held,
             uncarried,
             tolerate,

@@ -108,6 +108,7 @@ impl Interpreter {
             self.check();
             self.judge();
             dues.extend(self.memory.check_due(self.now.instant));
+            dues.extend(self.watched.values().filter_map(Watched::label_settles));
             let Some(due) = dues.into_iter().filter(|due| *due > self.now.instant).min() else { return };
             if due.duration_since(last_write) > QUIET {
                 return;
