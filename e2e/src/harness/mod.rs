@@ -44,7 +44,9 @@ use serde_json::{Value, json};
 use winpool::Options;
 use winpool_core::api::{WindowsPool, crd};
 
-use crate::{ApiServer, AuditLog, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend, scene::install_crd, wait_for};
+use crate::{
+    ApiServer, AuditLog, Cluster, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend, scene::install_crd, wait_for,
+};
 
 use guarded::guard;
 
@@ -65,6 +67,8 @@ pub enum Server {
     Lent(Lent),
     /// Its own, which ends with the test.
     Own(Box<ApiServer>),
+    /// That of a whole cluster, which ends with the test.
+    Cluster(Box<Cluster>),
 }
 
 impl std::ops::Deref for Server {
@@ -74,6 +78,7 @@ impl std::ops::Deref for Server {
         match self {
             Self::Lent(server) => server,
             Self::Own(server) => server,
+            Self::Cluster(cluster) => cluster.api_server(),
         }
     }
 }
@@ -119,6 +124,15 @@ impl Harness {
         install_crd(&client).await.unwrap();
         let account = Account::create(&server, &client).await;
         Self { server: Server::Own(Box::new(server)), client, account }
+    }
+
+    /// With a whole cluster that is this test's own.
+    pub async fn with(cluster: Cluster) -> Self {
+        let client = cluster.client();
+        install_crd(&client).await.unwrap();
+        let account = Account::create(cluster.api_server(), &client).await;
+        guard(cluster.api_server(), &client).await;
+        Self { server: Server::Cluster(Box::new(cluster)), client, account }
     }
 
     /// The operator, alone, with its own account.
