@@ -138,6 +138,11 @@ kubelet-test: ## Tests with real Windows kubelets under Wine, built the first ti
 	$(call timed,if $(KUBELETS_RUN); then cargo test --locked -p winpool-e2e --test kubelet -- --include-ignored; \
 		else echo "make $@: skipped"; fi)
 
+.PHONY: test-real
+test-real: ## Try winpool on a cluster with real Windows nodes: KUBECONFIG=FILE; it asks before it writes, and prints a report
+	@cargo build -q --locked -p winpool-e2e --bin test-real
+	@target/debug/test-real $(if $(YES),--yes)
+
 .PHONY: guard-test
 guard-test: ## The operator's control-plane tests once more, under the admission policy guard
 	$(call step,operator tests under guard)

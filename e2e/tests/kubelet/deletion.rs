@@ -31,7 +31,7 @@ async fn a_deleted_node_comes_back_when_its_kubelet_restarts_and_gets_its_taint_
     };
     harness.pool_until("default", "has no node", counts(0)).await;
     machine_until(&machine, "has noticed that its node is gone", |machine| {
-        Ok(machine.log()?.contains(r#"nodes \"win\" not found"#))
+        Ok(machine.log()?.contains(r#"\"win\" not found"#))
     })
     .await;
     assert!(harness.nodes().get_opt("win").await.unwrap().is_none(), "a kubelet that runs does not register again");

@@ -13,5 +13,6 @@ mod refusals;
 mod registration;
 mod repair;
 mod stage;
+mod test_real;
 mod upgrade;
 mod versions;

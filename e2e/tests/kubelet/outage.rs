@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use winpool_e2e::{
-    Flags, WINDOWS_2022,
+    Flags, SimulatedNode, WINDOWS_2022,
     harness::{BUILD, OS_WINDOWS, has_taint, label, taints},
 };
 
@@ -15,8 +15,10 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 #[ignore = "needs Wine: make kubelet-test"]
 async fn a_node_whose_kubelet_died_keeps_winpools_taint_beside_those_of_the_controllers() {
     // The lease is renewed every 10 seconds: with less, a healthy kubelet would count as dead.
-    let controller_manager = &["--node-monitor-grace-period=15s", "--node-monitor-period=1s"];
+    let controller_manager = &["--node-monitor-grace-period=20s", "--node-monitor-period=1s"];
     let harness = stage_with(Flags { controller_manager, ..Flags::default() }).await;
+    // If no node at all is healthy, the controllers evict nobody.
+    SimulatedNode::linux().join(&harness.client).await.unwrap();
     let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
     ready(&harness, &machine).await;
     let operator = harness.operator().await;

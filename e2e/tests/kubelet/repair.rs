@@ -7,7 +7,10 @@ use winpool_e2e::{
     harness::{BUILD, OS_WINDOWS, POOL, change_taints, has_taint, label},
 };
 
-use super::stage::{machine, node_until, ready, stage};
+use super::{
+    stage::{machine, node_until, ready, stage},
+    versions::Versions,
+};
 
 const OS: &str = "kubernetes.io/os";
 const ARCH: &str = "kubernetes.io/arch";
@@ -46,7 +49,8 @@ async fn without_winpool_a_kubelet_restores_os_and_arch_while_it_runs_and_the_bu
     assert!(has_taint(&node, "extra:NoSchedule"), "and taints");
 }
 
-/// Catches a repair that a running or restarting kubelet undoes, or that winpool undoes: both write the same node.
+/// Catches a repair that a running or restarting kubelet undoes, or that winpool undoes, as both write the same node; and a
+/// taint that winpool took off because the label of the system was gone until the kubelet restored it.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
@@ -60,20 +64,31 @@ async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
         let labels = [label(node, BUILD), label(node, POOL), label(node, OS)];
         labels == [Some("10.0.20348"), Some("default"), Some("windows")] && has_taint(node, OS_WINDOWS)
     };
+    harness.node_until("win", "is right", is_right).await;
     for restart in [false, true] {
-        for damage in [json!({BUILD: null}), json!({BUILD: "10.0.17763"}), json!({POOL: null}), json!({OS: null})] {
-            if restart {
-                machine.stop_kubelet();
-            }
-            let edited = harness.edit_node("win", labels(&damage)).await;
-            assert!(!is_right(&edited), "{damage}");
+        let versions = Versions::of(harness.nodes()).await;
+        if restart {
+            machine.stop_kubelet();
+        }
+        for damage in [json!({OS: null}), json!({OS: "linux"})] {
+            harness.edit_node("win", labels(&damage)).await;
             if restart {
                 machine.start_kubelet(&[]).unwrap();
             }
-            node_until(&harness, &machine, &format!("is repaired of {damage}"), is_right).await;
+            node_until(&harness, &machine, "has its system again", is_right).await;
         }
+        let all = versions.until_now("win").await;
+        assert!(all.iter().all(|node| has_taint(node, OS_WINDOWS)), "it never loses its taint");
+
+        if restart {
+            machine.stop_kubelet();
+        }
+        harness.edit_node("win", labels(&json!({BUILD: "10.0.17763", POOL: null}))).await;
         change_taints(&harness.nodes(), "win", Vec::clear).await;
-        node_until(&harness, &machine, "is repaired of a lost taint", is_right).await;
+        if restart {
+            machine.start_kubelet(&[]).unwrap();
+        }
+        node_until(&harness, &machine, "is repaired", is_right).await;
     }
     let pool = harness.ready("default").await;
     assert_eq!(pool.status.unwrap().problems, [], "the kubelet counts as nobody who undoes winpool's work");

@@ -5,7 +5,7 @@ use serde_json::json;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows,
-    harness::{BUILD, Harness, OS_WINDOWS, has_taint, label, node_of},
+    harness::{BUILD, OS_WINDOWS, has_taint, label, node_of},
 };
 
 use super::{
@@ -85,14 +85,11 @@ async fn pods_follow_the_build_of_an_upgraded_node() {
     harness.ready("default").await;
     run(&harness, "after", "example.com/app:1", json!({"runtimeClassName": "windows-2022"})).await;
     assert_eq!(node_of(&runs(&harness, "after").await), Some("win"));
-    bound_by_name(&harness, "late", "windows-2019").await;
+    let old = json!({"nodeName": "win", "nodeSelector": {BUILD: WINDOWS_2019.label()}});
+    run(&harness, "late", "example.com/app:1", old).await;
     let pod = pod_until(&harness, "late", "is refused", |pod| phase(pod) == "Failed").await;
-    assert_eq!(reason(&pod), "NodeAffinity", "a pod of the old class");
+    assert_eq!(reason(&pod), "NodeAffinity", "a pod of the old build");
     operator.stop().await;
-}
-
-async fn bound_by_name(harness: &Harness, name: &str, class: &str) {
-    run(harness, name, "example.com/app:1", json!({"runtimeClassName": class, "nodeName": "win"})).await;
 }
 
 /// Catches a winpool that, after it was away during an upgrade, believes what it wrote before rather than the kubelet.
