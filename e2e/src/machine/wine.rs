@@ -93,6 +93,8 @@ pub(super) fn write_registry(prefix: &Path, machine: &str, windows: Windows) -> 
             r"System\\CurrentControlSet\\Control\\Session Manager\\Memory Management\\PrefetchParameters",
             "\"BootId\"=dword:00000008".to_owned(),
         ),
+        // A driver of Wine that looks for USB devices of the Linux machine.
+        (r"System\\CurrentControlSet\\Services\\wineusb", "\"Start\"=dword:00000004".to_owned()),
     ];
     for (key, values) in keys {
         // Writing to a String does not fail.
@@ -102,22 +104,31 @@ pub(super) fn write_registry(prefix: &Path, machine: &str, windows: Windows) -> 
     fs::write(&file, registry).when("write", &file)
 }
 
-/// Ends every process of Wine in `prefix`. Wine starts its own in sessions of their own.
+/// Ends every process of Wine in `prefix`, and waits until they have ended. Wine starts its own in sessions of their own.
 pub(super) fn end(prefix: &str) {
     let mark = format!("WINEPREFIX={prefix}");
     loop {
-        let of_prefix = |entry: &fs::DirEntry| {
-            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
-        };
-        let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter(of_prefix);
-        let ids: Vec<_> = processes.map(|entry| entry.file_name()).collect();
+        let ids: Vec<_> = entries("/proc").filter(|process| runs_in(process, mark.as_bytes())).collect();
         if ids.is_empty() {
             return;
         }
+        let ids = ids.iter().filter_map(|process| process.file_name());
         // One that has ended meanwhile is as good.
         let _ = Command::new("kill").args(["-s", "KILL"]).args(ids).stderr(Stdio::null()).status();
     }
+}
+
+/// Whether a process has this in its environment. Each thread is asked: the first one may have ended, and then the process
+/// seems to have none.
+fn runs_in(process: &Path, mark: &[u8]) -> bool {
+    entries(process.join("task")).any(|thread| {
+        let environment = fs::read(thread.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark)
+    })
+}
+
+fn entries(folder: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 /// A Windows as Wine makes it, with the shims: made once, and shared by all machines.
@@ -135,6 +146,7 @@ fn template() -> Result<PathBuf> {
         wine(prefix, WINE, &["wineboot", "-i"])?;
         // Waits until the registry is written.
         wine(prefix, SERVER, &["-w"])?;
+        end(prefix);
         let system = folder.join("drive_c/windows/system32");
         link_to_installation(&system)?;
         SHIMS.iter().try_for_each(|(name, source)| compile(&system, name, source))

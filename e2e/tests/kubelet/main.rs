@@ -7,6 +7,7 @@
 mod admission;
 mod born_tainted;
 mod deletion;
+mod leftovers;
 mod outage;
 mod pods;
 mod refusals;
