@@ -1,4 +1,4 @@
-//! The policy `born-tainted` at the registration of a real kubelet, which NodeRestriction watches over.
+//! The policy `born-tainted` at the registration of a real kubelet, which `NodeRestriction` watches over.
 
 use kube::ResourceExt;
 use serde_json::json;
