@@ -137,6 +137,7 @@ impl Machine {
     pub fn start_kubelet(&mut self, flags: &[&str]) -> Result<()> {
         self.stop_kubelet();
         let drive = self.drive();
+        wine::forget_server(Path::new(&self.wine_prefix))?;
         wine::write_registry(Path::new(&self.wine_prefix), &self.name, self.windows)?;
         write(&drive.join("k/config"), &self.kubeconfig())?;
         write(&drive.join("k/kubelet.yaml"), &self.configuration())?;

@@ -19,6 +19,8 @@ const CHECK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kubelet/wine.sh");
 /// Where Debian and Ubuntu install Wine's programs.
 pub(super) const WINE: &str = "/usr/lib/wine/wine64";
 const SERVER: &str = "/usr/lib/wine/wineserver64";
+/// Where Wine has its sockets, below a prefix.
+const SOCKETS: &str = "sockets";
 /// Where they install Wine's own DLLs.
 const DLLS: &str = "/usr/lib/x86_64-linux-gnu/wine/x86_64-windows";
 const COMPILER: &str = "x86_64-w64-mingw32-gcc";
@@ -43,7 +45,7 @@ pub(super) fn environment(prefix: &str) -> Vec<(&'static str, String)> {
     vec![
         ("WINEPREFIX", prefix.to_owned()),
         // Wine keeps its sockets in a directory there. Debian's Wine heeds this.
-        ("TMPDIR", prefix.to_owned()),
+        ("TMPDIR", format!("{prefix}/{SOCKETS}")),
         ("WINESERVER", SERVER.to_owned()),
         ("WINEARCH", "win64".to_owned()),
         ("WINEDEBUG", "-all".to_owned()),
@@ -104,6 +106,16 @@ pub(super) fn write_registry(prefix: &Path, machine: &str, windows: Windows) -> 
     fs::write(&file, registry).when("write", &file)
 }
 
+/// Lets the next program of Wine in `prefix` start a server of its own. One that was killed may still accept connections for a
+/// moment.
+pub(super) fn forget_server(prefix: &Path) -> Result<()> {
+    let sockets = prefix.join(SOCKETS);
+    // Neither is there at first.
+    let _ = fs::remove_dir_all(&sockets);
+    let _ = fs::remove_file(prefix.join("wineserver"));
+    fs::create_dir(&sockets).when("make the folder", &sockets)
+}
+
 /// Ends every process of Wine in `prefix`, and waits until they have ended. Wine starts its own in sessions of their own.
 pub(super) fn end(prefix: &str) {
     let mark = format!("WINEPREFIX={prefix}");
@@ -142,6 +154,7 @@ fn template() -> Result<PathBuf> {
         // What an earlier try has left.
         let _ = fs::remove_dir_all(folder);
         fs::create_dir_all(folder).when("make the folder", folder)?;
+        forget_server(folder)?;
         let prefix = crate::error::text(folder)?;
         wine(prefix, WINE, &["wineboot", "-i"])?;
         // Waits until the registry is written.
