@@ -1,5 +1,6 @@
 //! A label that contradicts what the node reports. A kubelet writes its labels first and reports 0.2 seconds later, so for
 //! that moment the label is right and the report is old.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
 
