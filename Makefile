@@ -49,9 +49,12 @@ step = @echo "==> $(1)"
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# The kubelets of the demo: simulated, or with KUBELETS=real those of Windows under Wine.
+KUBELETS ?=
+
 .PHONY: demo
-demo: ## Show winpool at work on a local control plane with simulated Windows nodes
-	$(call timed,cargo build --locked -p winpool-e2e --bin demo && cargo run -q --locked -p winpool-e2e --bin demo)
+demo: ## Show winpool at work on a local control plane with simulated Windows nodes; KUBELETS=real: with real kubelets
+	$(call timed,cargo build --locked -p winpool-e2e --bin demo && $(if $(KUBELETS),WINPOOL_E2E_KUBERNETES=1.36) cargo run -q --locked -p winpool-e2e --bin demo $(KUBELETS))
 
 .PHONY: demo-image
 demo-image: ## Draw docs/images/demo.svg from the output of the demo
@@ -125,6 +128,21 @@ unit: ## Unit, property and snapshot tests of the core, and tests of the program
 control-plane-test: ## Tests on a real local control plane, which is built from Go modules the first time (about 5 minutes)
 	$(call step,control-plane tests)
 	$(call timed,cargo test --locked -p winpool-e2e $(if $(KUBERNETES),--lib --test control_plane --test operator))
+
+# Real kubelets need Wine. The script names the packages, and installs them only in CI.
+KUBELETS_RUN := e2e/kubelet/wine.sh
+
+.PHONY: kubelet-test
+kubelet-test: export WINPOOL_E2E_KUBERNETES := 1.36
+kubelet-test: ## Tests with real Windows kubelets of 1.36 under Wine, built the first time (8 minutes); skipped where Wine is missing
+	$(call step,tests with real kubelets)
+	$(call timed,if $(KUBELETS_RUN); then cargo test --locked -p winpool-e2e --test kubelet -- --include-ignored; \
+		else echo "make $@: skipped"; fi)
+
+.PHONY: test-real
+test-real: ## Try winpool on a cluster with real Windows nodes: KUBECONFIG=FILE; it asks before it writes, and prints a report
+	@cargo build -q --locked -p winpool-e2e --bin test-real
+	@target/debug/test-real $(if $(YES),--yes)
 
 .PHONY: guard-test
 guard-test: ## The operator's control-plane tests once more, under the admission policy guard

@@ -209,6 +209,11 @@ impl ApiServer {
         Ok(file)
     }
 
+    /// A certificate for a component that is `user` in `group`.
+    pub(crate) fn identity(&self, user: &str, group: &str) -> Result<Identity> {
+        self.authority.client(user, Some(group))
+    }
+
     /// A client of another server of this control plane on `port`.
     pub(crate) fn connect_to_neighbour(&self, port: u16) -> Result<Client> {
         connect(&Endpoint::on(port, &self.authority), &self.admin)

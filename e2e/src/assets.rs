@@ -147,7 +147,8 @@ impl Component {
         let parts: Vec<&str> = [module.go_mod, module.go_sum, &flags].into_iter().chain(tags).collect();
         let fingerprint = fingerprint(&parts);
         let target = cache_folder()?.join(format!("{}-{version}-{fingerprint}", self.name()));
-        make_once(&target, self.name(), |path| go::build(module, self.package(), &flags, self.name(), path))?;
+        let options = go::Options { linker_flags: &flags, ..go::Options::default() };
+        make_once(&target, self.name(), |path| go::build(module, self.package(), &options, self.name(), path))?;
         Ok(target)
     }
 
@@ -190,16 +191,19 @@ impl Component {
     fn linker_flags(self, version: &str) -> String {
         let small = "-s -w";
         match self.pinned_module() {
-            "k8s.io/kubernetes" => {
-                let mut numbers = version.trim_start_matches('v').split('.');
-                let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-                let variable = "-X k8s.io/component-base/version.git";
-                format!("{small} {variable}Version={version} {variable}Major={major} {variable}Minor={minor}")
-            }
+            "k8s.io/kubernetes" => kubernetes_linker_flags(version),
             "helm.sh/helm/v4" => format!("{small} -X helm.sh/helm/v4/internal/version.version={version}"),
             _ => small.to_owned(),
         }
     }
+}
+
+/// Linker flags that tell a program of Kubernetes its version, and leave out what only debuggers need.
+pub(crate) fn kubernetes_linker_flags(version: &str) -> String {
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let variable = "-X k8s.io/component-base/version.git";
+    format!("-s -w {variable}Version={version} {variable}Major={major} {variable}Minor={minor}")
 }
 
 /// One file with the stages that kwok is to play.
@@ -238,7 +242,7 @@ pub async fn prometheus_operator_definition(plural: &'static str) -> Result<Stri
 
 /// Makes `target` unless it is there. Two processes do not make it twice, and one that is interrupted leaves
 /// nothing that looks like it: it is made under another name and renamed.
-fn make_once(target: &Path, what: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub(crate) fn make_once(target: &Path, what: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if target.exists() {
         return Ok(());
     }
@@ -258,7 +262,7 @@ fn make_once(target: &Path, what: &str, make: impl FnOnce(&Path) -> Result<()>) 
 }
 
 /// `$XDG_CACHE_HOME/winpool` or `~/.cache/winpool`.
-fn cache_folder() -> Result<PathBuf> {
+pub(crate) fn cache_folder() -> Result<PathBuf> {
     let from = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
     let folder = from("XDG_CACHE_HOME")
         .filter(|path| path.is_absolute())
@@ -270,7 +274,7 @@ fn cache_folder() -> Result<PathBuf> {
 }
 
 /// FNV-1a: short, and the same in every release of Rust, unlike the standard hasher.
-fn fingerprint(parts: &[&str]) -> String {
+pub(crate) fn fingerprint(parts: &[&str]) -> String {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -279,7 +283,7 @@ fn fingerprint(parts: &[&str]) -> String {
 }
 
 /// Building takes minutes, and a test's runtime may have other things to do.
-async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(failed) => match failed.try_into_panic() {

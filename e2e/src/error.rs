@@ -25,6 +25,19 @@ pub enum Error {
     )]
     GoFailed { command: String, status: String, tail: String },
 
+    /// Wine is not there to run a real kubelet.
+    #[error("{0}")]
+    WineMissing(String),
+
+    /// A source file of Go is not what the kubelet is built with.
+    #[error("{} has no {line:?} any more: see e2e/kubelet/README.md", .file.display())]
+    Moved {
+        /// The file of the standard library.
+        file: PathBuf,
+        /// What it should contain.
+        line: &'static str,
+    },
+
     /// `KUBEBUILDER_ASSETS` names a folder without the program.
     #[error(
         "KUBEBUILDER_ASSETS is set, but {} is not there. Fill the folder (`setup-envtest use`) \

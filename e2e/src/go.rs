@@ -44,15 +44,28 @@ impl Module {
     }
 }
 
+/// What a build needs besides the package.
+#[derive(Default)]
+pub(crate) struct Options<'a> {
+    pub linker_flags: &'a str,
+    /// `GOOS`; that of this machine if not said.
+    pub os: Option<&'a str>,
+    /// A file that replaces source files of the Go standard library.
+    pub overlay: Option<&'a str>,
+}
+
 /// Builds `package` to the file `target`.
-pub(crate) fn build(module: &Module, package: &str, linker_flags: &str, name: &str, target: &Path) -> Result<()> {
+pub(crate) fn build(module: &Module, package: &str, options: &Options<'_>, name: &str, target: &Path) -> Result<()> {
     let output = target.with_added_extension("log");
     let log = File::create(&output).when("write", &output)?;
     let target = crate::error::text(target)?;
     let started = Instant::now();
     progress(&format!("building {name} from Go modules ({}, once)", module.duration));
     let build = module
-        .command(&["build", "-trimpath", "-tags", module.tags, "-ldflags", linker_flags, "-o", target, package])
+        .command(&["build", "-trimpath", "-tags", module.tags, "-ldflags", options.linker_flags, "-o", target])
+        .args(options.overlay.iter().flat_map(|overlay| ["-overlay", overlay]))
+        .arg(package)
+        .envs(options.os.map(|os| ("GOOS", os)))
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
@@ -91,7 +104,8 @@ pub(crate) fn source_folder(module: &Module, dependency: &str) -> Result<PathBuf
     Ok(PathBuf::from(folder.trim()))
 }
 
-fn run(module: &Module, arguments: &[&str]) -> Result<String> {
+/// Runs `go` in the module's folder and returns what it prints.
+pub(crate) fn run(module: &Module, arguments: &[&str]) -> Result<String> {
     let output = module
         .command(arguments)
         .output()

@@ -15,12 +15,18 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 /// TERM first and deaf to it: the guard is a member of the group that it ends, and still has a folder to remove.
+/// Wine's processes leave the group; they are found by what they have in their environment. Each thread is asked: the first one
+/// may have ended, and then the process seems to have none.
 /// A process may write while the folder is being removed, hence more than one try. `-s`, because dash takes no
 /// process group after `kill -TERM`.
 const SCRIPT: &str = r#"
 cat >/dev/null
 trap '' TERM
 kill -s TERM -- -$$
+for file in $(grep -lszF "WINEPREFIX=$1/" /proc/[0-9]*/task/[0-9]*/environ); do
+    pid=${file#/proc/}
+    kill -s KILL "${pid%%/*}"
+done
 for try in 1 2 3 4 5; do rm -rf -- "$1" 2>/dev/null && break; sleep 0.1; done
 kill -s KILL -- -$$
 "#;

@@ -1,10 +1,15 @@
 //! Nodes, the operator, its CRD and a pool: for the demo, the guides and `cluster`.
 
-use crate::{Cluster, Error, LIMIT, Result, SimulatedNode, WINDOWS_BUILD, manifests, wait_for};
+use crate::{
+    Cluster, Error, LIMIT, Machine, Result, SimulatedNode, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, WINDOWS_BUILD,
+    manifests, wait_for,
+};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{conditions, wait::Condition};
 use kube::{Api, Client, Config, ResourceExt};
+use serde_json::json;
 use std::fmt::Write;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -32,7 +37,29 @@ pub async fn nodes_join(cluster: &Cluster) -> Result<()> {
     join(cluster, nodes).await
 }
 
-/// Registers these nodes, and waits until they are Ready.
+/// The same with real kubelets on the Windows nodes: they are there as long as what this returns.
+///
+/// # Errors
+/// When real kubelets cannot run here, a node cannot join, or does not get ready.
+pub async fn machines_join(cluster: &Cluster) -> Result<Vec<Machine>> {
+    join(cluster, [SimulatedNode::linux().name("linux-a"), SimulatedNode::linux().name("linux-b")]).await?;
+    let mut machines = Vec::new();
+    for (name, windows) in [(UNLABELLED, WINDOWS_2019), ("win-2022-a", WINDOWS_2022), ("win-2025-a", WINDOWS_2025)] {
+        machines.push(Machine::start(cluster.api_server(), name, windows, &[]).await?);
+    }
+    for machine in &machines {
+        cluster.node_ready(machine.name()).await?;
+    }
+    // As a kubelet before 1.17 registers it. Those since then restore the label when they start, and not before.
+    let unlabel = Patch::Merge(json!({"metadata": {"labels": {WINDOWS_BUILD: null}}}));
+    Api::<Node>::all(cluster.client()).patch(UNLABELLED, &PatchParams::default(), &unlabel).await?;
+    Ok(machines)
+}
+
+/// These nodes join and get ready.
+///
+/// # Errors
+/// When a node cannot join, or does not get ready.
 pub async fn join(cluster: &Cluster, nodes: impl IntoIterator<Item = SimulatedNode>) -> Result<()> {
     let mut names = Vec::new();
     for node in nodes {

@@ -124,7 +124,7 @@ fn needs_work(node: &CachedNode, context: &Context) -> bool {
         let (index, name) = (&context.index, node.name());
         index.refusal(name, &assessment.plan).is_some() || index.stands_back(name, &assessment)
     };
-    !assessment.plan.is_empty() && !waits()
+    (!assessment.plan.is_empty() && !waits()) || assessment.label_settles.is_some()
 }
 
 /// How the node stands at this moment.
@@ -174,7 +174,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
             if failed.is_none() && context.index.look_again(&node) {
                 context.changed.send_replace(());
             }
-            return Ok(Action::await_change());
+            return Ok(next_look(&assessment));
         }
         if let Some(refusal) = context.index.refusal(name, plan) {
             return Ok(Action::requeue(refusal.until.saturating_duration_since(Instant::now())));
@@ -209,6 +209,13 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
         }
     }
     Err(RequestError::Conflict)
+}
+
+/// A build label that is given time to be confirmed is looked at again when that is over.
+fn next_look(assessment: &Assessment) -> Action {
+    assessment
+        .label_settles
+        .map_or_else(Action::await_change, |until| Action::requeue(until.saturating_duration_since(Instant::now())))
 }
 
 /// The whole was refused: sends the label and the rest apart, so that a refused taint does not hold up the label.

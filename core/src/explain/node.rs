@@ -100,7 +100,7 @@ fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
         return vec![format!("its label kubernetes.io/os is {os}: no pool selects it")];
     }
     let mut reasons = Vec::new();
-    if let Some(os) = node.operating_system.as_deref().filter(|_| node.reports_another_system()) {
+    if let Some(os) = node.operating_system.as_deref().filter(|_| node.contradicts_itself()) {
         reasons.push(format!("its kubelet reports {os}, which its labels contradict: nothing is written"));
     }
     if node.is_ignored() {
@@ -119,7 +119,7 @@ fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
             (true, None) => {
                 owner = Some(&pool.name);
                 let and = match node {
-                    _ if node.reports_another_system() => "by its labels",
+                    _ if node.contradicts_itself() => "by its labels",
                     _ if node.is_ignored() => "and counts it as ignored",
                     _ => "and owns it",
                 };

@@ -14,13 +14,16 @@ use std::{
 
 use crate::{
     api::{Taint, TaintPolicy, names},
-    windows::KernelVersion,
+    windows::{Build, KernelVersion},
 };
 
 use super::{Node, Pool, TaintList};
 
 /// How long after it was lost an approved taint is restored without a check.
 pub const AT_ONCE: Duration = Duration::from_mins(1);
+/// How long winpool leaves a build label alone that contradicts what the node reports. After an in-place upgrade the kubelet
+/// writes the label of the new build first, and reports that build 0.2 seconds later.
+pub const LABEL_SETTLES: Duration = Duration::from_millis(1500);
 /// How long the result of a workload check is good for, counted from its end.
 pub const CHECK_GOOD_FOR: Duration = Duration::from_mins(1);
 
@@ -96,6 +99,34 @@ pub struct Watched {
     registered: bool,
     /// When it was seen without a taint that it had before, or that it registered without. Few nodes lack any.
     lost: BTreeMap<Taint, Instant>,
+    /// The build in its label and the one that it reports, whoever owns it.
+    builds: Builds,
+}
+
+/// The build in a node's label, the one that it reports, and how long a contradiction between the two is waited out.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Builds {
+    label: Option<Build>,
+    reported: Option<Build>,
+    settle: Option<Instant>,
+}
+
+impl Builds {
+    /// Only a label that has just changed is given time. One that the node registered with, or that stays while the node
+    /// reports something new, is wrong.
+    fn next(before: Option<&Self>, node: &Node, sighting: Sighting, now: Instant) -> Self {
+        let label = node.labels.get(names::WINDOWS_BUILD).and_then(|text| text.parse().ok());
+        let version = node.kernel_version.as_deref().and_then(|text| text.parse::<KernelVersion>().ok());
+        let reported = version.map(|version| version.build);
+        let contradicts = label.is_some() && reported.is_some() && label != reported;
+        let settle = match before {
+            _ if !contradicts || sighting == Sighting::Registered => None,
+            Some(before) if before.reported.is_some() && before.reported != reported => None,
+            Some(before) if before.label == label || before.settle.is_some() => before.settle,
+            _ => Some(now + LABEL_SETTLES),
+        };
+        Self { label, reported, settle }
+    }
 }
 
 impl Watched {
@@ -103,7 +134,8 @@ impl Watched {
     #[must_use]
     pub fn next(before: Option<&Self>, node: &Node, owner: Option<&Pool>, sighting: Sighting, now: Instant) -> Self {
         let owner = owner.filter(|_| !node.is_ignored());
-        let Some(owner) = owner else { return Self { taints: Arc::clone(&node.taints), ..Self::default() } };
+        let builds = Builds::next(before.map(|before| &before.builds), node, sighting, now);
+        let Some(owner) = owner else { return Self { taints: Arc::clone(&node.taints), builds, ..Self::default() } };
         let before = before.filter(|before| before.pool.as_deref() == Some(&*owner.name));
         let carries = |list: &TaintList, taint: &Taint| list.taints().contains(taint);
         let lost = |taint: &Taint| match before {
@@ -123,7 +155,14 @@ impl Watched {
                 None => sighting == Sighting::Registered,
             },
             lost,
+            builds,
         }
+    }
+
+    /// Until when winpool leaves the build label alone although the node reports another build.
+    #[must_use]
+    pub fn label_settles(&self) -> Option<Instant> {
+        self.builds.settle
     }
 
     /// Since when it lacks the taint as a node of its pool, as far as that is known.
@@ -169,6 +208,12 @@ impl Consent<'_> {
             && (pool.needs_no_check(taint)
                 || pool.clean_check.covers(uid, taint, watched, now)
                 || (pool.approves(taint) && watched.lost_just_now(pool, taint, now)))
+    }
+
+    /// Until when the build label is left alone although the node reports another build.
+    pub(super) fn label_settles(self) -> Option<Instant> {
+        let Self::Known { watched, now, .. } = self else { return None };
+        watched.label_settles().filter(|until| now < *until)
     }
 
     /// Whether the node has `taint` only because a younger pool's approval put it on at its registration, while the

@@ -23,7 +23,7 @@ pub use admission::{Admission, COMPONENTS, Component, texts_of};
 pub use classes::{ClassesPlan, Seen, classes_of_others, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
 pub use conflict::WriteConflict;
-pub use consent::{AT_ONCE, CHECK_GOOD_FOR, CleanCheck, Consent, LaggingClass, Sighting, Watched};
+pub use consent::{AT_ONCE, CHECK_GOOD_FOR, CleanCheck, Consent, LABEL_SETTLES, LaggingClass, Sighting, Watched};
 pub use deletion::PendingCleanup;
 pub use guarded::GuardedPool;
 pub use node::{

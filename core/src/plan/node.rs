@@ -1,6 +1,6 @@
 //! What a node should be.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use crate::{
     api::{Mode, Taint, names},
@@ -81,9 +81,13 @@ impl Node {
         after
     }
 
-    /// A node that was re-imaged may keep its old label until its kubelet reports: no write on such a contradiction.
-    pub(crate) fn reports_another_system(&self) -> bool {
-        self.operating_system.as_deref().is_some_and(|os| !os.is_empty() && os != names::WINDOWS)
+    /// A node that was reimaged may keep its old label until its kubelet reports, or report its old system for a moment after
+    /// the kubelet has written the label. The kubelet restores a label that another writer changed within 10 seconds. winpool
+    /// writes nothing on such a contradiction.
+    pub(crate) fn contradicts_itself(&self) -> bool {
+        let reported = self.operating_system.as_deref().filter(|os| !os.is_empty());
+        let is_labelled = self.labels.get(names::OS) == Some(names::WINDOWS);
+        reported.is_some_and(|os| (os == names::WINDOWS) != is_labelled)
     }
 }
 
@@ -229,6 +233,8 @@ pub struct Assessment {
     pub uncarried: Vec<Taint>,
     /// The pool whose marks it carries though it does not belong to it: they are about to be taken off.
     pub releasing: Option<String>,
+    /// Until when its build label is left alone, because the kubelet may be about to report that build.
+    pub label_settles: Option<Instant>,
     /// What to change.
     pub plan: NodePlan,
     /// Identifies that change.
@@ -241,7 +247,7 @@ impl Assessment {
     pub fn state(&self) -> State {
         match self {
             Self { ignored: true, .. } => State::Ignored,
-            Self { plan, .. } if !plan.is_empty() => State::Pending,
+            Self { plan, label_settles, .. } if !plan.is_empty() || label_settles.is_some() => State::Pending,
             Self { held, .. } if !held.is_empty() => State::Held,
             Self { version: None, .. } => State::Blocked,
             _ => State::Converged,
@@ -252,11 +258,11 @@ impl Assessment {
 /// How `node` stands under `policy`, and what has to change now.
 #[must_use]
 pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Assessment {
+    if node.contradicts_itself() {
+        return Assessment::default();
+    }
     if node.was_reimaged() {
         return assess_reimaged(node, policy);
-    }
-    if node.reports_another_system() {
-        return Assessment::default();
     }
     match policy.owner(&node.labels) {
         Some(Entry { pool, ready: true }) => assess_as(node, Some(pool), policy, consent),
@@ -324,10 +330,12 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Con
     assessment.held = taints.held;
     assessment.uncarried = pool.wanted_taints();
     assessment.uncarried.retain(|taint| !node.taints.taints().contains(taint));
-    assessment.plan.windows_build = version.and_then(|version| build_label(node, version.build));
+    assessment.label_settles = consent.label_settles();
+    let build = version.filter(|_| assessment.label_settles.is_none());
+    assessment.plan.windows_build = build.and_then(|version| build_label(node, version.build));
     assessment.plan.capability_labels = capability_labels::plan(node, Some(pool));
     let wrote = assessment.plan.windows_build.is_some()
-        || assessment.plan.capability_labels.iter().any(|stamp| stamp.to.is_some())
+        || assessment.plan.capability_labels.iter().any(|label| label.to.is_some())
         || !taints.owned.is_empty();
     let wanted = (wrote || marks.are_there())
         .then(|| Applied { pool: pool.name.clone(), taints: taints.owned.iter().map(ToString::to_string).collect() });

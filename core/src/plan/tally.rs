@@ -80,6 +80,7 @@ impl Contribution {
         };
         let Assessment { pool, version, ignored, tolerate, differing, plan, held, owned, uncarried, .. } = assessment;
         let unknown = version.is_none() && !ignored;
+        let is_to_be_labelled = plan.windows_build.is_some() || assessment.label_settles.is_some();
         let problems = unknown
             .then_some(NodeProblem::BuildUnknown)
             .into_iter()
@@ -91,9 +92,9 @@ impl Contribution {
             pool: pool?,
             version,
             state,
-            unlabeled: unknown || plan.windows_build.is_some(),
+            unlabeled: unknown || is_to_be_labelled,
             untainted: plan.taints.is_some() || !held.is_empty(),
-            unfinished: !plan.is_empty() || !held.is_empty(),
+            unfinished: !plan.is_empty() || !held.is_empty() || is_to_be_labelled,
             held,
             uncarried,
             tolerate,

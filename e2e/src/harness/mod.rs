@@ -45,7 +45,8 @@ use winpool::Options;
 use winpool_core::api::{NodeCounts, WindowsPool, crd};
 
 use crate::{
-    ApiServer, AuditLog, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend, scene::install_crd, wait_for,
+    ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend, scene::install_crd,
+    wait_for,
 };
 
 use guarded::guard;
@@ -67,6 +68,8 @@ pub enum Server {
     Lent(Lent),
     /// Started for this test, and stopped at its end.
     Own(Box<ApiServer>),
+    /// That of a whole cluster, which ends with the test.
+    Cluster(Box<Cluster>),
 }
 
 impl std::ops::Deref for Server {
@@ -76,6 +79,7 @@ impl std::ops::Deref for Server {
         match self {
             Self::Lent(server) => server,
             Self::Own(server) => server,
+            Self::Cluster(cluster) => cluster.api_server(),
         }
     }
 }
@@ -121,6 +125,15 @@ impl Harness {
         install_crd(&client).await.unwrap();
         let account = Account::create(&server, &client).await;
         Self { server: Server::Own(Box::new(server)), client, account }
+    }
+
+    /// Uses a whole cluster of its own.
+    pub async fn with(cluster: Cluster) -> Self {
+        let client = cluster.client();
+        install_crd(&client).await.unwrap();
+        let account = Account::create(cluster.api_server(), &client).await;
+        guard(cluster.api_server(), &client).await;
+        Self { server: Server::Cluster(Box::new(cluster)), client, account }
     }
 
     /// Starts the operator without leader election, with its own account.

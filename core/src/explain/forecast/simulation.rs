@@ -320,6 +320,7 @@ impl Simulation {
             }
             self.check();
             dues.extend(self.memory.check_due(self.now.instant));
+            dues.extend(self.watched.values().filter_map(Watched::label_settles));
             let is_soon = |due: &Instant| due.duration_since(last_write) <= QUIET;
             let next = dues.into_iter().filter(|due| *due > self.now.instant).min().filter(is_soon);
             let Some(due) = next else { return };

@@ -1,4 +1,5 @@
-//! `make demo`: winpool's main job on a real control plane with simulated nodes, checked at every step.
+//! `make demo`: winpool's main job on a real control plane with simulated nodes, checked at every step. With the argument
+//! `real` the Windows nodes have real kubelets.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -18,7 +19,7 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
 use winpool_e2e::scene::{self, Operator, UNLABELLED};
-use winpool_e2e::{Cluster, WINDOWS_BUILD, manifests};
+use winpool_e2e::{Cluster, Machine, WINDOWS_BUILD, manifests, prepare_machines};
 
 /// The plain Linux Deployment.
 const LINUX: &str = "linux-web";
@@ -41,9 +42,14 @@ async fn main() -> ExitCode {
 }
 
 async fn demo() -> Result<()> {
-    let steps = Steps::start("winpool on a real Kubernetes control plane on this machine, with simulated nodes");
+    let real = std::env::args().nth(1).is_some_and(|kubelets| kubelets == "real");
+    let kind = if real { "real Windows kubelets (Wine)" } else { "simulated nodes" };
+    if real {
+        prepare_machines().await?;
+    }
+    let steps = Steps::start(&format!("winpool on a real Kubernetes control plane on this machine, with {kind}"));
     let cluster = control_plane(&steps).await?;
-    nodes(&cluster, &steps).await?;
+    let _machines = nodes(&cluster, &steps, real).await?;
 
     steps.chapter("Without winpool");
     linux_pods_land_on_windows(&cluster, &steps).await?;
@@ -68,12 +74,17 @@ async fn control_plane(steps: &Steps) -> Result<Cluster> {
     Ok(cluster)
 }
 
-async fn nodes(cluster: &Cluster, steps: &Steps) -> Result<()> {
-    scene::nodes_join(cluster).await?;
+async fn nodes(cluster: &Cluster, steps: &Steps, real: bool) -> Result<Vec<Machine>> {
+    let machines = if real {
+        scene::machines_join(cluster).await?
+    } else {
+        scene::nodes_join(cluster).await?;
+        Vec::new()
+    };
     steps.done(&format!(
         "2 Linux nodes and one each of Windows Server 2019, 2022 and 2025 are Ready ({UNLABELLED} without label)"
     ));
-    Ok(())
+    Ok(machines)
 }
 
 /// What the taint is for. Simulated nodes run whatever they get; real ones could not start these pods.

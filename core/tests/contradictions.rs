@@ -1,0 +1,123 @@
+//! A label that contradicts what the node reports. A kubelet writes its labels first and reports 0.2 seconds later, so for
+//! that moment the label is right and the report is old.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use Sighting::{Changed, Listed, Registered};
+use common::{marked, node, policy, pool, read, tainted};
+use serde_json::{Value, json};
+use winpool_core::{
+    api::names,
+    plan::{Assessment, Consent, LABEL_SETTLES, Sighting, State, Watched, assess},
+};
+
+const OLD: &str = "10.0.20348";
+const NEW: &str = "10.0.26100";
+const OTHER: &str = "10.0.17763";
+
+/// A node with this label, or none, that reports this build.
+fn of(label: &str, reported: &str) -> Value {
+    let mut node = node(&format!("status: {{nodeInfo: {{kernelVersion: {reported}.1}}}}"));
+    let label = Some(label).filter(|label| !label.is_empty());
+    json_patch::merge(&mut node, &json!({"metadata": {"labels": {names::WINDOWS_BUILD: label}}}));
+    node
+}
+
+/// How a node stands so many milliseconds after the start, of which this was seen: how, when and in what shape.
+fn stand(seen: &[(Sighting, u64, Value)], later: u64, spec: &str) -> Assessment {
+    let (start, pool) = (Instant::now(), pool(spec));
+    let after = |milliseconds| start + Duration::from_millis(milliseconds);
+    let mut watched = None;
+    for (sighting, milliseconds, object) in seen {
+        let node = read(object);
+        let owner = Some(&pool).filter(|pool| pool.selects(&node.labels));
+        watched = Some(Watched::next(watched.as_ref(), &node, owner, *sighting, after(*milliseconds)));
+    }
+    let (watched, (_, _, last)) = (watched.unwrap(), seen.last().unwrap());
+    assess(&read(last), &policy([pool]), Consent::Known { uid: common::UID, watched: &watched, now: after(later) })
+}
+
+fn label_to_be(assessment: &Assessment) -> Option<&str> {
+    assessment.plan.windows_build.as_ref()?.to.as_deref()
+}
+
+#[test]
+fn a_label_that_has_just_changed_is_not_corrected_before_the_kubelet_had_time_to_report_that_build() {
+    let over = u64::try_from(LABEL_SETTLES.as_millis()).unwrap();
+    let before = (Listed, 0, of(OLD, OLD));
+    let upgraded = vec![before.clone(), (Changed, 5000, of(NEW, OLD))];
+    let then = |event| [upgraded.clone(), vec![event]].concat();
+    // What was seen, when it is looked at, and the label that is written.
+    let cases = [
+        ("the kubelet has written the label only", upgraded.clone(), 5200, None),
+        ("it reports the new build too", then((Changed, 5200, of(NEW, NEW))), 5200, None),
+        ("it never does", upgraded.clone(), 5000 + over, Some(OLD)),
+        ("it sends heartbeats, but never the build", then((Changed, 6000, of(NEW, OLD))), 5000 + over, Some(OLD)),
+        ("it reports yet another build", then((Changed, 5200, of(NEW, OTHER))), 5200, Some(OTHER)),
+        ("the label changes again", then((Changed, 6000, of(OTHER, OLD))), 5000 + over, Some(OLD)),
+        ("the label goes", then((Changed, 5200, of("", OLD))), 5200, Some(OLD)),
+        ("the label becomes no build", then((Changed, 5200, of("windows-2025", OLD))), 5200, Some(OLD)),
+        ("the list of a new watch has it", then((Listed, 5200, of(NEW, OLD))), 5300, None),
+        ("a label that went", vec![before.clone(), (Changed, 5000, of("", OLD))], 5000, Some(OLD)),
+        ("a build is reported and the label stays", vec![before, (Changed, 5000, of(OLD, NEW))], 5000, Some(NEW)),
+        ("it registered with a wrong label", vec![(Registered, 0, of(NEW, OLD))], 0, Some(OLD)),
+        (
+            "it registered with a wrong label and is ready",
+            vec![(Registered, 0, of(NEW, OLD)), (Changed, 10, of(NEW, OLD))],
+            10,
+            Some(OLD),
+        ),
+        ("it is in the first list", vec![(Listed, 0, of(NEW, OLD))], 10, None),
+        ("it is in the first list, and stays so", vec![(Listed, 0, of(NEW, OLD))], over, Some(OLD)),
+        ("it is new to the watch of Windows nodes", vec![(Changed, 0, of(NEW, OLD))], 10, None),
+    ];
+    for (fact, seen, now, expected) in cases {
+        for spec in ["{}", "spec: {nodeSelector: {kubernetes.io/arch: amd64}}"] {
+            assert_eq!(label_to_be(&stand(&seen, now, spec)), expected, "{fact}");
+        }
+    }
+}
+
+#[test]
+fn a_label_that_moves_the_node_to_another_pool_is_waited_out_as_well() {
+    let selects_new = format!("spec: {{nodeSelector: {{node.kubernetes.io/windows-build: {NEW}}}}}");
+    let seen = [(Listed, 0, of(OLD, OLD)), (Changed, 5000, of(NEW, OLD))];
+    assert_eq!(label_to_be(&stand(&seen, 5200, &selects_new)), None);
+    assert_eq!(label_to_be(&stand(&seen, 9000, &selects_new)), Some(OLD));
+}
+
+#[test]
+fn a_node_whose_label_is_waited_out_is_pending_and_gets_everything_else() {
+    let seen = [(Listed, 0, of(OLD, OLD)), (Changed, 5000, of(NEW, OLD))];
+    let assessment = stand(&seen, 5200, "spec: {taintPolicy: Never}");
+    assert!(assessment.plan.is_empty(), "{:?}", assessment.plan);
+    assert_eq!(assessment.state(), State::Pending);
+    assert!(assessment.label_settles.is_some());
+}
+
+#[test]
+fn nothing_is_taken_off_a_node_whose_kubelet_does_not_confirm_that_it_has_another_system() {
+    let marked = marked(tainted(&["os=windows:NoSchedule"]), "default", &["os=windows:NoSchedule"]);
+    let policy = policy([pool("status: {taints: ['os=windows:NoSchedule']}")]);
+    for (label, reported, is_released) in [
+        (Some("linux"), "windows", false),
+        (None, "windows", false),
+        (Some("windows"), "linux", false),
+        (Some("windows"), "windows", false),
+        (Some("linux"), "linux", true),
+        (Some("linux"), "", true),
+        (None, "linux", true),
+        (None, "", true),
+    ] {
+        let mut node = marked.clone();
+        let seen = json!({
+            "metadata": {"labels": {names::OS: label}}, "status": {"nodeInfo": {"operatingSystem": reported}},
+        });
+        json_patch::merge(&mut node, &seen);
+        let plan = assess(&read(&node), &policy, Consent::Given).plan;
+        assert_eq!(!plan.is_empty(), is_released, "label {label:?}, reported {reported:?}: {plan:?}");
+    }
+}

@@ -1,0 +1,280 @@
+//! A Windows machine whose kubelet is real: `kubelet.exe` under Wine.
+//!
+//! Real are the kubelet and all that it writes to the API server. What is not: Windows, which is Wine with the registry of a
+//! Windows Server, and containerd, in whose place a program answers that runs nothing. `e2e/kubelet/README.md` has the limits.
+
+mod programs;
+mod wine;
+
+use crate::assets::off_the_runtime;
+use crate::error::{FileContext, text};
+use crate::guard::{Folder, Guard};
+use crate::process::{Launch, Process, start_on_free_port};
+use crate::{ApiServer, Error, Result};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A Windows Server, by what its registry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Such as 20348.
+    pub build: u32,
+    /// Such as 2655.
+    pub revision: u32,
+    /// The name of the product.
+    pub product: &'static str,
+}
+
+/// Windows Server 2019.
+pub const WINDOWS_2019: Windows = Windows { build: 17763, revision: 6189, product: "Windows Server 2019 Datacenter" };
+/// Windows Server 2022.
+pub const WINDOWS_2022: Windows = Windows { build: 20348, revision: 2655, product: "Windows Server 2022 Datacenter" };
+/// Windows Server 2025.
+pub const WINDOWS_2025: Windows = Windows { build: 26100, revision: 4061, product: "Windows Server 2025 Datacenter" };
+
+impl Windows {
+    /// The value of the label `node.kubernetes.io/windows-build`.
+    #[must_use]
+    pub fn label(self) -> String {
+        format!("10.0.{}", self.build)
+    }
+
+    /// `status.nodeInfo.kernelVersion`.
+    #[must_use]
+    pub fn kernel_version(self) -> String {
+        format!("10.0.{}.{}", self.build, self.revision)
+    }
+}
+
+/// A call that the kubelet made to the container runtime, of those that change something.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct Call {
+    /// Such as `RunPodSandbox`.
+    pub call: String,
+    /// The pod, as `namespace/name`.
+    pub pod: Option<String>,
+    /// The runtime handler of a sandbox.
+    pub handler: Option<String>,
+    /// The image that is pulled, or that a container is made of.
+    pub image: Option<String>,
+}
+
+/// A machine with a container runtime that runs, and a kubelet that may run. Nothing of it outlives this process.
+pub struct Machine {
+    name: String,
+    windows: Windows,
+    /// Dropped before the files that it uses.
+    kubelet: Option<Process>,
+    runtime: Process,
+    runtime_port: u16,
+    wine_prefix: String,
+    server: String,
+    folder: Folder,
+}
+
+impl Machine {
+    /// Says why no such machine can be started here, if so: what to install.
+    #[must_use]
+    pub fn unavailable() -> Option<String> {
+        wine::missing()
+    }
+
+    /// Installs a machine, without starting its kubelet.
+    ///
+    /// # Errors
+    /// When Wine is missing, or a program cannot be built or started.
+    pub async fn install(server: &ApiServer, name: &str, windows: Windows) -> Result<Self> {
+        if let Some(missing) = wine::missing() {
+            return Err(Error::WineMissing(missing));
+        }
+        let kubelet = off_the_runtime(programs::kubelet).await?;
+        let folder = Guard::get()?.folder("machine")?;
+        let prefix = folder.path().join("wine");
+        let wine_prefix = text(&prefix)?.to_owned();
+        let to = prefix.clone();
+        off_the_runtime(move || wine::install(&to)).await?;
+
+        let own = prefix.join("drive_c/k");
+        fs::create_dir_all(&own).when("make the folder", &own)?;
+        let program = own.join("kubelet.exe");
+        std::os::unix::fs::symlink(&kubelet, &program).when("make the link", &program)?;
+        let identity = server.identity(&format!("system:node:{name}"), "system:nodes")?;
+        for (from, to) in
+            [(identity.certificate, "node.crt"), (identity.key, "node.key"), (server.authority_file(), "ca.crt")]
+        {
+            let to = own.join(to);
+            fs::copy(&from, &to).when("write", &to)?;
+        }
+        let (runtime, runtime_port) = start_runtime(folder.path(), windows, None).await?;
+        let server = server.url().to_owned();
+        let name = name.to_owned();
+        Ok(Self { name, windows, kubelet: None, runtime, runtime_port, wine_prefix, server, folder })
+    }
+
+    /// Installs a machine and starts its kubelet.
+    ///
+    /// # Errors
+    /// When Wine is missing, or a program cannot be built or started.
+    pub async fn start(server: &ApiServer, name: &str, windows: Windows, flags: &[&str]) -> Result<Self> {
+        let mut machine = Self::install(server, name, windows).await?;
+        machine.start_kubelet(flags)?;
+        Ok(machine)
+    }
+
+    /// The name of the node.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Starts the kubelet with these flags besides the usual ones.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_kubelet(&mut self, flags: &[&str]) -> Result<()> {
+        self.stop_kubelet();
+        let drive = self.drive();
+        wine::forget_server(Path::new(&self.wine_prefix))?;
+        wine::write_registry(Path::new(&self.wine_prefix), &self.name, self.windows)?;
+        write(&drive.join("k/config"), &self.kubeconfig())?;
+        write(&drive.join("k/kubelet.yaml"), &self.configuration())?;
+        let usual = [
+            r"C:\k\kubelet.exe",
+            r"--config=C:\k\kubelet.yaml",
+            r"--kubeconfig=C:\k\config",
+            r"--root-dir=C:\var\lib\kubelet",
+            r"--cert-dir=C:\var\lib\kubelet\pki",
+            &format!("--hostname-override={}", self.name),
+            "--v=2",
+        ];
+        let launch = Launch {
+            name: "kubelet",
+            program: Path::new(wine::WINE),
+            arguments: usual.iter().chain(flags).map(ToString::to_string).collect(),
+            // The drive of the working folder is the one that paths without a drive lead to.
+            folder: &drive,
+            logs: self.folder.path(),
+        };
+        self.kubelet = Some(Process::start_in(launch, wine::environment(&self.wine_prefix))?);
+        Ok(())
+    }
+
+    /// Ends the kubelet with SIGKILL. The containers go on.
+    pub fn stop_kubelet(&mut self) {
+        if let Some(kubelet) = self.kubelet.take() {
+            drop(kubelet);
+            wine::end(&self.wine_prefix);
+        }
+    }
+
+    /// Fails with the end of the kubelet's log if the kubelet has ended.
+    ///
+    /// # Errors
+    /// [`Error::Died`].
+    pub fn check(&self) -> Result<()> {
+        self.kubelet.iter().try_for_each(Process::check)
+    }
+
+    /// Installs another Windows in place and starts the kubelet again, with these flags. No container survives that.
+    ///
+    /// # Errors
+    /// When a program cannot be started.
+    pub async fn upgrade(&mut self, windows: Windows, flags: &[&str]) -> Result<()> {
+        self.stop_kubelet();
+        self.windows = windows;
+        self.restart_runtime(None).await?;
+        self.start_kubelet(flags)
+    }
+
+    /// Starts the container runtime again, without containers and images. `pause` is the Windows that its pause image was
+    /// made for, if not that of the machine. The kubelet has to be started again.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn restart_runtime(&mut self, pause: Option<Windows>) -> Result<()> {
+        (self.runtime, self.runtime_port) = start_runtime(self.folder.path(), self.windows, pause).await?;
+        Ok(())
+    }
+
+    /// What the kubelet has asked of the container runtime since that started.
+    ///
+    /// # Errors
+    /// When the log of the runtime cannot be read.
+    pub fn calls(&self) -> Result<Vec<Call>> {
+        let log = self.folder.path().join("container-runtime.log");
+        let text = fs::read_to_string(&log).when("read", &log)?;
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    /// What the kubelet has logged since it started.
+    ///
+    /// # Errors
+    /// When its log cannot be read.
+    pub fn log(&self) -> Result<String> {
+        let log = self.folder.path().join("kubelet.log");
+        fs::read_to_string(&log).when("read", &log)
+    }
+
+    fn drive(&self) -> PathBuf {
+        Path::new(&self.wine_prefix).join("drive_c")
+    }
+
+    fn kubeconfig(&self) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "node",
+            "contexts": [{"name": "node", "context": {"cluster": "node", "user": "node"}}],
+            "clusters": [{"name": "node", "cluster": {"server": self.server, "certificate-authority": r"C:\k\ca.crt"}}],
+            "users": [{"name": "node", "user": {"client-certificate": r"C:\k\node.crt", "client-key": r"C:\k\node.key"}}],
+        })
+    }
+
+    /// As an installer writes it, but for what concerns the Linux machine below: its ports and its disk.
+    fn configuration(&self) -> Value {
+        json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": format!("tcp://127.0.0.1:{}", self.runtime_port),
+            "enableServer": false, "healthzPort": 0,
+            "authentication": {"anonymous": {"enabled": false}, "x509": {"clientCAFile": r"C:\k\ca.crt"}},
+            "authorization": {"mode": "Webhook"},
+            "evictionHard": {"memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
+            "cgroupsPerQOS": false, "enforceNodeAllocatable": [], "failSwapOn": false,
+            "resolvConf": "", "clusterDNS": ["10.0.0.10"],
+        })
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.stop_kubelet();
+    }
+}
+
+/// Builds what machines need, if it is not there yet.
+///
+/// # Errors
+/// When Wine is missing, or a program cannot be built.
+pub async fn prepare_machines() -> Result<()> {
+    if let Some(missing) = wine::missing() {
+        return Err(Error::WineMissing(missing));
+    }
+    off_the_runtime(|| programs::kubelet().and(programs::runtime()).map(drop)).await
+}
+
+async fn start_runtime(folder: &Path, windows: Windows, pause: Option<Windows>) -> Result<(Process, u16)> {
+    let program = off_the_runtime(programs::runtime).await?;
+    let mut arguments = vec![format!("-build={}", windows.kernel_version())];
+    arguments.extend(pause.map(|pause| format!("-pause={}", pause.kernel_version())));
+    let launch = |port| {
+        let port = format!("-port={port}");
+        let arguments = arguments.iter().cloned().chain([port]).collect();
+        Process::start(Launch { name: "container-runtime", program: &program, arguments, folder, logs: folder })
+    };
+    start_on_free_port(launch, async |port| tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await
+}
+
+fn write(file: &Path, value: &Value) -> Result<()> {
+    fs::write(file, value.to_string()).when("write", file)
+}

@@ -1,0 +1,46 @@
+//! A Node object that is deleted while its kubelet runs.
+
+use kube::{ResourceExt, api::DeleteParams};
+use serde_json::json;
+use winpool_e2e::{
+    WINDOWS_2022,
+    harness::{OS_WINDOWS, has_taint},
+};
+
+use super::stage::{machine, machine_until, node_until, ready, stage};
+
+/// Catches a pool that still counts a node that is gone, and a node that comes back, under its old name with another uid,
+/// without its taint.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn a_deleted_node_comes_back_when_its_kubelet_restarts_and_gets_its_taint_again() {
+    let harness = stage().await;
+    let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
+    ready(&harness, &machine).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    let before = harness.node("win").await;
+    assert!(has_taint(&before, OS_WINDOWS));
+
+    harness.nodes().delete("win", &DeleteParams::default()).await.unwrap();
+    let counts = |number| {
+        move |pool: &winpool_core::api::WindowsPool| {
+            pool.status.as_ref().is_some_and(|status| status.nodes.selected == number)
+        }
+    };
+    harness.pool_until("default", "has no node", counts(0)).await;
+    machine_until(&machine, "has noticed that its node is gone", |machine| {
+        Ok(machine.log()?.contains(r#"\"win\" not found"#))
+    })
+    .await;
+    assert!(harness.nodes().get_opt("win").await.unwrap().is_none(), "a kubelet that runs does not register again");
+
+    machine.start_kubelet(&[]).unwrap();
+    let after = node_until(&harness, &machine, "has its taint", |node| has_taint(node, OS_WINDOWS)).await;
+    assert_ne!(after.uid(), before.uid());
+    ready(&harness, &machine).await;
+    harness.pool_until("default", "has its node", counts(1)).await;
+    harness.ready("default").await;
+    operator.stop().await;
+}

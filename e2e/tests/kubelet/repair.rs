@@ -1,0 +1,96 @@
+//! What winpool repairs, and what the kubelet repairs itself.
+
+use k8s_openapi::api::core::v1::Node;
+use serde_json::{Value, json};
+use winpool_e2e::{
+    WINDOWS_2022,
+    harness::{BUILD, OS_WINDOWS, POOL, change_taints, has_taint, label},
+};
+
+use super::{
+    stage::{machine, node_until, ready, stage},
+    versions::Versions,
+};
+
+const OS: &str = "kubernetes.io/os";
+const ARCH: &str = "kubernetes.io/arch";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+fn labels(pairs: &Value) -> Value {
+    json!({"metadata": {"labels": pairs}})
+}
+
+/// Catches a kubelet that restores more, or less, than docs/reliability.md says: which labels need winpool, and until when.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn without_winpool_a_kubelet_restores_os_and_arch_while_it_runs_and_the_build_when_it_starts() {
+    let harness = stage().await;
+    let mut machine = machine(&harness, "win", WINDOWS_2022, &["--node-labels=example.com/pool=a"]).await;
+    ready(&harness, &machine).await;
+    let damage = json!({
+        OS: null, ARCH: "arm64", BUILD: "10.0.17763", HOSTNAME: "other", "example.com/pool": null, "extra": "yes",
+    });
+    harness.edit_node("win", labels(&damage)).await;
+    change_taints(&harness.nodes(), "win", |taints| {
+        taints.push(serde_json::from_value(json!({"key": "extra", "effect": "NoSchedule"})).unwrap());
+    })
+    .await;
+
+    let is_restored = |node: &Node| label(node, OS) == Some("windows") && label(node, ARCH) == Some("amd64");
+    let node = node_until(&harness, &machine, "has its system and architecture again", is_restored).await;
+    assert_eq!(label(&node, BUILD), Some("10.0.17763"), "a kubelet that runs leaves the build as it is");
+    assert_eq!(label(&node, HOSTNAME), Some("other"), "and the host name");
+
+    machine.start_kubelet(&["--node-labels=example.com/pool=a"]).unwrap();
+    let is_restored = |node: &Node| label(node, BUILD) == Some("10.0.20348") && label(node, HOSTNAME) == Some("win");
+    let node = node_until(&harness, &machine, "has its build and host name again", is_restored).await;
+    assert_eq!(label(&node, "example.com/pool"), None, "--node-labels is not restored");
+    assert_eq!(label(&node, "extra"), Some("yes"), "labels of others stay");
+    assert!(has_taint(&node, "extra:NoSchedule"), "and taints");
+}
+
+/// Catches a repair that a running or restarting kubelet undoes, or that winpool undoes, as both write the same node; and a
+/// taint that winpool took off because the label of the system was gone until the kubelet restored it.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
+    let harness = stage().await;
+    let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
+    ready(&harness, &machine).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.ready("default").await;
+    let is_right = |node: &Node| {
+        let labels = [label(node, BUILD), label(node, POOL), label(node, OS)];
+        labels == [Some("10.0.20348"), Some("default"), Some("windows")] && has_taint(node, OS_WINDOWS)
+    };
+    harness.node_until("win", "is right", is_right).await;
+    for restart in [false, true] {
+        let versions = Versions::of(harness.nodes()).await;
+        if restart {
+            machine.stop_kubelet();
+        }
+        for damage in [json!({OS: null}), json!({OS: "linux"})] {
+            harness.edit_node("win", labels(&damage)).await;
+            if restart {
+                machine.start_kubelet(&[]).unwrap();
+            }
+            node_until(&harness, &machine, "has its system again", is_right).await;
+        }
+        let all = versions.until_now("win").await;
+        assert!(all.iter().all(|node| has_taint(node, OS_WINDOWS)), "it never loses its taint");
+
+        if restart {
+            machine.stop_kubelet();
+        }
+        harness.edit_node("win", labels(&json!({BUILD: "10.0.17763", POOL: null}))).await;
+        change_taints(&harness.nodes(), "win", Vec::clear).await;
+        if restart {
+            machine.start_kubelet(&[]).unwrap();
+        }
+        node_until(&harness, &machine, "is repaired", is_right).await;
+    }
+    let pool = harness.ready("default").await;
+    assert_eq!(pool.status.unwrap().problems, [], "the kubelet counts as nobody who undoes winpool's work");
+    operator.stop().await;
+}

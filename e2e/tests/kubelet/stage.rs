@@ -1,0 +1,141 @@
+//! A cluster with real kubelets, and what tests ask of them.
+
+use std::fmt::Write;
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_e2e::{
+    Flags, LIMIT, Machine, Result, Windows,
+    harness::{Harness, taints},
+    lend_cluster_with, wait_for,
+};
+
+/// The handler of the classes of a pool that says nothing else.
+pub const HANDLER: &str = "runhcs-wcow-process";
+/// The taint of a node that is not ready, with whatever effect.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// A whole cluster with the CustomResourceDefinition and the operator's account.
+pub async fn stage() -> Harness {
+    stage_with(Flags::default()).await
+}
+
+pub async fn stage_with(flags: Flags<'_>) -> Harness {
+    Harness::with(lend_cluster_with(flags).await.unwrap()).await
+}
+
+/// Starts a machine with its kubelet.
+pub async fn machine(harness: &Harness, name: &str, windows: Windows, flags: &[&str]) -> Machine {
+    Machine::start(&harness.server, name, windows, flags).await.unwrap()
+}
+
+/// Waits until the kubelet has reported its node as Ready, and the controller manager has taken its taint off.
+pub async fn ready(harness: &Harness, machine: &Machine) -> Node {
+    node_until(harness, machine, "is ready", |node| {
+        is_ready(node) == Some("True") && !taints(node).iter().any(|taint| taint.starts_with(NOT_READY))
+    })
+    .await
+}
+
+/// Waits until this holds of the machine's node, once it is there.
+pub async fn node_until(harness: &Harness, machine: &Machine, what: &str, holds: impl Fn(&Node) -> bool) -> Node {
+    let (nodes, mut seen) = (harness.nodes(), None);
+    let result = wait_for(&format!("node {} {what}", machine.name()), LIMIT, async || {
+        machine.check()?;
+        let node = nodes.get_opt(machine.name()).await?;
+        let done = node.as_ref().is_some_and(&holds);
+        seen.clone_from(&node);
+        Ok(node.filter(|_| done))
+    })
+    .await;
+    result.unwrap_or_else(|error| panic!("{error}\nlast seen: {:#}\n{}", json!(seen), end_of(machine)))
+}
+
+/// Waits until this is so of the machine.
+pub async fn machine_until(machine: &Machine, what: &str, holds: impl Fn(&Machine) -> Result<bool>) {
+    let result = wait_for(&format!("{} {what}", machine.name()), LIMIT, async || {
+        machine.check()?;
+        Ok(holds(machine)?.then_some(()))
+    })
+    .await;
+    result.unwrap_or_else(|error| panic!("{error}\ncalls: {:#?}\n{}", machine.calls(), end_of(machine)));
+}
+
+/// Waits until this holds of a pod of the namespace `default`.
+pub async fn pod_until(harness: &Harness, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Pod {
+    let (pods, mut seen) = (harness.pods(), None);
+    let result = wait_for(&format!("pod {name} {what}"), LIMIT, async || {
+        let pod = pods.get_opt(name).await?;
+        let done = pod.as_ref().is_some_and(&holds);
+        seen.clone_from(&pod);
+        Ok(pod.filter(|_| done))
+    })
+    .await;
+    let Err(error) = result else { return result.unwrap() };
+    panic!("{error}\nlast seen: {:#}\n{}", json!(seen.map(|pod| (pod.spec, pod.status))), events(harness, name).await)
+}
+
+pub async fn runs(harness: &Harness, name: &str) -> Pod {
+    pod_until(harness, name, "runs", |pod| phase(pod) == "Running").await
+}
+
+/// Waits until an Event about this pod has these words; returns its reason and message.
+pub async fn event(harness: &Harness, pod: &str, words: &str) -> (String, String) {
+    let result = wait_for(&format!("an Event about pod {pod} says {words:?}"), LIMIT, async || {
+        let events = list_events(harness, pod).await?.into_iter();
+        let mut texts = events.map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default()));
+        Ok(texts.find(|(_, message)| message.contains(words)))
+    })
+    .await;
+    let Err(error) = result else { return result.unwrap() };
+    panic!("{error}\n{}", events(harness, pod).await)
+}
+
+async fn list_events(harness: &Harness, pod: &str) -> Result<Vec<Event>> {
+    let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
+    let about = ListParams::default().fields(&format!("involvedObject.kind=Pod,involvedObject.name={pod}"));
+    Ok(events.list(&about).await?.items)
+}
+
+async fn events(harness: &Harness, pod: &str) -> String {
+    list_events(harness, pod).await.unwrap().iter().fold("its Events:".to_owned(), |mut text, event| {
+        write!(text, "\n{:?}: {:?}", event.reason, event.message).unwrap();
+        text
+    })
+}
+
+/// Creates a pod of the namespace `default` with this spec, and this image.
+pub async fn run(harness: &Harness, name: &str, image: &str, mut spec: Value) -> Pod {
+    spec["containers"] = json!([{"name": "c", "image": image}]);
+    spec["terminationGracePeriodSeconds"] = json!(0);
+    let pod = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+    harness.pods().create(&PostParams::default(), &pod).await.unwrap()
+}
+
+pub fn is_ready(node: &Node) -> Option<&str> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status.as_str())
+}
+
+pub fn kernel_version(node: &Node) -> Option<&str> {
+    Some(&node.status.as_ref()?.node_info.as_ref()?.kernel_version)
+}
+
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+pub fn reason(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.reason.as_deref()).unwrap_or_default()
+}
+
+/// The end of the kubelet's log.
+fn end_of(machine: &Machine) -> String {
+    let log = machine.log().unwrap_or_default();
+    let lines: Vec<_> = log.lines().collect();
+    format!("the end of the kubelet's log:\n{}", lines[lines.len().saturating_sub(25)..].join("\n"))
+}

@@ -1,0 +1,119 @@
+//! Another Windows under the same Node: the registry says another build, and the kubelet restarts.
+
+use k8s_openapi::api::core::v1::Node;
+use serde_json::json;
+use winpool_core::api::WindowsPool;
+use winpool_e2e::{
+    WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows,
+    harness::{BUILD, OS_WINDOWS, has_taint, label, node_of},
+};
+
+use super::{
+    stage::{kernel_version, machine, node_until, phase, pod_until, ready, reason, run, runs, stage},
+    versions::Versions,
+};
+
+fn reports(windows: Windows) -> impl Fn(&Node) -> bool {
+    move |node| {
+        label(node, BUILD) == Some(&*windows.label()) && kernel_version(node) == Some(&*windows.kernel_version())
+    }
+}
+
+fn has_build(pool: &WindowsPool, windows: Windows) -> bool {
+    let builds = pool.status.iter().flat_map(|status| &status.builds);
+    builds.filter(|build| build.nodes > 0).map(|build| build.build.as_str()).eq([windows.label()])
+}
+
+/// Label and reported build in every version, one after the other where they change.
+fn history(versions: &[Node]) -> Vec<(&str, &str)> {
+    let mut history: Vec<_> = versions
+        .iter()
+        .map(|node| (label(node, BUILD).unwrap_or_default(), kernel_version(node).unwrap_or_default()))
+        .collect();
+    history.dedup();
+    history
+}
+
+/// Catches the old build that winpool wrote over the new label of the kubelet, which reports the build only after it has
+/// written the label. For that moment a class pointed to the wrong node.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn the_label_of_an_upgraded_node_is_never_taken_back() {
+    let harness = stage().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let mut machine = machine(&harness, "win", WINDOWS_2019, &[]).await;
+    ready(&harness, &machine).await;
+    harness.ready("default").await;
+    let mut from = WINDOWS_2019;
+    for to in [WINDOWS_2022, WINDOWS_2025] {
+        let versions = Versions::of(harness.nodes()).await;
+        machine.upgrade(to, &[]).await.unwrap();
+        node_until(&harness, &machine, "reports its new Windows", reports(to)).await;
+        harness.pool_until("default", "has the new build only", |pool| has_build(pool, to)).await;
+        let versions = versions.until_now("win").await;
+        let (old, new) = (from.label(), to.label());
+        let expected =
+            [(old.as_str(), from.kernel_version()), (&new, from.kernel_version()), (&new, to.kernel_version())];
+        let history = history(&versions);
+        // What it was before may stand there once more, with the conditions of the controller manager.
+        let changes = &history[usize::from(history[0].0 == old)..];
+        let expected: Vec<_> = expected[1..].iter().map(|(label, kernel)| (*label, kernel.as_str())).collect();
+        assert_eq!(changes, expected, "the label first, then the build, and nothing is taken back");
+        assert!(versions.iter().all(|node| has_taint(node, OS_WINDOWS)), "it keeps its taint");
+        from = to;
+    }
+    operator.stop().await;
+}
+
+/// Catches a class that goes on pointing to a node that was upgraded, and a pool that forgets the new build.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn pods_follow_the_build_of_an_upgraded_node() {
+    let harness = stage().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let mut machine = machine(&harness, "win", WINDOWS_2019, &[]).await;
+    ready(&harness, &machine).await;
+    harness.ready("default").await;
+    run(&harness, "before", "example.com/app:1", json!({"runtimeClassName": "windows-2019"})).await;
+    runs(&harness, "before").await;
+
+    machine.upgrade(WINDOWS_2022, &[]).await.unwrap();
+    node_until(&harness, &machine, "reports its new Windows", reports(WINDOWS_2022)).await;
+    harness.class_until("windows-2022", "is there", |_| true).await;
+    harness.ready("default").await;
+    run(&harness, "after", "example.com/app:1", json!({"runtimeClassName": "windows-2022"})).await;
+    assert_eq!(node_of(&runs(&harness, "after").await), Some("win"));
+    let old = json!({"nodeName": "win", "nodeSelector": {BUILD: WINDOWS_2019.label()}});
+    run(&harness, "late", "example.com/app:1", old).await;
+    let pod = pod_until(&harness, "late", "is refused", |pod| phase(pod) == "Failed").await;
+    assert_eq!(reason(&pod), "NodeAffinity", "a pod of the old build");
+    operator.stop().await;
+}
+
+/// Catches a winpool that, after it was away during an upgrade, believes what it wrote before rather than the kubelet.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn a_node_that_was_upgraded_while_winpool_was_away_gets_its_class() {
+    let harness = stage().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let mut machine = machine(&harness, "win", WINDOWS_2019, &[]).await;
+    ready(&harness, &machine).await;
+    harness.ready("default").await;
+    operator.stop().await;
+
+    machine.upgrade(WINDOWS_2025, &[]).await.unwrap();
+    node_until(&harness, &machine, "reports its new Windows", reports(WINDOWS_2025)).await;
+    let versions = Versions::of(harness.nodes()).await;
+    let operator = harness.operator().await;
+    harness.class_until("windows-2025", "is there", |_| true).await;
+    harness.pool_until("default", "has the new build only", |pool| has_build(pool, WINDOWS_2025)).await;
+    let node = harness.node("win").await;
+    assert!(reports(WINDOWS_2025)(&node) && has_taint(&node, OS_WINDOWS));
+    harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/end": "yes"}}})).await;
+    let versions = versions.until_now("win").await;
+    assert!(versions.iter().all(reports(WINDOWS_2025)), "{:?}", history(&versions));
+    operator.stop().await;
+}
