@@ -85,8 +85,17 @@ pub fn kubernetes_version() -> Result<&'static str> {
 }
 
 /// The newest that is supported.
-pub(crate) fn newest_kubernetes() -> Result<&'static str> {
+fn newest_kubernetes() -> Result<&'static str> {
     CONTROL_PLANE.version_of("k8s.io/kubernetes")
+}
+
+/// The versions of all control planes that can be built.
+#[cfg(test)]
+pub(crate) fn all_kubernetes() -> impl Iterator<Item = &'static str> {
+    [&CONTROL_PLANE]
+        .into_iter()
+        .chain(OLDER.iter().map(|(_, module)| module))
+        .filter_map(|module| module.version_of("k8s.io/kubernetes").ok())
 }
 
 /// The module of API server, scheduler and controller manager.
