@@ -85,7 +85,7 @@ pub fn kubernetes_version() -> Result<&'static str> {
 }
 
 /// The newest that is supported.
-fn newest_kubernetes() -> Result<&'static str> {
+pub(crate) fn newest_kubernetes() -> Result<&'static str> {
     CONTROL_PLANE.version_of("k8s.io/kubernetes")
 }
 

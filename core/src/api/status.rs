@@ -282,7 +282,9 @@ impl ObjectReference {
 impl fmt::Display for ObjectReference {
     /// `RuntimeClass/windows-2022`, or `Pod/shop/web-0` if it has a namespace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let namespace = self.namespace.iter().map(|namespace| format!("{namespace}/")).collect::<String>();
-        write!(f, "{}/{namespace}{}", self.kind, self.name)
+        match &self.namespace {
+            Some(namespace) => write!(f, "{}/{namespace}/{}", self.kind, self.name),
+            None => write!(f, "{}/{}", self.kind, self.name),
+        }
     }
 }

@@ -382,7 +382,7 @@ pub fn is_to_be_taken_over(node: &Node, pool: &str, policy: &Policy) -> bool {
     !node.is_ignored() && Marks::of(node).pool() == Some(pool) && policy.owner(&node.labels).is_some()
 }
 
-/// What winpool wrote on a node besides taints, capability_labels and `windows-build`.
+/// What winpool wrote on a node besides taints, capability labels and `windows-build`.
 pub(super) struct Marks<'n> {
     label: Option<&'n str>,
     annotation: Option<&'n str>,

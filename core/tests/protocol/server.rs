@@ -183,18 +183,15 @@ impl World {
             Ok(after) => after,
         };
         let mut classes = self.classes.truth().clone();
-        let answer = match after {
-            Some(mut class) => {
-                let version = current.as_deref().and_then(|class| class.resource_version()?.parse().ok());
-                class.metadata.resource_version = Some((version.unwrap_or(0_usize) + 1).to_string());
-                let class = cluster::class(&class);
-                classes.insert(name.to_owned(), class.clone());
-                Answer::Class(Some(std::sync::Arc::clone(&class)))
-            }
-            None => {
-                classes.remove(name);
-                Answer::Done
-            }
+        let answer = if let Some(mut class) = after {
+            let version = current.as_deref().and_then(|class| class.resource_version()?.parse().ok());
+            class.metadata.resource_version = Some((version.unwrap_or(0_usize) + 1).to_string());
+            let class = cluster::class(&class);
+            classes.insert(name.to_owned(), class.clone());
+            Answer::Class(Some(std::sync::Arc::clone(&class)))
+        } else {
+            classes.remove(name);
+            Answer::Done
         };
         self.classes.push(classes);
         answer
