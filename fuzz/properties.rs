@@ -15,8 +15,8 @@ use winpool::{
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        AnnotationChange, Applied, ClassAction, Consent, Entry, NodePlan, PlannedClass, Policy, Pool, Seen, assess,
-        node_patch, plan_classes, runtime_class_patch,
+        AnnotationChange, Applied, ClassAction, Consent, Entry, NodePlan, PlannedClass, Policy, Pool, SeenNodes,
+        assess, node_patch, plan_classes, runtime_class_patch,
     },
     windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, image},
 };
@@ -129,7 +129,7 @@ pub fn class(data: &[u8]) {
     let Ok(mut class) = serde_json::from_slice::<RuntimeClass>(data) else { return };
     class.metadata.uid = Some("u".to_owned());
     class.metadata.resource_version = Some("7".to_owned());
-    let seen = Seen {
+    let seen = SeenNodes {
         builds: [(Build::new(20348), 2), (Build::new(29000), 1)].into(),
         tolerate: [Taint::new("os", "Win1809", "NoSchedule")].into_iter().collect(),
     };

@@ -27,7 +27,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use winpool_core::{
     api::{WindowsPool, WindowsPoolStatus, names},
-    plan::{Retirement, finalizer_patch, runtime_class_patch, status_patch},
+    plan::{ClassRetirement, finalizer_patch, runtime_class_patch, status_patch},
     words::plain,
 };
 
@@ -180,10 +180,10 @@ impl Applier {
     ///
     /// # Errors
     /// When it is not accepted.
-    pub async fn retire_class(&self, class: &RuntimeClass, end: &Retirement) -> Result<(), RequestError> {
+    pub async fn retire_class(&self, class: &RuntimeClass, end: &ClassRetirement) -> Result<(), RequestError> {
         match end {
-            Retirement::Delete => self.delete_class(class).await,
-            Retirement::Release { changes, .. } => {
+            ClassRetirement::Delete => self.delete_class(class).await,
+            ClassRetirement::Release { changes, .. } => {
                 let (uid, version) = (class.uid().unwrap_or_default(), class.resource_version().unwrap_or_default());
                 let patch = runtime_class_patch(&uid, &version, changes);
                 self.patch_class(&class.name_any(), patch).await.map(|_| ())

@@ -30,7 +30,7 @@ pub struct Term {
 
 /// What a candidate does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ElectionStep {
     /// The Lease is not known, or not for sure: read it.
     Look,
     /// Nobody holds the Lease, or it has run out: write [`Candidate::claim`].
@@ -45,14 +45,14 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Candidate {
     identity: String,
-    seen: Option<Seen>,
+    seen: Option<SeenLease>,
     doubtful: bool,
     term: Option<Term>,
     terms: u64,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SeenLease {
     lease: Option<Lease>,
     /// Of a Lease that was deleted, the last one: who held it may not know that yet.
     holder: Option<Holder>,
@@ -74,18 +74,18 @@ impl Candidate {
 
     /// What to do at `now`.
     #[must_use]
-    pub fn next(&self, now: Instant) -> Step {
-        let Some(seen) = self.seen.as_ref().filter(|_| !self.doubtful) else { return Step::Look };
-        let Some(holder) = &seen.holder else { return Step::Acquire };
+    pub fn next(&self, now: Instant) -> ElectionStep {
+        let Some(seen) = self.seen.as_ref().filter(|_| !self.doubtful) else { return ElectionStep::Look };
+        let Some(holder) = &seen.holder else { return ElectionStep::Acquire };
         let term = self.term(now);
         // A Lease that is gone is its holder's only as long as it leads: another one may have held it last.
         if holder.identity == self.identity && (seen.lease.is_some() || term.is_some()) {
             let renew_at = term.and_then(|term| term.until.checked_sub(RENEW_DEADLINE.saturating_sub(RETRY_PERIOD)));
             let renewed = renew_at.filter(|at| now < *at && seen.lease.is_some());
-            return renewed.map_or(Step::Renew, Step::Wait);
+            return renewed.map_or(ElectionStep::Renew, ElectionStep::Wait);
         }
         let runs_out = seen.changed + holder.duration;
-        if now < runs_out { Step::Wait(runs_out) } else { Step::Acquire }
+        if now < runs_out { ElectionStep::Wait(runs_out) } else { ElectionStep::Acquire }
     }
 
     /// The term in which this candidate leads at `now`.
@@ -112,7 +112,7 @@ impl Candidate {
             Some(lease) => holder(lease),
             None => self.seen.take().and_then(|seen| seen.holder),
         };
-        self.seen = Some(Seen { lease, holder, changed: now });
+        self.seen = Some(SeenLease { lease, holder, changed: now });
         if !self.holds() {
             self.term = None;
         }
@@ -213,19 +213,29 @@ mod tests {
     #[test]
     fn the_next_step_follows_from_who_holds_the_lease_and_when_it_changed() {
         let seen = Instant::now();
-        let cases: [(&str, Option<Lease>, Duration, Step); 8] = [
-            ("there is no Lease", None, NOTHING, Step::Acquire),
-            ("nobody holds it", Some(held(1, "")), NOTHING, Step::Acquire),
-            ("another holds it", Some(held(1, "b")), NOTHING, Step::Wait(seen + LEASE_DURATION)),
-            ("almost run out", Some(held(1, "b")), Duration::from_millis(14_999), Step::Wait(seen + LEASE_DURATION)),
-            ("run out", Some(held(1, "b")), LEASE_DURATION, Step::Acquire),
-            ("held by this one, which does not lead", Some(held(1, "a")), NOTHING, Step::Renew),
-            ("another holds it for long", Some(long(held(1, "b"))), LEASE_DURATION, Step::Wait(seen + 600 * SECOND)),
-            ("without a spec", Some(Lease { spec: None, ..held(1, "b") }), NOTHING, Step::Acquire),
+        let cases: [(&str, Option<Lease>, Duration, ElectionStep); 8] = [
+            ("there is no Lease", None, NOTHING, ElectionStep::Acquire),
+            ("nobody holds it", Some(held(1, "")), NOTHING, ElectionStep::Acquire),
+            ("another holds it", Some(held(1, "b")), NOTHING, ElectionStep::Wait(seen + LEASE_DURATION)),
+            (
+                "almost run out",
+                Some(held(1, "b")),
+                Duration::from_millis(14_999),
+                ElectionStep::Wait(seen + LEASE_DURATION),
+            ),
+            ("run out", Some(held(1, "b")), LEASE_DURATION, ElectionStep::Acquire),
+            ("held by this one, which does not lead", Some(held(1, "a")), NOTHING, ElectionStep::Renew),
+            (
+                "another holds it for long",
+                Some(long(held(1, "b"))),
+                LEASE_DURATION,
+                ElectionStep::Wait(seen + 600 * SECOND),
+            ),
+            ("without a spec", Some(Lease { spec: None, ..held(1, "b") }), NOTHING, ElectionStep::Acquire),
         ];
         for (what, lease, later, step) in cases {
             let mut candidate = Candidate::new("a".to_owned());
-            assert_eq!(candidate.next(seen), Step::Look, "{what}");
+            assert_eq!(candidate.next(seen), ElectionStep::Look, "{what}");
             candidate.observe(lease, seen);
             assert_eq!(candidate.next(seen + later), step, "{what}");
             assert_eq!(candidate.term(seen + later), None, "{what}: nobody leads before a write was accepted");
@@ -243,9 +253,9 @@ mod tests {
         for second in 0..15 {
             candidate.observe(Some(held(1, "b")), start + second * SECOND);
         }
-        assert_eq!(candidate.next(start + LEASE_DURATION), Step::Acquire);
+        assert_eq!(candidate.next(start + LEASE_DURATION), ElectionStep::Acquire);
         candidate.observe(Some(held(2, "b")), start + LEASE_DURATION);
-        assert_eq!(candidate.next(start + LEASE_DURATION), Step::Wait(start + 2 * LEASE_DURATION));
+        assert_eq!(candidate.next(start + LEASE_DURATION), ElectionStep::Wait(start + 2 * LEASE_DURATION));
     }
 
     #[test]
@@ -256,10 +266,10 @@ mod tests {
         candidate.accepted(held(1, "a"), sent, sent + SECOND);
         let until = sent + RENEW_DEADLINE;
         assert_eq!(candidate.term(sent + SECOND), Some(Term { number: 1, until }));
-        assert_eq!(candidate.next(sent + SECOND), Step::Wait(sent + RETRY_PERIOD));
-        assert_eq!(candidate.next(sent + RETRY_PERIOD), Step::Renew);
+        assert_eq!(candidate.next(sent + SECOND), ElectionStep::Wait(sent + RETRY_PERIOD));
+        assert_eq!(candidate.next(sent + RETRY_PERIOD), ElectionStep::Renew);
         assert_eq!(candidate.term(until), None);
-        assert_eq!(candidate.next(until), Step::Renew, "the Lease is still its own");
+        assert_eq!(candidate.next(until), ElectionStep::Renew, "the Lease is still its own");
 
         candidate.accepted(held(2, "a"), until, until);
         assert_eq!(candidate.term(until), Some(Term { number: 2, until: until + RENEW_DEADLINE }), "a term of its own");
@@ -279,16 +289,16 @@ mod tests {
         };
         let mut candidate = leader();
         candidate.notice(Some(held(2, "a")), now);
-        assert_eq!(candidate.next(now), Step::Wait(now + RETRY_PERIOD), "its own write comes back");
+        assert_eq!(candidate.next(now), ElectionStep::Wait(now + RETRY_PERIOD), "its own write comes back");
         candidate.notice(Some(held(1, "b")), now);
-        assert_eq!(candidate.next(now), Step::Look, "it makes sure");
+        assert_eq!(candidate.next(now), ElectionStep::Look, "it makes sure");
         assert!(candidate.term(now).is_some());
         candidate.observe(Some(held(2, "a")), now);
-        assert_eq!(candidate.next(now), Step::Wait(now + RETRY_PERIOD));
+        assert_eq!(candidate.next(now), ElectionStep::Wait(now + RETRY_PERIOD));
 
         candidate.observe(Some(held(3, "b")), now);
         assert_eq!(candidate.term(now), None);
-        assert_eq!(candidate.next(now), Step::Wait(now + LEASE_DURATION));
+        assert_eq!(candidate.next(now), ElectionStep::Wait(now + LEASE_DURATION));
         assert_eq!(candidate.release(Timestamp::UNIX_EPOCH), None);
     }
 
@@ -300,18 +310,22 @@ mod tests {
         holder.observe(None, start);
         holder.accepted(held(1, "a"), start, start);
         holder.observe(None, start);
-        assert_eq!(holder.next(start), Step::Renew);
+        assert_eq!(holder.next(start), ElectionStep::Renew);
         assert_eq!(holder.claim(Timestamp::UNIX_EPOCH).metadata.resource_version, None, "a new Lease");
         assert!(holder.term(start).is_some());
         let ended = start + RENEW_DEADLINE;
-        assert_eq!(holder.next(ended), Step::Wait(start + LEASE_DURATION), "another one may have held it in between");
+        assert_eq!(
+            holder.next(ended),
+            ElectionStep::Wait(start + LEASE_DURATION),
+            "another one may have held it in between"
+        );
 
         let mut other = Candidate::new("b".to_owned());
         other.observe(Some(held(1, "a")), start);
         other.observe(None, deleted);
         other.observe(None, deleted + SECOND);
-        assert_eq!(other.next(deleted), Step::Wait(deleted + LEASE_DURATION));
-        assert_eq!(other.next(deleted + LEASE_DURATION), Step::Acquire);
+        assert_eq!(other.next(deleted), ElectionStep::Wait(deleted + LEASE_DURATION));
+        assert_eq!(other.next(deleted + LEASE_DURATION), ElectionStep::Acquire);
     }
 
     #[test]

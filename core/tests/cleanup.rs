@@ -7,7 +7,7 @@ use common::{UID, apply, class, marked, node, pool_object, read, tainted, taints
 use serde_json::{Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
-    plan::{ClassUsers, Cleanup, Extent, NodeParting, Retirement, node_patch, retire_class},
+    plan::{ClassRetirement, ClassUsers, Cleanup, Extent, NodeParting, node_patch, retire_class},
     pod::{Pod, PodProgress, PodSpec},
 };
 
@@ -220,12 +220,12 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
     let users = |pods: &[Pod]| ClassUsers::count(pods, &["c".to_owned()].into(), &[]).remove("c").unwrap();
     let used = users(&[pod("c", PodProgress::Started)]);
     let unused = users(&[pod("c", PodProgress::Finished), pod("d", PodProgress::Started)]);
-    assert_eq!(retire_class(&made, Ok(&unused)), Retirement::Delete);
+    assert_eq!(retire_class(&made, Ok(&unused)), ClassRetirement::Delete);
     let released = |class, pods| match retire_class(class, pods) {
-        Retirement::Release { changes, why } => {
+        ClassRetirement::Release { changes, why } => {
             (changes.iter().map(|change| change.path.join(" ")).collect::<Vec<_>>(), why)
         }
-        Retirement::Delete => panic!("deleted"),
+        ClassRetirement::Delete => panic!("deleted"),
     };
     let (pool, manager) = ("metadata labels winpool.dev/pool", "metadata labels app.kubernetes.io/managed-by");
     let (changes, why) = released(&made, Ok(&used));

@@ -9,7 +9,7 @@ use common::{class, node, pool_object, tainted, yaml};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_core::{
-    explain::forecast::{Forecast, Outcome, Snapshot, forecast},
+    explain::forecast::{Forecast, ForecastOutcome, Snapshot, forecast},
     pod::{Pod, PodProgress, PodSpec, WorkloadKind},
 };
 
@@ -18,7 +18,7 @@ fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {
 }
 
 /// Looks again at what came out: nothing may be left to do.
-fn at_rest(before: Snapshot) -> Outcome {
+fn at_rest(before: Snapshot) -> ForecastOutcome {
     let outcome = forecast(before.clone());
     let again = forecast(Snapshot {
         nodes: outcome.nodes.clone(),

@@ -13,7 +13,7 @@ use winpool_core::{
         ClassState, Isolation, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
         names::{condition, reason},
     },
-    plan::{Held, HeldBecause, Observation, Overlap, Pool, invalid_status, number, status},
+    plan::{HeldBecause, HeldTaints, Observation, Overlap, Pool, invalid_status, number, status},
     windows::{Build, KubernetesSupport, KubernetesVersion},
     words::is_command,
 };
@@ -54,8 +54,8 @@ fn done() -> Observation {
     }
 }
 
-fn held(because: HeldBecause) -> Held {
-    Held { taints: [Taint::os_windows()].into(), because }
+fn held(because: HeldBecause) -> HeldTaints {
+    HeldTaints { taints: [Taint::os_windows()].into(), because }
 }
 
 /// The status at a fixed time, without a previous one.

@@ -22,7 +22,7 @@ use crate::cache::{node::CachedNode, shared::Shared};
 
 /// A refusal by the API server: what was refused, why, and until when it is not sent again.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct NodeRefusal {
     /// The part of the plan that was refused.
     pub plan: NodePlan,
     /// The refuser's own words.
@@ -67,7 +67,7 @@ struct Entry {
     contributions: Vec<Arc<Contribution>>,
     /// Pools that select the node and do not own it, each with the owner.
     overlaps: Vec<(String, String)>,
-    refusal: Option<Box<Refusal>>,
+    refusal: Option<Box<NodeRefusal>>,
     /// What was written lately, and who undoes it as far as that is known.
     conflict: Option<Box<WriteConflict<Arc<ChangeFingerprint>>>>,
     other_writer: Option<Box<OtherWriter>>,
@@ -87,7 +87,7 @@ impl Entry {
         self.conflict.as_ref()?.pause(&assessment.fingerprint, now)
     }
 
-    fn refuses(&self, plan: &NodePlan) -> Option<&Refusal> {
+    fn refuses(&self, plan: &NodePlan) -> Option<&NodeRefusal> {
         let refusal = self.refusal.as_deref()?;
         (refusal.plan == *plan && Instant::now() < refusal.until).then_some(refusal)
     }
@@ -159,7 +159,7 @@ impl Index {
     }
 
     /// The API server refuses a part of a node's plan.
-    pub fn refused(&self, node: &CachedNode, refusal: Refusal) {
+    pub fn refused(&self, node: &CachedNode, refusal: NodeRefusal) {
         let mut inner = self.lock();
         inner.observe(node, Sighting::Changed);
         if let Some(entry) = inner.nodes.get_mut(node.name()) {
@@ -170,7 +170,7 @@ impl Index {
 
     /// The refusal that still stands against this plan of a node.
     #[must_use]
-    pub fn refusal(&self, name: &str, plan: &NodePlan) -> Option<Refusal> {
+    pub fn refusal(&self, name: &str, plan: &NodePlan) -> Option<NodeRefusal> {
         self.lock().nodes.get(name)?.refuses(plan).cloned()
     }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use winpool_core::{
     api::WindowsPool,
-    explain::blockers::{Blocker, Pin, Retirement, blockers, pool_blockers, unknown_class},
+    explain::blockers::{Blocker, Pin, RetiredWindows, blockers, pool_blockers, unknown_class},
     windows::{KubernetesSupport, KubernetesVersion, product::Product},
     words::count,
 };
@@ -38,7 +38,7 @@ pub struct Arguments {
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
-    retirement: Retirement,
+    retirement: RetiredWindows,
     blockers: Vec<Located<Blocker>>,
     /// Workloads of which it is not known what pins them.
     unknown: Vec<Located<Unknown>>,
@@ -86,12 +86,12 @@ fn report(workloads: &Workloads, retire: &Product, move_to: Option<&Product>) ->
             }),
         );
     });
-    Report { retirement: Retirement::of(retire, &workloads.facts), blockers: found, unknown }
+    Report { retirement: RetiredWindows::of(retire, &workloads.facts), blockers: found, unknown }
 }
 
 fn text(report: &Report) -> Text {
     let mut text = Text::new();
-    let Retirement { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, nodes } =
+    let RetiredWindows { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, nodes } =
         &report.retirement;
     text.line(&format!("{product} ({build}): {}", count(*nodes, "node")));
     let mainstream =

@@ -25,7 +25,7 @@ use winpool_core::{
 use crate::{
     api_server::{error::RequestError, pages},
     cache::{
-        index::Refusal,
+        index::NodeRefusal,
         node::{self, CachedNode},
     },
     other_writer,
@@ -276,7 +276,7 @@ async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &C
     let (name, detail, wait) = (node.name(), words(&message), context.patience.as_millis());
     tracing::warn!(node = name, detail, wait_ms = wait, "the API server refuses to change the node");
     let until = Instant::now() + context.patience;
-    context.index.refused(node, Refusal { plan, message: message.as_str().into(), until });
+    context.index.refused(node, NodeRefusal { plan, message: message.as_str().into(), until });
     context.changed.send_replace(());
     let object = node.object_ref(&());
     context.applier.event(&object, EventType::Warning, reason::ADMISSION_DENIED, "Patch", message).await;

@@ -19,7 +19,7 @@ use tokio::{sync::watch, time::sleep_until};
 use tokio_util::sync::CancellationToken;
 use winpool_core::{
     api::names,
-    election::{Candidate, RETRY_PERIOD, Step, Term},
+    election::{Candidate, ElectionStep, RETRY_PERIOD, Term},
 };
 
 use crate::{
@@ -103,9 +103,9 @@ impl Elector {
     async fn step(&mut self) -> Instant {
         let now = Instant::now();
         match self.candidate.next(now) {
-            Step::Look => self.look().await,
-            Step::Wait(until) => until,
-            Step::Acquire | Step::Renew => match self.paused_until.filter(|until| now < *until) {
+            ElectionStep::Look => self.look().await,
+            ElectionStep::Wait(until) => until,
+            ElectionStep::Acquire | ElectionStep::Renew => match self.paused_until.filter(|until| now < *until) {
                 Some(until) => until,
                 None => self.claim().await,
             },

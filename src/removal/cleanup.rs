@@ -8,7 +8,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use thiserror::Error;
 use winpool_core::{
     api::{DeletionPolicy, Taint, WindowsPool, WindowsPoolSpec, names},
-    plan::{self, ClassUsers, Extent, NodePlan, Retirement, node_patch, retire_class},
+    plan::{self, ClassRetirement, ClassUsers, Extent, NodePlan, node_patch, retire_class},
     words,
 };
 
@@ -110,7 +110,7 @@ pub struct Findings {
     /// Taints that stay although the annotation of their node names them, with the names of the nodes.
     pub doubtful: Vec<(String, Taint)>,
     /// winpool's RuntimeClasses.
-    pub classes: Vec<(RuntimeClass, Retirement)>,
+    pub classes: Vec<(RuntimeClass, ClassRetirement)>,
     /// Pools with winpool's finalizer.
     pub pools: Vec<ObjectMeta>,
 }
@@ -193,7 +193,7 @@ impl Cleaner {
         Ok(Findings { judge, nodes, ignored, doubtful, classes, pools })
     }
 
-    async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, Retirement)>, RequestError> {
+    async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, ClassRetirement)>, RequestError> {
         if classes.is_empty() {
             return Ok(Vec::new());
         }
@@ -246,8 +246,8 @@ impl Cleaner {
             let name = class.name_any();
             let result = self.applier.retire_class(class, end).await;
             match (&result, end) {
-                (Ok(()), Retirement::Delete) => tell(format!("RuntimeClass {name} deleted")),
-                (Ok(()), Retirement::Release { why, .. }) => {
+                (Ok(()), ClassRetirement::Delete) => tell(format!("RuntimeClass {name} deleted")),
+                (Ok(()), ClassRetirement::Release { why, .. }) => {
                     tell(format!("RuntimeClass {name} stays and is no longer winpool's: {why}"));
                 }
                 _ => {}

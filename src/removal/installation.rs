@@ -61,13 +61,13 @@ struct Part {
 }
 
 /// One of them with winpool's finalizer.
-pub struct Held {
+pub struct HeldObject {
     kind: String,
     api: Api<DynamicObject>,
     metadata: ObjectMeta,
 }
 
-impl Held {
+impl HeldObject {
     /// Kind and name.
     #[must_use]
     pub fn object(&self) -> String {
@@ -171,15 +171,15 @@ impl Installation {
     ///
     /// # Errors
     /// When one cannot be read.
-    pub async fn held(&self) -> Result<Vec<Held>, RequestError> {
+    pub async fn held(&self) -> Result<Vec<HeldObject>, RequestError> {
         let reads = future::try_join_all(self.parts.iter().map(|part| self.read(part)));
         Ok(reads.await?.into_iter().flatten().collect())
     }
 
-    async fn read(&self, part: &Part) -> Result<Option<Held>, RequestError> {
+    async fn read(&self, part: &Part) -> Result<Option<HeldObject>, RequestError> {
         let found = in_time(part.api.get_metadata_opt(&self.name)).await?;
         let found = found.map(|found| found.metadata).filter(has_finalizer);
-        Ok(found.map(|metadata| Held { kind: part.kind.clone(), api: part.api.clone(), metadata }))
+        Ok(found.map(|metadata| HeldObject { kind: part.kind.clone(), api: part.api.clone(), metadata }))
     }
 
     /// Takes the finalizer off those that `goes` says, all at the same moment, and returns what keeps it.
@@ -189,7 +189,7 @@ impl Installation {
     pub async fn let_go(
         &self,
         applier: &Applier,
-        goes: impl Fn(&Held) -> bool + Sync,
+        goes: impl Fn(&HeldObject) -> bool + Sync,
     ) -> Result<Vec<Leftover>, Unreadable> {
         let mut left: Vec<Leftover> = Vec::new();
         for _ in 0..ATTEMPTS {

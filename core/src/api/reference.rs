@@ -172,8 +172,8 @@ mod tests {
     #[test]
     fn conditions_reasons_and_labels_have_a_meaning() {
         let text = meanings();
-        assert!(text.contains("| `Ready` | Everything that winpool can do for this pool is done. |"), "{text}");
-        assert!(text.contains("| `ClassConflict` | A RuntimeClass of that name"), "{text}");
+        assert!(text.contains("| `Ready` | winpool has done everything that it can do for this pool. |"), "{text}");
+        assert!(text.contains("| `ClassConflict` | winpool does not manage the RuntimeClass"), "{text}");
         assert!(text.contains("| `winpool.dev/ignore` | Annotation on nodes"), "{text}");
     }
 

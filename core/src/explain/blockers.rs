@@ -58,7 +58,7 @@ pub struct Blocker {
 /// A Windows version to be taken out of service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Retirement {
+pub struct RetiredWindows {
     /// Its build, as in the label.
     pub build: String,
     /// Its name.
@@ -76,7 +76,7 @@ pub struct Retirement {
     pub nodes: usize,
 }
 
-impl Retirement {
+impl RetiredWindows {
     /// What is known of taking this version out of service.
     #[must_use]
     pub fn of(product: &Product, facts: &Facts) -> Self {

@@ -52,7 +52,7 @@ pub struct Snapshot {
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
     /// What it adds up to.
-    pub summary: Summary,
+    pub summary: ForecastSummary,
     /// The nodes that it would write.
     pub nodes: Vec<NodeForecast>,
     /// The RuntimeClasses that it would write.
@@ -70,7 +70,7 @@ impl Forecast {
 /// What a forecast adds up to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Summary {
+pub struct ForecastSummary {
     /// Nodes that were looked at.
     pub nodes: usize,
     /// Nodes that would be written.
@@ -144,7 +144,7 @@ pub struct Change {
 
 /// The cluster after the operator came to rest, and what it wrote on the way.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ForecastOutcome {
     /// The nodes.
     pub nodes: BTreeMap<String, Node>,
     /// The RuntimeClasses.
@@ -155,7 +155,7 @@ pub struct Outcome {
 
 /// What the operator would do to this cluster.
 #[must_use]
-pub fn forecast(snapshot: Snapshot) -> Outcome {
+pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
     let names: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
     let with_always = pools::unschedulable_with_always(&snapshot);
     let mut simulation = Simulation::new(snapshot);
@@ -165,7 +165,7 @@ pub fn forecast(snapshot: Snapshot) -> Outcome {
     let runtime_classes = changes::classes(&classes_before, &mut simulation);
     let on_windows =
         |name: &str| simulation.nodes.get(name).is_some_and(|node| node.labels.get(names::OS) == Some(names::WINDOWS));
-    let summary = Summary {
+    let summary = ForecastSummary {
         nodes: simulation.nodes.len(),
         nodes_to_change: nodes.len(),
         runtime_classes_to_change: runtime_classes.len(),
@@ -173,7 +173,7 @@ pub fn forecast(snapshot: Snapshot) -> Outcome {
         notes: Vec::new(),
         pools: simulation.pool_forecasts(&names, &with_always, &nodes),
     };
-    Outcome {
+    ForecastOutcome {
         forecast: Forecast { summary, nodes, runtime_classes },
         nodes: simulation.nodes,
         classes: simulation.classes,

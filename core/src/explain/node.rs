@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     api::{Mode, Taint, names},
-    explain::forecast::{Change, Outcome, PoolForecast},
+    explain::forecast::{Change, ForecastOutcome, PoolForecast},
     plan::{Applied, Assessment, Consent, Node, Policy, Pool, assess},
     windows::{product, taint::SPELLINGS},
 };
@@ -57,7 +57,7 @@ pub fn node_story(
     node: &Node,
     policy: &Policy,
     classes: &[Arc<RuntimeClass>],
-    outcome: &Outcome,
+    outcome: &ForecastOutcome,
 ) -> NodeStory {
     let forecast = |name: &str| outcome.forecast.summary.pools.iter().find(|pool| pool.name == name);
     let is_held = policy.owner(&node.labels).and_then(|entry| forecast(&entry.pool.name));

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 
 use crate::{
-    api::names,
+    api::{Isolation, names},
     explain::scheduling::{Host, Obstacle, obstacles},
-    pod::{Class, Isolation, KnownError, Pod, PodProgress, PodSpec, Target},
+    pod::{Class, KnownError, Pod, PodProgress, PodSpec, Target},
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},

@@ -16,7 +16,7 @@ use crate::{
     api::names,
     lint::{
         field::cel_list,
-        rule::{Consequence, Rule, Scope, Severity, Test, Verdict},
+        rule::{Consequence, Judgement, Rule, Scope, Severity, Test},
         rules,
     },
     pod::OS_KEYS,
@@ -71,7 +71,7 @@ pub fn expressions() -> impl Iterator<Item = (&'static Rule, String)> {
     })
 }
 
-fn is_advised(Verdict(severity, consequence): Verdict) -> bool {
+fn is_advised(Judgement(severity, consequence): Judgement) -> bool {
     severity > Severity::Info && consequence != Consequence::Rejected
 }
 

@@ -12,7 +12,7 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use crate::{
     api::{Taint, TaintPolicy, names},
     labels::Labels,
-    plan::{Entry, Node, Policy, Pool, Seen, WantedTaints, plan_classes},
+    plan::{Entry, Node, Policy, Pool, SeenNodes, WantedTaints, plan_classes},
     pod::{Class, PodSpec, Tolerance, tolerance},
     windows::{
         Build, KubernetesVersion,
@@ -155,7 +155,7 @@ impl Facts {
                 builds => builds,
             };
             let tolerate = self.nodes.keys().flat_map(|kind| kind.taints.iter().cloned()).collect();
-            let seen = Seen { builds, tolerate };
+            let seen = SeenNodes { builds, tolerate };
             let plan = plan_classes(pool, &policy, &|_| seen.clone(), &self.objects, &|_| true);
             for class in plan.classes.into_iter().map(|class| class.desired) {
                 let planned =

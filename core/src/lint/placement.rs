@@ -11,9 +11,9 @@ use crate::{
         field::cel_list,
         rule::{
             Consequence::{Fails, Note, Pending},
-            Hit, Rule, Scope,
+            Hit, Judgement, Rule, Scope,
             Severity::{Error, Info, Warning},
-            Subject, Test, Verdict, Versions,
+            Subject, Test, Versions,
         },
     },
     pod::{BETA_OS, OS_KEYS, Tolerance, tolerance, tolerate},
@@ -25,7 +25,7 @@ mod classes;
 
 const fn rule(
     id: &'static str,
-    verdict: Verdict,
+    verdict: Judgement,
     scope: Scope,
     field: &'static str,
     reason: &'static str,
@@ -48,7 +48,7 @@ pub(super) const RULES: &[Rule] = &[
         kubernetes: Versions::from(24),
         ..rule(
             "os-name-missing",
-            Verdict(Info, Note),
+            Judgement(Info, Note),
             Scope::Windows,
             "os.name",
             "the pod is meant for Windows and does not say so; with os.name the API server refuses what Windows cannot do",
@@ -62,7 +62,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     rule(
         "os-contradicts-selector",
-        Verdict(Error, Fails),
+        Judgement(Error, Fails),
         Scope::Any,
         "nodeSelector",
         "os.name and nodeSelector name different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
@@ -79,7 +79,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "os-selector-missing",
-        Verdict(Error, Fails),
+        Judgement(Error, Fails),
         Scope::Windows,
         "nodeSelector",
         "the scheduler does not look at os.name: the pod may land on Linux, where it never starts",
@@ -95,7 +95,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "os-selector-beta",
-        Verdict(Info, Note),
+        Judgement(Info, Note),
         Scope::Windows,
         "nodeSelector",
         "beta.kubernetes.io/os is deprecated since Kubernetes 1.14",
@@ -108,7 +108,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "windows-image-without-os",
-        Verdict(Warning, Fails),
+        Judgement(Warning, Fails),
         Scope::WindowsImage,
         "nodeSelector",
         "the image is one for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
@@ -123,7 +123,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "linux-may-land-on-windows",
-        Verdict(Warning, Fails),
+        Judgement(Warning, Fails),
         Scope::Unsaid,
         "nodeSelector",
         "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes",
@@ -132,7 +132,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "toleration-missing",
-        Verdict(Error, Pending),
+        Judgement(Error, Pending),
         Scope::Windows,
         "tolerations",
         "the pod does not tolerate the taints of the Windows nodes",
@@ -141,7 +141,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "daemon-set-toleration-missing",
-        Verdict(Error, Pending),
+        Judgement(Error, Pending),
         Scope::Windows,
         "tolerations",
         "the DaemonSet controller makes no pods for nodes whose taints the template does not tolerate, and reports nothing; \
@@ -151,7 +151,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "toleration-unknown",
-        Verdict(Info, Note),
+        Judgement(Info, Note),
         Scope::Windows,
         "tolerations",
         "the pod tolerates no Windows taint, and what taints the nodes have is not known; a WindowsPool puts on \
@@ -161,7 +161,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "toleration-operator-unknown",
-        Verdict(Warning, Note),
+        Judgement(Warning, Note),
         Scope::Windows,
         "tolerations",
         "it is not known which taints it tolerates: the operators Gt and Lt need the feature gate \

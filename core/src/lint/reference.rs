@@ -6,7 +6,7 @@ use crate::{
     api::reference::prose,
     lint::{
         advise,
-        rule::{Rule, Verdict},
+        rule::{Judgement, Rule},
         rules,
     },
 };
@@ -45,7 +45,7 @@ pub fn reference() -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\n## {title}\n\n{about}\n\n| Rule | Verdict | Kubernetes | Field | Why, and what to do |\n|---|---|---|---|---|\n"
+            "\n## {title}\n\n{about}\n\n| Rule | Judgement | Kubernetes | Field | Why, and what to do |\n|---|---|---|---|---|\n"
         );
         for rule in rules {
             let mark = if advised.contains(&rule.id) { " †" } else { "" };
@@ -59,7 +59,7 @@ pub fn reference() -> String {
 }
 
 fn verdicts(rule: &Rule) -> String {
-    let text = |Verdict(severity, consequence)| format!("{severity}, {consequence}");
+    let text = |Judgement(severity, consequence)| format!("{severity}, {consequence}");
     match rule.without_os {
         Some((without, _)) => format!("{} / {}", text(rule.verdict), text(without)),
         None => text(rule.verdict),

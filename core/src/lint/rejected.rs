@@ -10,19 +10,19 @@ use crate::lint::{
     field::{At, FieldTest, Trigger, containers, get},
     rule::{
         Consequence::{Ignored, Note, Rejected},
-        Hit, Rule, Scope,
+        Hit, Judgement, Rule, Scope,
         Severity::{Error, Info, Warning},
-        Subject, Test, Verdict, Versions,
+        Subject, Test, Versions,
     },
 };
 
 const REASON: &str = "cannot be set for a Windows pod, not even to its default value";
-const HAS_NO_EFFECT: Option<(Verdict, &str)> = Some((
-    Verdict(Warning, Ignored),
+const HAS_NO_EFFECT: Option<(Judgement, &str)> = Some((
+    Judgement(Warning, Ignored),
     "has no effect on Windows, and the API server refuses it in a pod with os.name: windows",
 ));
-const IS_UNKNOWN: Option<(Verdict, &str)> = Some((
-    Verdict(Info, Note),
+const IS_UNKNOWN: Option<(Judgement, &str)> = Some((
+    Judgement(Info, Note),
     "is refused in a pod with os.name: windows; what a Windows node does with it otherwise is not documented",
 ));
 
@@ -36,7 +36,7 @@ const fn forbidden(
 ) -> Rule {
     Rule {
         id,
-        verdict: Verdict(Error, Rejected),
+        verdict: Judgement(Error, Rejected),
         without_os: HAS_NO_EFFECT,
         kubernetes: Versions::from(from),
         scope: Scope::Windows,
@@ -241,7 +241,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     Rule {
         id: "linux-with-windows-options",
-        verdict: Verdict(Error, Rejected),
+        verdict: Judgement(Error, Rejected),
         without_os: None,
         kubernetes: Versions::from(23),
         scope: Scope::LinuxByName,
@@ -252,7 +252,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "host-process-mixed",
-        verdict: Verdict(Error, Rejected),
+        verdict: Judgement(Error, Rejected),
         without_os: None,
         kubernetes: Versions::from(22),
         scope: Scope::Any,
@@ -263,7 +263,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "host-process-contradicts-pod",
-        verdict: Verdict(Error, Rejected),
+        verdict: Judgement(Error, Rejected),
         without_os: None,
         kubernetes: Versions::from(22),
         scope: Scope::Any,
@@ -274,7 +274,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "host-process-without-host-network",
-        verdict: Verdict(Error, Rejected),
+        verdict: Judgement(Error, Rejected),
         without_os: None,
         kubernetes: Versions::from(22),
         scope: Scope::Any,

@@ -61,7 +61,7 @@ impl fmt::Display for Consequence {
 
 /// Severity and consequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict(pub Severity, pub Consequence);
+pub struct Judgement(pub Severity, pub Consequence);
 
 /// The Kubernetes versions for which a rule holds, by the minor of 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,10 +117,10 @@ pub struct Rule {
     /// Its name, in kebab case; stable.
     pub id: &'static str,
     /// How much it matters and what happens.
-    pub verdict: Verdict,
+    pub verdict: Judgement,
     /// The same, and why, for a pod that is meant for Windows and does not say so in `os.name`, where that makes a
     /// difference: the API server then refuses nothing.
-    pub without_os: Option<(Verdict, &'static str)>,
+    pub without_os: Option<(Judgement, &'static str)>,
     /// Where it holds.
     pub kubernetes: Versions,
     /// Which workloads it is about.
@@ -138,7 +138,7 @@ pub struct Rule {
 impl Rule {
     /// What happens to a pod that is meant for Windows and does not say so in `os.name`.
     #[must_use]
-    pub fn verdict_without_os(&self) -> Verdict {
+    pub fn verdict_without_os(&self) -> Judgement {
         self.without_os.map_or(self.verdict, |(verdict, _)| verdict)
     }
 

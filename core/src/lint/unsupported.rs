@@ -9,15 +9,15 @@ use crate::lint::{
     field::{At, FieldTest, Trigger, containers, get, volumes},
     rule::{
         Consequence::{Fails, Ignored, Note},
-        Hit, Rule, Scope,
+        Hit, Judgement, Rule, Scope,
         Severity::{Error, Info, Warning},
-        Subject, Test, Verdict, Versions,
+        Subject, Test, Versions,
     },
 };
 
 const fn lint(
     id: &'static str,
-    verdict: Verdict,
+    verdict: Judgement,
     test: Test,
     field: &'static str,
     reason: &'static str,
@@ -55,7 +55,7 @@ const DEFAULT_MODE: Trigger = Trigger::OtherNumberThan(0o644);
 pub(super) const RULES: &[Rule] = &[
     lint(
         "dns-policy-with-host-net",
-        Verdict(Error, Fails),
+        Judgement(Error, Fails),
         test(At::Pod, &["dnsPolicy"], Trigger::OneOf(&["ClusterFirstWithHostNet"])),
         "dnsPolicy",
         "Windows does not support ClusterFirstWithHostNet",
@@ -63,7 +63,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "host-network",
-        Verdict(Info, Note),
+        Judgement(Info, Note),
         Test::Own {
             find: |subject, hits| {
                 if subject.pod.has_host_network && !subject.pod.containers.iter().any(|c| c.is_host_process) {
@@ -80,7 +80,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "run-as-non-root",
-        Verdict(Info, Note),
+        Judgement(Info, Note),
         test(At::Pod, &["securityContext", "runAsNonRoot"], Trigger::True),
         "securityContext.runAsNonRoot",
         NON_ROOT,
@@ -88,7 +88,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "container-run-as-non-root",
-        Verdict(Info, Note),
+        Judgement(Info, Note),
         test(At::Container, &["securityContext", "runAsNonRoot"], Trigger::True),
         "containers[*].securityContext.runAsNonRoot",
         NON_ROOT,
@@ -96,7 +96,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "huge-pages",
-        Verdict(Error, Fails),
+        Judgement(Error, Fails),
         Test::Own {
             find: huge_pages,
             cel: Some(|| {
@@ -112,7 +112,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "memory-limit-missing",
-        Verdict(Info, Note),
+        Judgement(Info, Note),
         Test::Own { find: memory_limit, cel: None },
         "containers[*].resources.limits.memory",
         "Windows has no out-of-memory killer: a container that takes more memory than the node has makes it page",
@@ -120,7 +120,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "empty-dir-memory",
-        Verdict(Warning, Ignored),
+        Judgement(Warning, Ignored),
         // kubernetes/mount-utils mount_windows.go: a mount of "tmpfs" makes a folder.
         test(At::Volume, &["emptyDir", "medium"], Trigger::OneOf(&["Memory"])),
         "volumes[*].emptyDir.medium",
@@ -129,7 +129,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "secret-volume",
-        Verdict(Info, Note),
+        Judgement(Info, Note),
         test(At::Volume, &["secret"], Trigger::Present),
         "volumes[*].secret",
         "on Windows a Secret in a volume is in clear text on the node's disk",
@@ -137,7 +137,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "secret-volume-mode",
-        Verdict(Warning, Ignored),
+        Judgement(Warning, Ignored),
         test(At::Volume, &["secret", "defaultMode"], DEFAULT_MODE),
         "volumes[*].secret.defaultMode",
         MODE,
@@ -145,7 +145,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "config-map-volume-mode",
-        Verdict(Warning, Ignored),
+        Judgement(Warning, Ignored),
         test(At::Volume, &["configMap", "defaultMode"], DEFAULT_MODE),
         "volumes[*].configMap.defaultMode",
         MODE,
@@ -153,7 +153,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "projected-volume-mode",
-        Verdict(Warning, Ignored),
+        Judgement(Warning, Ignored),
         test(At::Volume, &["projected", "defaultMode"], DEFAULT_MODE),
         "volumes[*].projected.defaultMode",
         MODE,
@@ -161,7 +161,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "volume-item-mode",
-        Verdict(Warning, Ignored),
+        Judgement(Warning, Ignored),
         Test::Own {
             find: item_modes,
             cel: Some(|| {
@@ -177,7 +177,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "sub-path",
-        Verdict(Info, Note),
+        Judgement(Info, Note),
         test(At::Mount, &["subPath"], Trigger::OtherThan("")),
         "containers[*].volumeMounts[*].subPath",
         SUB_PATH,
@@ -185,7 +185,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "sub-path-expr",
-        Verdict(Info, Note),
+        Judgement(Info, Note),
         test(At::Mount, &["subPathExpr"], Trigger::OtherThan("")),
         "containers[*].volumeMounts[*].subPathExpr",
         SUB_PATH,
@@ -193,7 +193,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "mount-propagation",
-        Verdict(Error, Fails),
+        Judgement(Error, Fails),
         test(At::Mount, &["mountPropagation"], Trigger::OneOf(&["HostToContainer", "Bidirectional"])),
         "containers[*].volumeMounts[*].mountPropagation",
         "Windows does not support mount propagation",
@@ -201,7 +201,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "volume-devices",
-        Verdict(Error, Fails),
+        Judgement(Error, Fails),
         test(At::Container, &["volumeDevices"], Trigger::NotEmpty),
         "containers[*].volumeDevices",
         "Windows does not support raw block volumes",
@@ -209,7 +209,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "nfs-volume",
-        Verdict(Error, Fails),
+        Judgement(Error, Fails),
         test(At::Volume, &["nfs"], Trigger::Present),
         "volumes[*].nfs",
         "Windows does not support NFS volumes",
@@ -217,7 +217,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     lint(
         "termination-message-path",
-        Verdict(Info, Note),
+        Judgement(Info, Note),
         test(At::Container, &["terminationMessagePath"], Trigger::OtherThan("/dev/termination-log")),
         "containers[*].terminationMessagePath",
         "Windows maps single files with limits; the default path works because it does not exist there",

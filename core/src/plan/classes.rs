@@ -32,7 +32,7 @@ const FOREIGN_TAINTS: usize = 16;
 
 /// What a pool's nodes show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenNodes {
     /// Number of nodes by build.
     pub builds: BTreeMap<Build, usize>,
     /// Taints on them that the pool's classes have to tolerate besides the pool's own.
@@ -68,7 +68,7 @@ impl ClassesPlan {
 pub fn plan_classes(
     pool: &Pool,
     policy: &Policy,
-    seen: &dyn Fn(&str) -> Seen,
+    seen: &dyn Fn(&str) -> SeenNodes,
     existing: &[Arc<RuntimeClass>],
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
 ) -> ClassesPlan {
@@ -91,7 +91,7 @@ pub fn plan_classes(
 pub fn classes_of_others(
     pool: &Pool,
     policy: &Policy,
-    seen: &dyn Fn(&str) -> Seen,
+    seen: &dyn Fn(&str) -> SeenNodes,
     existing: &[Arc<RuntimeClass>],
 ) -> BTreeSet<String> {
     let others = policy.entries().iter().map(|entry| &entry.pool).filter(|other| other.name != pool.name);
@@ -99,7 +99,7 @@ pub fn classes_of_others(
 }
 
 /// The names of the classes that a pool wants.
-fn class_names(pool: &Pool, seen: &dyn Fn(&str) -> Seen, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
+fn class_names(pool: &Pool, seen: &dyn Fn(&str) -> SeenNodes, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
     wanted(pool, &seen(&pool.name), existing).classes.into_keys().collect()
 }
 
@@ -110,7 +110,7 @@ struct Wanted {
     problems: Vec<Problem>,
 }
 
-fn wanted(pool: &Pool, seen: &Seen, existing: &[Arc<RuntimeClass>]) -> Wanted {
+fn wanted(pool: &Pool, seen: &SeenNodes, existing: &[Arc<RuntimeClass>]) -> Wanted {
     let (mut problems, owned) = (Vec::new(), owned_classes(pool, existing));
     let mut classes: BTreeMap<String, DesiredClass> = BTreeMap::new();
     for (hosts, spec) in &pool.declared {
@@ -203,7 +203,7 @@ fn is_sticky(pool: &Pool, build: Build, name: &str) -> bool {
 /// The builds that get a class: every one with a name, and a few without.
 fn discovered_builds(
     pool: &Pool,
-    seen: &Seen,
+    seen: &SeenNodes,
     owned: &[(Option<Build>, &RuntimeClass)],
     problems: &mut Vec<Problem>,
 ) -> Vec<Build> {
@@ -236,7 +236,7 @@ fn name_problem(name: &str, pool: &Pool, build: Build) -> Problem {
     }
 }
 
-fn discovered_class(pool: &Pool, build: Build, name: &str, seen: &Seen) -> DesiredClass {
+fn discovered_class(pool: &Pool, build: Build, name: &str, seen: &SeenNodes) -> DesiredClass {
     DesiredClass {
         name: name.to_owned(),
         pool: pool.name.clone(),
@@ -251,7 +251,7 @@ fn discovered_class(pool: &Pool, build: Build, name: &str, seen: &Seen) -> Desir
     }
 }
 
-fn declared_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &Seen) -> DesiredClass {
+fn declared_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &SeenNodes) -> DesiredClass {
     DesiredClass {
         name: spec.name.clone(),
         pool: pool.name.clone(),
@@ -309,7 +309,7 @@ fn hyperv_problem(name: &str) -> Problem {
 
 /// What tolerates the pool's taints, the retired ones, those of winpool's that are still on a node, and a bounded number
 /// of others that its nodes carry, known spellings first.
-fn tolerations(pool: &Pool, seen: &Seen, own: &[Toleration]) -> Vec<Toleration> {
+fn tolerations(pool: &Pool, seen: &SeenNodes, own: &[Toleration]) -> Vec<Toleration> {
     let wanted = pool.wanted_taints();
     let (lingering, mut foreign): (Vec<&Taint>, Vec<&Taint>) =
         seen.tolerate.iter().partition(|taint| pool.ever_applied.contains(taint));

@@ -20,7 +20,7 @@ mod workload_check;
 mod workloads;
 
 pub use admission::{Admission, COMPONENTS, Component, texts_of};
-pub use classes::{ClassesPlan, Seen, classes_of_others, plan_classes};
+pub use classes::{ClassesPlan, SeenNodes, classes_of_others, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
 pub use conflict::WriteConflict;
 pub use consent::{AT_ONCE, CHECK_GOOD_FOR, CleanCheck, Consent, LABEL_SETTLES, LaggingClass, Sighting, Watched};
@@ -33,11 +33,11 @@ pub use node::{
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pools::{ApprovedTaint, Entry, Hosts, InvalidPool, Policy, Pool, WantedTaints};
 pub use runtime_class::{
-    ClassAction, DesiredClass, PlannedClass, Retirement, describe, is_made_by_winpool, lacks_tolerations, owner,
+    ClassAction, ClassRetirement, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
     plan_class, release_class, retire_class,
 };
 pub use status::{
-    Held, HeldBecause, Observation, Overlap, ever_applied, invalid_status, number, status, suspended_status,
+    HeldBecause, HeldTaints, Observation, Overlap, ever_applied, invalid_status, number, status, suspended_status,
 };
 pub use taints::{Applied, TaintChange, TaintList};
 pub use tally::{Contribution, NodeShare, Tally};

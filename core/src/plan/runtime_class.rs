@@ -269,18 +269,18 @@ pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Ite
 
 /// Makes a class nobody's: winpool's labels go, everything else stays.
 #[must_use]
-pub fn release_class(class: &RuntimeClass, why: String) -> Retirement {
+pub fn release_class(class: &RuntimeClass, why: String) -> ClassRetirement {
     let label = |key: &'static str| {
         let value = class.metadata.labels.as_ref()?.get(key)?;
         Some(change(&["metadata", "labels", key], value, &Value::Null))
     };
     let managed_by = is_made_by_winpool(class).then(|| label(names::MANAGED_BY)).flatten();
-    Retirement::Release { changes: label(names::POOL).into_iter().chain(managed_by).collect(), why }
+    ClassRetirement::Release { changes: label(names::POOL).into_iter().chain(managed_by).collect(), why }
 }
 
 /// What becomes of a class that is winpool's and that no pool wants any more.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Retirement {
+pub enum ClassRetirement {
     /// It is deleted: winpool made it, and no unfinished pod uses it.
     Delete,
     /// It stays and is nobody's.
@@ -294,10 +294,10 @@ pub enum Retirement {
 
 /// Decides about a class that no pool wants any more. `users` are its unfinished pods, or why pods cannot be listed.
 #[must_use]
-pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> Retirement {
+pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> ClassRetirement {
     let why = match users {
         _ if !is_made_by_winpool(class) => "somebody else made it".to_owned(),
-        Ok(ClassUsers { count: 0, .. }) => return Retirement::Delete,
+        Ok(ClassUsers { count: 0, .. }) => return ClassRetirement::Delete,
         Ok(users) => users.describe(),
         Err(words) => format!("pods cannot be listed: {words}"),
     };

@@ -56,7 +56,7 @@ pub struct Observation {
     /// Windows nodes in the cluster, selected or not.
     pub windows_nodes: usize,
     /// Why taints are held, if that is known.
-    pub held: Option<Held>,
+    pub held: Option<HeldTaints>,
     /// Kinds that the last workload check could not list, with the API server's words.
     pub unlisted: BTreeMap<String, String>,
     /// The classes, after what was done to them.
@@ -80,7 +80,7 @@ pub struct Overlap {
 
 /// Taints that wait, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldTaints {
     /// The taints.
     pub taints: BTreeSet<Taint>,
     /// Why.

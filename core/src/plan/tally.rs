@@ -11,7 +11,7 @@ use crate::{
     words::count as count_of,
 };
 
-use super::{Assessment, Consent, Node, Overlap, Policy, Seen, State, Watched, assess_as, number};
+use super::{Assessment, Consent, Node, Overlap, Policy, SeenNodes, State, Watched, assess_as, number};
 
 /// What one node adds to one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -312,8 +312,8 @@ impl Tally {
 
     /// What the pool's RuntimeClasses are made from.
     #[must_use]
-    pub fn seen(&self) -> Seen {
-        Seen {
+    pub fn seen(&self) -> SeenNodes {
+        SeenNodes {
             builds: self.revisions.iter().map(|(build, revisions)| (*build, revisions.values().sum())).collect(),
             tolerate: self.tolerate.keys().cloned().collect(),
         }

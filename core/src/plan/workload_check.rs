@@ -82,7 +82,7 @@ pub struct WorkloadCheck {
     candidates: Vec<Mask>,
     /// The same, of pools that enforce: the node gets those taints if nobody objects.
     coming: Vec<Mask>,
-    workloads: HashMap<String, Seen>,
+    workloads: HashMap<String, SeenWorkload>,
     /// Jobs of `CronJobs`, whose pods are those of the `CronJob`.
     jobs: HashMap<String, String>,
     /// By rollout controller: the newest of its `ReplicaSets`, and what was found if that has no replicas.
@@ -94,7 +94,7 @@ pub struct WorkloadCheck {
 
 /// What was found about one workload.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct SeenWorkload {
     is_ignored: bool,
     /// Of a DaemonSet, the questions about nodes that it puts pods on and whose taint its template does not tolerate.
     daemon_set: Option<Mask>,
@@ -354,7 +354,7 @@ impl WorkloadCheck {
     }
 
     /// The questions to which this workload is a reason to say no.
-    fn counts_against(&self, seen: &Seen) -> Mask {
+    fn counts_against(&self, seen: &SeenWorkload) -> Mask {
         if seen.is_ignored {
             return 0;
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 
 use crate::{
-    api::names,
+    api::{Isolation, names},
     pod::{PodSpec, tolerations::tolerations_of},
     windows::Build,
 };
@@ -19,15 +19,6 @@ pub struct Class {
     pub selector: BTreeMap<String, String>,
     /// `scheduling.tolerations`, normalised.
     pub tolerations: Vec<Toleration>,
-}
-
-/// How containers are kept apart from their host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Isolation {
-    /// They share its kernel.
-    Process,
-    /// Each pod has a virtual machine.
-    HyperV,
 }
 
 impl From<&RuntimeClass> for Class {

@@ -11,7 +11,7 @@ mod target;
 pub(crate) mod tolerations;
 mod workload;
 
-pub use class::{Class, Isolation};
+pub use class::Class;
 pub use errors::{KnownError, known_error};
 pub(crate) use object::WireMetadata;
 pub use object::{Pod, PodProgress};

@@ -14,7 +14,7 @@ use winpool_core::{
     explain::forecast::Snapshot,
     plan::{
         self, Assessment, ClassAction, ClassesPlan, Consent, Entry, GuardedPool, Node, PlannedClass, Policy, Pool,
-        Seen, TaintList, node_patch,
+        SeenNodes, TaintList, node_patch,
         reconcile::{ControlPlaneInfo, Now},
         runtime_class_patch,
     },
@@ -158,8 +158,8 @@ pub fn applied(node: &Value) -> Option<&str> {
 }
 
 /// What nodes with these builds and these taints to tolerate show, whichever pool they belong to.
-pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> Seen + use<> {
-    let seen = Seen {
+pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> SeenNodes + use<> {
+    let seen = SeenNodes {
         builds: builds.iter().map(|number| (Build::new(*number), 1)).collect(),
         tolerate: tolerate.iter().map(|text| text.parse().unwrap()).collect(),
     };
@@ -170,7 +170,7 @@ pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> Seen + use<> 
 pub fn plan_classes(
     pool: &Pool,
     policy: &Policy,
-    seen: &dyn Fn(&str) -> Seen,
+    seen: &dyn Fn(&str) -> SeenNodes,
     existing: &[Arc<RuntimeClass>],
 ) -> ClassesPlan {
     plan::plan_classes(pool, policy, seen, existing, &|_| true)

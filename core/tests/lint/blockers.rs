@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use winpool_core::{
     api::WindowsPool,
-    explain::blockers::{Blocker, Retirement, blockers, pool_blockers, unknown_class},
+    explain::blockers::{Blocker, RetiredWindows, blockers, pool_blockers, unknown_class},
     lint::{Facts, Workload},
     windows::{Build, product::by_version},
 };
@@ -129,7 +129,7 @@ fn images_of_2022_may_stay_on_2025() {
 #[test]
 fn a_version_comes_with_its_dates_and_its_nodes() {
     let facts = cluster(&[("10.0.17763", &[]), ("10.0.17763", &["a=b:NoSchedule"]), ("10.0.20348", &[])], &[], &[]);
-    insta::assert_yaml_snapshot!(Retirement::of(by_version("2019").unwrap(), &facts), @r#"
+    insta::assert_yaml_snapshot!(RetiredWindows::of(by_version("2019").unwrap(), &facts), @r#"
     build: 10.0.17763
     product: Windows Server 2019
     mainstreamEnd: 2024-01-09

@@ -107,7 +107,10 @@ fn what_a_pool_wants_has_to_be_tolerated_before_it_is_on_the_nodes() {
     }
     // A toleration with an operator that winpool does not know may tolerate it.
     let unclear = with(intolerant.clone(), "tolerations", json!([{"key": "os", "operator": "Gt", "value": "1"}]));
-    assert_eq!(broken("Deployment", &unclear, &cluster(&[("10.0.20348", TAINT)], &[], &[])), [""; 0]);
+    assert_eq!(
+        broken("Deployment", &unclear, &cluster(&[("10.0.20348", TAINT)], &[], &[])),
+        ["toleration-operator-unknown"]
+    );
     // The pool takes the old spelling off, so only the wanted taint is named.
     let taints = json!([{"key": "example.com/os", "value": "win", "effect": "NoSchedule"}]);
     let retired = json!([{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]);

@@ -14,7 +14,7 @@ use winpool::{
 };
 use winpool_core::{
     api::WindowsPool,
-    explain::forecast::{Outcome, forecast},
+    explain::forecast::{ForecastOutcome, forecast},
 };
 use winpool_e2e::{
     Dice, LIMIT, SimulatedNode, WINDOWS_BUILD,
@@ -196,7 +196,7 @@ fn face_of_class(class: &RuntimeClass) -> Value {
 }
 
 /// The differences between the cluster and the prediction.
-async fn differences(harness: &Harness, predicted: &Outcome) -> Vec<String> {
+async fn differences(harness: &Harness, predicted: &ForecastOutcome) -> Vec<String> {
     let nodes: Api<CachedNode> = Api::all(harness.client.clone());
     let nodes = nodes.list(&ListParams::default()).await.unwrap();
     let actual = nodes.items.iter().map(|node| (format!("Node/{}", node.name()), face_of_node(&node.seen)));
@@ -223,7 +223,7 @@ async fn differences(harness: &Harness, predicted: &Outcome) -> Vec<String> {
     found
 }
 
-async fn until_as_predicted(harness: &Harness, predicted: &Outcome, when: &str) {
+async fn until_as_predicted(harness: &Harness, predicted: &ForecastOutcome, when: &str) {
     let mut seen = Vec::new();
     let result = wait_for("the cluster is as predicted", REST, async || {
         seen = differences(harness, predicted).await;
@@ -232,7 +232,7 @@ async fn until_as_predicted(harness: &Harness, predicted: &Outcome, when: &str) 
     result.await.unwrap_or_else(|error| panic!("{when}: {error}\n{}", seen.join("\n")));
 }
 
-async fn look(harness: &Harness) -> Outcome {
+async fn look(harness: &Harness) -> ForecastOutcome {
     forecast(snapshot(Cluster::live(&harness.client).await.unwrap()))
 }
 

@@ -6,17 +6,17 @@ use std::{
 };
 
 use kube::ResourceExt;
-use winpool_core::{api::names, plan::Retirement, words::count};
+use winpool_core::{api::names, plan::ClassRetirement, words::count};
 
 use crate::{
     cli::output::escape,
-    removal::{cleanup::Findings, installation::Held},
+    removal::{cleanup::Findings, installation::HeldObject},
 };
 
 use super::SHOWN;
 
 /// Shows what was found.
-pub fn show(cluster: &str, findings: &Findings, held: &[Held], out: &mut impl Write) -> io::Result<()> {
+pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
     if findings.is_empty() && held.is_empty() {
         writeln!(out, "There is nothing of winpool's to take off in {cluster}.")?;
     } else {
@@ -24,7 +24,7 @@ pub fn show(cluster: &str, findings: &Findings, held: &[Held], out: &mut impl Wr
     }
     show_nodes(findings, out)?;
     let (deleted, released): (Vec<_>, Vec<_>) =
-        findings.classes.iter().partition(|(_, end)| matches!(end, Retirement::Delete));
+        findings.classes.iter().partition(|(_, end)| matches!(end, ClassRetirement::Delete));
     if !deleted.is_empty() {
         let names = deleted.iter().map(|(class, _)| class.name_any());
         writeln!(out, "\n{} to delete, used by no pod:\n  {}", count(deleted.len(), "RuntimeClass"), some(names))?;
@@ -37,7 +37,7 @@ pub fn show(cluster: &str, findings: &Findings, held: &[Held], out: &mut impl Wr
         )?;
     }
     for (class, end) in released {
-        if let Retirement::Release { why, .. } = end {
+        if let ClassRetirement::Release { why, .. } = end {
             writeln!(out, "  {}: {}", class.name_any(), escape(why))?;
         }
     }

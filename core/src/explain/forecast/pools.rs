@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use crate::{
     api::{Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus, names},
     explain::forecast::{NodeForecast, PoolForecast, Simulation, Snapshot},
-    plan::{Held, HeldBecause},
+    plan::{HeldBecause, HeldTaints},
 };
 
 impl Simulation {
@@ -62,10 +62,10 @@ impl Simulation {
     fn unexplained(
         &self,
         pool: &str,
-        held: Option<&Held>,
+        held: Option<&HeldTaints>,
         status: &WindowsPoolStatus,
     ) -> impl Iterator<Item = Problem> + use<> {
-        let by_workloads = |held: &Held| matches!(held.because, HeldBecause::Unschedulable(_));
+        let by_workloads = |held: &HeldTaints| matches!(held.because, HeldBecause::Unschedulable(_));
         let says_why = !self.memory.unlisted(pool).is_empty() || held.is_some_and(|held| !by_workloads(held));
         let condition = status.conditions.iter().find(|condition| condition.type_ == names::condition::TAINTS_APPLIED);
         let problem = condition.filter(|_| says_why).map(|condition| Problem {

@@ -15,8 +15,8 @@ use crate::{
     api::names,
     labels::Labels,
     plan::{
-        CheckAnswer, ClassUsers, Consent, GuardedPool, Held, Node, NodeShare, PODS, Policy, Pool, Sighting, Tally,
-        Watched, WorkloadCheck, assess,
+        CheckAnswer, ClassUsers, Consent, GuardedPool, HeldTaints, Node, NodeShare, PODS, Policy, Pool, Sighting,
+        Tally, Watched, WorkloadCheck, assess,
         reconcile::{
             Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Refusal, SeenNode, Step, next,
         },
@@ -176,7 +176,7 @@ impl Simulation {
 
     /// Why taints of the pool wait, as far as that is known.
     #[must_use]
-    pub(super) fn held(&self, pool: &Pool) -> Option<Held> {
+    pub(super) fn held(&self, pool: &Pool) -> Option<HeldTaints> {
         self.memory.held(pool, &Tally::of(&pool.name, &self.shares(&self.memory.policy(&self.pools))))
     }
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 
 use crate::{
-    api::{Taint, names},
+    api::{Isolation, Taint, names},
     explain::scheduling::Obstacle,
-    pod::{Class, Isolation, PodSpec, Target, selects_windows, tolerations::toleration},
+    pod::{Class, PodSpec, Target, selects_windows, tolerations::toleration},
     words::yaml,
 };
 

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    api::names,
+    api::{Isolation, names},
     lint::{
         placement::{by_class, own, rule},
         rule::{
             Consequence::{Fails, Note, Pending},
-            Hit, Rule, Scope,
+            Hit, Judgement, Rule, Scope,
             Severity::{Error, Info, Warning},
-            Subject, Verdict,
+            Subject,
         },
     },
-    pod::{Container, Isolation},
+    pod::Container,
     windows::{
         Build,
         compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation, runs_by_process_isolation},
@@ -22,7 +22,7 @@ use crate::{
 
 pub(super) const MALFORMED: Rule = rule(
     "build-malformed",
-    Verdict(Error, Pending),
+    Judgement(Error, Pending),
     Scope::Any,
     "nodeSelector",
     "the value of node.kubernetes.io/windows-build is no build, so no node has it",
@@ -32,7 +32,7 @@ pub(super) const MALFORMED: Rule = rule(
 
 pub(super) const NOT_SELECTED: Rule = rule(
     "build-not-selected",
-    Verdict(Warning, Fails),
+    Judgement(Warning, Fails),
     Scope::Windows,
     "nodeSelector",
     "the cluster has Windows nodes of several builds, and an image starts on hosts of its own build alone, unless its tag has one for each",
@@ -42,7 +42,7 @@ pub(super) const NOT_SELECTED: Rule = rule(
 
 pub(super) const WITHOUT_NODE: Rule = rule(
     "build-without-node",
-    Verdict(Warning, Pending),
+    Judgement(Warning, Pending),
     Scope::Windows,
     "nodeSelector",
     "no node has the build that the pod asks for",
@@ -52,7 +52,7 @@ pub(super) const WITHOUT_NODE: Rule = rule(
 
 pub(super) const IMAGES_DIFFER: Rule = rule(
     "image-builds-differ",
-    Verdict(Error, Fails),
+    Judgement(Error, Fails),
     Scope::Any,
     "containers[*].image",
     "the containers of a pod run on one node, and their images are for different builds",
@@ -62,7 +62,7 @@ pub(super) const IMAGES_DIFFER: Rule = rule(
 
 pub(super) const IMAGE: Rule = rule(
     "image-build-mismatch",
-    Verdict(Error, Fails),
+    Judgement(Error, Fails),
     Scope::Windows,
     "containers[*].image",
     "the image does not start on hosts of the build that the pod asks for",
@@ -72,7 +72,7 @@ pub(super) const IMAGE: Rule = rule(
 
 pub(super) const OLDER_IMAGE: Rule = rule(
     "image-older-than-host",
-    Verdict(Info, Note),
+    Judgement(Info, Note),
     Scope::Windows,
     "containers[*].image",
     "the image is for an older build than the hosts that the pod asks for; they run it if their containerd is 1.7.19 or later",

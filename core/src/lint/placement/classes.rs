@@ -9,9 +9,9 @@ use crate::{
         placement::{own, rule},
         rule::{
             Consequence::{Fails, Pending, Rejected},
-            Hit, Rule, Scope,
+            Hit, Judgement, Rule, Scope,
             Severity::Error,
-            Subject, Verdict,
+            Subject,
         },
     },
     pod::Target,
@@ -19,7 +19,7 @@ use crate::{
 
 pub(super) const DAEMON_SET: Rule = rule(
     "daemon-set-relies-on-class",
-    Verdict(Error, Pending),
+    Judgement(Error, Pending),
     Scope::Any,
     "runtimeClassName",
     "the DaemonSet controller looks at the template's own selector and never at the class: it wants pods on nodes where the \
@@ -30,7 +30,7 @@ pub(super) const DAEMON_SET: Rule = rule(
 
 pub(super) const NOT_FOUND: Rule = rule(
     "class-not-found",
-    Verdict(Error, Rejected),
+    Judgement(Error, Rejected),
     Scope::Any,
     "runtimeClassName",
     "there is no RuntimeClass of this name",
@@ -40,7 +40,7 @@ pub(super) const NOT_FOUND: Rule = rule(
 
 pub(super) const SELECTOR: Rule = rule(
     "class-contradicts-selector",
-    Verdict(Error, Rejected),
+    Judgement(Error, Rejected),
     Scope::Any,
     "nodeSelector",
     "nodeSelector and the RuntimeClass's scheduling.nodeSelector want different values of one label",
@@ -50,7 +50,7 @@ pub(super) const SELECTOR: Rule = rule(
 
 pub(super) const AFFINITY: Rule = rule(
     "class-contradicts-affinity",
-    Verdict(Error, Pending),
+    Judgement(Error, Pending),
     Scope::Any,
     "affinity.nodeAffinity",
     "no node satisfies both the required node affinity and the RuntimeClass's selector",
@@ -60,7 +60,7 @@ pub(super) const AFFINITY: Rule = rule(
 
 pub(super) const OTHER_OS: Rule = rule(
     "class-of-another-os",
-    Verdict(Error, Fails),
+    Judgement(Error, Fails),
     Scope::Any,
     "runtimeClassName",
     "os.name and the RuntimeClass are for different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",

@@ -18,8 +18,8 @@ use crate::{
 use super::{
     super::{
         ApprovedTaint, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassAction, ClassesPlan, CleanCheck, Consent,
-        GuardedPool, Held, HeldBecause, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess,
-        assess_as, pools,
+        GuardedPool, HeldBecause, HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck,
+        assess, assess_as, pools,
     },
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
@@ -342,7 +342,7 @@ impl Memory {
 
     /// Why taints wait, if that is known.
     #[must_use]
-    pub fn held(&self, pool: &Pool, tally: &Tally) -> Option<Held> {
+    pub fn held(&self, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
         let memory = self.pools.get(&pool.name).filter(|_| tally.waiting() > 0)?;
         let lagging = memory.intent.as_ref().map(|intent| intent.lagging.as_slice()).unwrap_or_default();
         let all = || pool.checked_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
@@ -360,7 +360,7 @@ impl Memory {
             Some(Err(error)) => (all(), HeldBecause::CheckFailed(error.clone())),
             _ => return None,
         };
-        Some(Held { taints, because })
+        Some(HeldTaints { taints, because })
     }
 
     /// The kinds that the last workload check for the pool left out, with the API server's words.

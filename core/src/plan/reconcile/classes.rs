@@ -16,7 +16,7 @@ use crate::api::{ObjectReference, names::reason};
 
 use super::{
     super::{
-        ClassAction, ClassesPlan, PlannedClass, Pool, Retirement, Tally, is_made_by_winpool, plan_classes,
+        ClassAction, ClassRetirement, ClassesPlan, PlannedClass, Pool, Tally, is_made_by_winpool, plan_classes,
         release_class, retire_class,
     },
     Answer, ClassRequest, ClassStep, Cluster, LOOK_AGAIN, Memory, Note, Refusal, Request, Step, problem, write_failed,
@@ -166,8 +166,8 @@ impl Memory {
             }
         };
         let request = match retirement {
-            Retirement::Delete => ClassRequest::Delete(Box::new(RuntimeClass::clone(class))),
-            Retirement::Release { changes, why } => {
+            ClassRetirement::Delete => ClassRequest::Delete(Box::new(RuntimeClass::clone(class))),
+            ClassRetirement::Release { changes, why } => {
                 let message = format!("RuntimeClass {name} stays and is no longer winpool's: {why}");
                 let note = Note::Left(reason::CLASS_IN_USE, ObjectReference::runtime_class(&name).to_string(), message);
                 self.note(&pool.name, note);

@@ -12,7 +12,7 @@ use crate::{
     words::{count as count_of, yaml},
 };
 
-use super::{super::Pool, Held, HeldBecause, Observation, Overlap, number, support_of};
+use super::{super::Pool, HeldBecause, HeldTaints, Observation, Overlap, number, support_of};
 
 /// Workloads named in a condition.
 const WORKLOADS: usize = 10;
@@ -145,7 +145,7 @@ pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
 }
 
 /// Says why the taints wait, and what to do about it.
-pub fn held_verdict(pool: &Pool, Held { taints, because }: &Held) -> Verdict {
+pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) -> Verdict {
     let names = taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match because {
         HeldBecause::CheckFailed(error) => Verdict {

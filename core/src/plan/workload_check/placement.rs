@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-use super::{Found, KnownNode, Mask, Seen, WorkloadCheck};
+use super::{Found, KnownNode, Mask, SeenWorkload, WorkloadCheck};
 
 /// How long a pod that says nothing may wait on a Windows node before it is taken for a Linux pod, and how long after
 /// its grace period a terminating pod still counts.
@@ -136,7 +136,7 @@ impl WorkloadCheck {
 
     /// A terminating pod is about to be replaced, but its template tells what by. Where that is not known, the pod counts
     /// for a while.
-    pub(super) fn counts_while_terminating(&self, pod: &Pod, known: Option<&Seen>) -> bool {
+    pub(super) fn counts_while_terminating(&self, pod: &Pod, known: Option<&SeenWorkload>) -> bool {
         let is_recent = pod.deleted.is_some_and(|deleted| deleted.duration_since(self.scope.now) > -PATIENCE);
         let kind = pod.workload_kind();
         let is_listed = |kind| {

@@ -13,7 +13,7 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_core::{
     api::{TaintPolicy, WindowsPool},
-    explain::forecast::{Outcome, Snapshot, forecast},
+    explain::forecast::{ForecastOutcome, Snapshot, forecast},
     plan::{self, GuardedPool, Pool, WantedTaints},
 };
 use winpool_e2e::{
@@ -243,7 +243,7 @@ async fn settled(client: &Client, when: &str) {
 }
 
 /// The cluster as these pools would plan it for new nodes and without classes.
-fn from_fresh(pools: Vec<GuardedPool>, fresh: &Snapshot) -> Outcome {
+fn from_fresh(pools: Vec<GuardedPool>, fresh: &Snapshot) -> ForecastOutcome {
     let without_status = |guarded: GuardedPool| {
         let pool = guarded.pool.map(|pool| WindowsPool { status: None, ..pool });
         GuardedPool { pool, status: None, recorded: None, ..guarded }

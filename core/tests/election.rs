@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use proptest::{collection::vec, prelude::*, strategy::ValueTree};
-use winpool_core::election::{Candidate, LEASE_DURATION, Step, is_held};
+use winpool_core::election::{Candidate, ElectionStep, LEASE_DURATION, is_held};
 
 const CANDIDATES: usize = 3;
 /// A candidate waits no longer for an answer.
@@ -18,7 +18,7 @@ enum Happening {
     /// It does what it wants to do, and the network lets it.
     Act(usize),
     /// It begins what it wants to do: reads, or sends a write.
-    Step(usize),
+    ElectionStep(usize),
     /// What it sent arrives at the API server.
     Arrive(usize),
     /// It gets the answer, if there is one.
@@ -42,7 +42,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         6 => (0u64..4_000).prop_map(|ms| Happening::Pass(Duration::from_millis(ms))),
         1 => Just(Happening::Pass(LEASE_DURATION)),
         8 => one.clone().prop_map(Happening::Act),
-        2 => one.clone().prop_map(Happening::Step),
+        2 => one.clone().prop_map(Happening::ElectionStep),
         2 => one.clone().prop_map(Happening::Arrive),
         2 => one.clone().prop_map(Happening::Answer),
         1 => one.clone().prop_map(Happening::GiveUp),
@@ -117,20 +117,24 @@ impl World {
             Happening::Pass(time) => self.now += time,
             Happening::Act(one) => {
                 // The first step may be to look.
-                for part in [Happening::Step(one), Happening::Step(one), Happening::Arrive(one), Happening::Answer(one)]
-                {
+                for part in [
+                    Happening::ElectionStep(one),
+                    Happening::ElectionStep(one),
+                    Happening::Arrive(one),
+                    Happening::Answer(one),
+                ] {
                     self.happen(part);
                 }
             }
-            Happening::Step(one) => {
+            Happening::ElectionStep(one) => {
                 let (candidate, sent) = &mut self.candidates[one];
                 if sent.is_some() {
                     return;
                 }
                 match candidate.next(now) {
-                    Step::Look => candidate.observe(lease, now),
-                    Step::Wait(_) => {}
-                    Step::Acquire | Step::Renew => {
+                    ElectionStep::Look => candidate.observe(lease, now),
+                    ElectionStep::Wait(_) => {}
+                    ElectionStep::Acquire | ElectionStep::Renew => {
                         *sent = Some(Sent { lease: candidate.claim(Timestamp::UNIX_EPOCH), at: now, answer: None });
                     }
                 }
