@@ -1,7 +1,11 @@
 //! The listing for a workload check: templates first, pods last, page by page, none of them kept.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::ListParams, core::PartialObjectMeta};
 use thiserror::Error;
@@ -30,13 +34,18 @@ pub struct Error {
 ///
 /// # Errors
 /// When something cannot be listed, and not because that is forbidden.
-pub async fn everything(client: &Client, mut check: WorkloadCheck) -> Result<BTreeMap<String, CheckAnswer>, Error> {
-    for (kind, _, _, plural) in LISTED_KINDS {
+pub async fn everything(client: &Client, check: WorkloadCheck) -> Result<BTreeMap<String, CheckAnswer>, Error> {
+    let shared = Mutex::new(check);
+    let check = &shared;
+    // Nodes wait for this, and all kinds together take no longer than the slowest.
+    let kinds = LISTED_KINDS.map(|(kind, _, _, plural)| async move {
         let api = pods::workloads(client, kind, None);
-        let add = |listed: ListedWorkload| check.workload(kind, &listed.workload);
+        let add = |listed: ListedWorkload| lock(check).workload(kind, &listed.workload);
         let listed = pages::each_patiently(&api, pods::of_kind(kind), add).await;
-        allowed(plural, listed, |words| check.unlisted(plural, words))?;
-    }
+        allowed(plural, listed, |words| lock(check).unlisted(plural, words))
+    });
+    try_join_all(kinds).await?;
+    let mut check = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     let pods: Api<ListedPod> = Api::all(client.clone());
     let listed = pages::each_patiently(&pods, pods::unfinished(), |listed: ListedPod| check.pod(&listed.pod)).await;
     allowed(PODS, listed, |words| check.unlisted(PODS, words))?;
@@ -46,6 +55,10 @@ pub async fn everything(client: &Client, mut check: WorkloadCheck) -> Result<BTr
         check.decide(&selector, on_another_system.map_err(|source| Error { what: "nodes", source })?);
     }
     Ok(check.finish())
+}
+
+fn lock(check: &Mutex<WorkloadCheck>) -> MutexGuard<'_, WorkloadCheck> {
+    check.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What may not be listed is left out.
