@@ -67,22 +67,22 @@ struct Run {
     /// Address of /metrics, /healthz and /readyz.
     #[arg(long, env = "WINPOOL_LISTEN", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
-    /// Nodes written at the same time; each takes one connection.
+    /// Number of nodes to write at the same time; each uses one connection.
     #[arg(long, env = "WINPOOL_CONCURRENCY", default_value_t = Options::DEFAULT_CONCURRENCY,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
-    /// Whether several replicas may run: only the one that holds the Lease writes.
+    /// Elect a leader, so that several replicas can run; only the one that holds the Lease writes.
     #[arg(long, env = "WINPOOL_LEADER_ELECTION", value_name = "true|false", default_value_t = true,
           action = ArgAction::Set)]
     leader_election: bool,
-    /// Namespace of the Lease; the pod's own, or that of the kubeconfig's context, if not given.
+    /// Namespace of the Lease; the one of the pod or of the current context if not set.
     #[arg(long, env = "WINPOOL_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     lease_namespace: Option<String>,
-    /// Name of the operator's ClusterRoleBinding and of what was installed with it. When that is being deleted, the
-    /// operator takes its marks off the cluster and ends.
+    /// Name of the operator's ClusterRoleBinding and of the objects installed with it. If they are being deleted, the operator
+    /// cleans up the cluster and exits.
     #[arg(long, env = "WINPOOL_INSTALLATION", default_value = Installation::DEFAULT_NAME)]
     installation: String,
-    /// How log lines are written; `RUST_LOG` sets the level.
+    /// Format of log lines; `RUST_LOG` sets the level.
     #[arg(long, env = "WINPOOL_LOG_FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
 }

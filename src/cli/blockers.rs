@@ -14,23 +14,23 @@ use super::{
     workloads::{Located, Workloads},
 };
 
-/// List the workloads and WindowsPools that stand in the way of taking a Windows version out of service.
+/// List the workloads and WindowsPools that prevent you from retiring a Windows version.
 ///
-/// A workload is pinned to a version by nodeSelector, required node affinity, runtimeClassName or the tag of an image; a
-/// WindowsPool by the RuntimeClasses that it declares or gives to pods, and by a name for the build.
-/// Exit code 0: nothing is pinned to it; 2: something is, or that is not known; 1: the workloads cannot be read.
+/// A workload is pinned to a version by its nodeSelector, required node affinity, runtimeClassName or image tag. A WindowsPool
+/// is pinned by the RuntimeClasses that it declares or uses as pod default, and by a name for the build. Exit code 0: nothing is
+/// pinned to the version; 2: something is, or winpool cannot tell; 1: winpool cannot read the workloads.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// The version to take out of service: 2019, or its build.
+    /// Version to retire, such as 2019, or its build.
     #[arg(long, value_name = "VERSION", value_parser = super::release)]
     pub retire: &'static Product,
-    /// The version that takes its place: what to write instead is said for it.
+    /// Version to move to; winpool shows what to write for it.
     #[arg(long, value_name = "VERSION", value_parser = super::release)]
     pub move_to: Option<&'static Product>,
     /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
-    /// The version of Kubernetes, such as 1.36; that of the cluster if not given.
+    /// Kubernetes version, such as 1.36; the version of the cluster if not set.
     #[arg(long, value_name = "VERSION", value_parser = check::version)]
     pub kubernetes_version: Option<KubernetesVersion>,
 }

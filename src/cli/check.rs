@@ -20,35 +20,35 @@ use super::{
     workloads::{Located, Workloads},
 };
 
-/// Say what is wrong with workloads for Windows, and which others could land there.
+/// Check workloads: problems of Windows workloads, and Linux workloads that could be scheduled to Windows nodes.
 ///
-/// Looks at a live cluster, or with -f at manifests. What is known of nodes, WindowsPools and RuntimeClasses, live or in
-/// the same manifests, is used. Exit code 0: no warning and no error; 2: at least one (--fail-on); 1: the workloads cannot be
-/// read.
+/// Reads the cluster, or manifests with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same
+/// manifests, make the result more precise. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on); 1: winpool
+/// cannot read the workloads.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Where to look.
     #[command(flatten)]
     pub origin: Origin,
-    /// The namespace to look at; that of the kubeconfig's context if not given.
+    /// Namespace; the one of the current context if not set.
     #[arg(long, short, conflicts_with = "files")]
     pub namespace: Option<String>,
-    /// Look at all namespaces.
+    /// Check all namespaces.
     #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
     pub all_namespaces: bool,
-    /// The least severity to show.
+    /// Lowest severity to show.
     #[arg(long, alias = "severity", value_enum, value_name = "SEVERITY", default_value_t = Least::Info)]
     pub min_severity: Least,
-    /// The least severity that makes the exit code 2, shown or not.
+    /// Lowest severity that results in exit code 2, even if it is not shown.
     #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = Least::Warning)]
     pub fail_on: Least,
-    /// A rule to leave out. May be given several times.
+    /// Rule to skip. Repeat the flag for several rules.
     #[arg(long, value_name = "RULE", value_parser = known_rule)]
     pub ignore: Vec<String>,
-    /// The version of Kubernetes, such as 1.36; that of the cluster, or the newest, if not given.
+    /// Kubernetes version, such as 1.36; the version of the cluster, or the newest one, if not set.
     #[arg(long, value_name = "VERSION", value_parser = version)]
     pub kubernetes_version: Option<KubernetesVersion>,
-    /// Print this instead of text for people.
+    /// Output format; text if not set.
     #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
     pub format: Format,
 }

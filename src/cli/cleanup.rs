@@ -53,30 +53,29 @@ const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/names
 /// show the write.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Take winpool's marks, finalizers and RuntimeClasses out of a cluster, after showing them.
+/// Remove winpool's labels, annotations, taints, finalizers and RuntimeClasses from a cluster, after showing them.
 ///
-/// WindowsPools and their definition stay, but nothing holds up their deletion any more. Exit code 0: nothing of
-/// winpool's is left to take off; 2: something is left, and you declined or used --dry-run; 1: it could not be done, or an
-/// operator still runs, which would put everything back.
+/// WindowsPools and the CRD stay; afterwards you can delete them. Exit code 0: nothing is left to remove; 2: something is left,
+/// and you declined or used --dry-run; 1: an error, or an operator is still running, which would restore everything.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Do not ask.
     #[arg(long, short)]
     pub yes: bool,
-    /// Show what would be taken off, and do nothing.
+    /// Show what winpool would remove, and change nothing.
     #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
-    /// The operator is removed right after this, as `helm uninstall` does it: it is no error that one still runs.
+    /// Allow a running operator, because it is removed right after this, as `helm uninstall` does.
     #[arg(long)]
     pub uninstalling: bool,
     /// Which cluster.
     #[command(flatten)]
     pub connection: Connection,
-    /// Namespace of the operator; if not given, that of the pod that this runs in, or that of the account to which the
-    /// ClusterRoleBinding gives its permissions, or else winpool-system.
+    /// Namespace of the operator. If not set: the one of the pod that this runs in, then the one of the ServiceAccount in the
+    /// ClusterRoleBinding, then winpool-system.
     #[arg(long, env = "WINPOOL_LEASE_NAMESPACE")]
     pub lease_namespace: Option<String>,
-    /// Name of the operator's ClusterRoleBinding and of what was installed with it.
+    /// Name of the operator's ClusterRoleBinding and of the objects installed with it.
     #[arg(long, env = "WINPOOL_INSTALLATION", default_value = Installation::DEFAULT_NAME)]
     pub installation: String,
 }

@@ -13,10 +13,10 @@ use crate::operator;
 /// Which cluster, as kubectl is told.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Connection {
-    /// Context of the kubeconfig; the current one if not given.
+    /// Context of the kubeconfig; the current one if not set.
     #[arg(long, global = false)]
     pub context: Option<String>,
-    /// Path of the kubeconfig; if not given, KUBECONFIG, ~/.kube/config, or the configuration of the pod.
+    /// Path of the kubeconfig; KUBECONFIG, ~/.kube/config or the configuration of the pod if not set.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 }

@@ -31,7 +31,7 @@ use winpool_core::windows::{
 /// Where to look.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Origin {
-    /// File or folder with manifests, or - for standard input; may be repeated. Without it the cluster is looked at.
+    /// File or directory with manifests, or - for standard input; may be repeated. Without -f winpool reads the cluster.
     #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["context", "kubeconfig"])]
     pub files: Vec<PathBuf>,
     /// Which cluster.

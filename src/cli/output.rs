@@ -29,7 +29,7 @@ pub enum Format {
 /// The flag of commands that print for people or programs.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Output {
-    /// Print this instead of text for people.
+    /// Output format; text if not set.
     #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
     pub format: Format,
 }

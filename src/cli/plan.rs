@@ -24,17 +24,17 @@ use super::{
 /// Names shown of nodes to which the same happens.
 const SHOWN: usize = 5;
 
-/// Show what the operator would do now, and write nothing.
+/// Show what the operator would change now, without changing anything.
 ///
-/// Looks at the cluster, or with -f at manifests only: WindowsPools, Nodes, RuntimeClasses and Pods, as files or as what
-/// `kubectl get nodes,runtimeclasses,windowspools -o yaml` prints. For a pool in dry run it shows what would change with mode:
-/// Enforce. Exit code 0: nothing to do; 2: changes are pending, a taint is held, or a pool has a problem; 1: error.
+/// Reads the cluster, or only manifests with -f: WindowsPools, Nodes, RuntimeClasses and Pods, such as the output of
+/// `kubectl get nodes,runtimeclasses,windowspools -o yaml`. For a pool with mode: DryRun it shows what mode: Enforce would
+/// change. Exit code 0: nothing to do; 2: changes are pending, a taint is held, or a pool has a problem; 1: an error.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
     /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
-    /// Plan the WindowsPools of -f against the live cluster of the current context, beside the pools that it has.
+    /// Plan the WindowsPools of -f against the cluster, together with the pools that it has.
     #[arg(long, requires = "files")]
     pub live: bool,
 }

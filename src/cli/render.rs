@@ -11,18 +11,18 @@ use crate::controllers::GuardedPool;
 
 use super::{Error, Origin, Outcome, cluster::Cluster, live, output};
 
-/// Print a pool's labels and taints in the language of what makes its nodes, so that they are born right.
+/// Print a pool's labels and taints as configuration for the tool that provisions its nodes.
 ///
-/// What is not known for sure is left out, and a comment says so.
+/// Nodes then register with the right labels and taints. A comment names every value that winpool does not know.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// What makes the nodes.
+    /// Tool that provisions the nodes.
     #[arg(value_parser = provisioners())]
     pub provisioner: Provisioner,
-    /// The pool; may be left out where there is only one.
+    /// Pool; required if there are several.
     #[arg(long)]
     pub pool: Option<String>,
-    /// The Windows of the nodes, such as 2022.
+    /// Windows version of the nodes, such as 2022.
     #[arg(long, value_name = "VERSION", value_parser = super::release)]
     pub windows: Option<&'static Product>,
     /// Where to look.

@@ -28,45 +28,45 @@ use super::{
     plan::snapshot,
 };
 
-/// Why a node is as it is, or why a pod does or does not land and start.
+/// Explain the state of a node, or why a pod can or cannot be scheduled and started.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Of what.
+    /// What to explain.
     #[command(subcommand)]
     pub subject: Subject,
 }
 
-/// What is asked about.
+/// The object to explain.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Subject {
-    /// Why a node is as it is: its build, its pool, where its taints come from, which RuntimeClasses lead to it, and what
-    /// the operator would change.
+    /// Explain a node: its build and pool, where its taints come from, which RuntimeClasses select it, and what the operator
+    /// would change.
     Node(NodeArguments),
-    /// Why a pod does or does not land and start, for each node of its operating system and each other node that it may land
-    /// on; what its error means, and the shortest change after which it lands only where it starts.
+    /// Explain a pod: on which nodes it can be scheduled and started, what its error means, and the smallest change after which
+    /// it is scheduled only to nodes on which it starts.
     ///
-    /// The command reads os, selector, RuntimeClass, required node affinity, taints and tolerations, cordons, extended
-    /// resources, and the build that image tags name. It does not read cpu, memory, volumes, ports, or what other pods use. A
-    /// pod that says nothing of Windows is taken for a Linux pod, unless it has run on a Windows node.
+    /// winpool considers os, selector, RuntimeClass, required node affinity, taints and tolerations, cordons, extended resources,
+    /// and the build in image tags. It does not consider cpu, memory, volumes, ports, or the resources of other pods. A pod
+    /// without any sign of Windows is a Linux pod, unless it has run on a Windows node.
     Pod(PodArguments),
 }
 
-/// Of a node.
+/// Arguments of `why node`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct NodeArguments {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Of a pod.
+/// Arguments of `why pod`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PodArguments {
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its namespace; that of the context if not given.
+    /// Namespace of the pod; the one of the current context if not set.
     #[arg(long, short)]
     pub namespace: Option<String>,
     /// Where to look and how to print.
