@@ -144,6 +144,9 @@ test-real: ## Try winpool on a cluster with real Windows nodes: KUBECONFIG=FILE;
 	@cargo build -q --locked -p winpool-e2e --bin test-real
 	@target/debug/test-real $(if $(YES),--yes)
 
+.PHONY: verify
+verify: test guard-test kubelet-test chaos ## Everything that can be tested here: also under guard, with real kubelets, and the long faults (1 hour)
+
 .PHONY: guard-test
 guard-test: ## The operator's control-plane tests once more, under the admission policy guard
 	$(call step,operator tests under guard)

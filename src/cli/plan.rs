@@ -27,7 +27,7 @@ const SHOWN: usize = 5;
 /// Show what the operator would change now, without changing anything.
 ///
 /// Reads the cluster, or only manifests with -f: WindowsPools, Nodes, RuntimeClasses and Pods, such as the output of
-/// `kubectl get nodes,runtimeclasses,windowspools -o yaml`. For a pool with mode: DryRun it shows what mode: Enforce would
+/// `kubectl get nodes,runtimeclasses,windowspools -o yaml`. For a pool with `mode: DryRun` it shows what `mode: Enforce` would
 /// change. Exit code 0: nothing to do; 2: changes are pending, a taint is held, or a pool has a problem; 1: an error.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {

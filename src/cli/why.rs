@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use clap::Subcommand;
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use k8s_openapi::api::{
+    core::v1::{Event, Node},
+    node::v1::RuntimeClass,
+};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
@@ -14,7 +17,7 @@ use winpool_core::{
         pod::{Answer, Landing, Machine, answer},
     },
     plan::{Entry, Policy},
-    pod::{Class, Pod},
+    pod::{Class, KnownError, Pod, known_error},
 };
 
 use crate::{api_server::pods::ListedPod, cache::node::CachedNode, controllers::GuardedPool};
@@ -23,7 +26,7 @@ use super::{
     Common, Error, Outcome,
     cluster::Cluster,
     input::{self, Keep, Manifest},
-    live,
+    live::{self, ReadError},
     output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
     plan::snapshot,
 };
@@ -148,7 +151,31 @@ fn no_pod(namespace: &str, name: &str) -> Error {
 
 async fn pod(client: &Client, namespace: &str, name: &str) -> Result<Pod, Error> {
     let pods: Api<ListedPod> = Api::namespaced(client.clone(), namespace);
-    live::get("pods", &pods, name).await?.map(|listed| listed.pod).ok_or_else(|| no_pod(namespace, name))
+    let found = live::get("pods", &pods, name).await?.map(|listed| listed.pod);
+    let mut pod = found.ok_or_else(|| no_pod(namespace, name))?;
+    for error in errors_in_events(client, &pod).await? {
+        if !pod.errors.contains(&error) {
+            pod.errors.push(error);
+        }
+    }
+    Ok(pod)
+}
+
+/// Returns the known errors in the Events of the pod: a sandbox that cannot be created shows nowhere else. There are none for a
+/// user who has no permission to list Events.
+async fn errors_in_events(client: &Client, pod: &Pod) -> Result<Vec<KnownError>, Error> {
+    let mut errors = Vec::new();
+    let events: Api<Event> = Api::namespaced(client.clone(), &pod.namespace);
+    let about = ListParams::default().fields(&format!("involvedObject.kind=Pod,involvedObject.name={}", pod.name));
+    let add = |event: Event| {
+        // Others are about an earlier pod of this name.
+        let is_new = event.metadata.creation_timestamp.is_none_or(|time| pod.created.is_none_or(|pod| pod <= time.0));
+        errors.extend(event.message.as_deref().filter(|_| is_new).and_then(known_error));
+    };
+    match live::list("events", &events, about, add).await {
+        Ok(()) | Err(ReadError::Forbidden { .. }) => Ok(errors),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The nodes and the RuntimeClasses.

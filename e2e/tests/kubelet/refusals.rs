@@ -21,6 +21,7 @@ async fn why_pod_explains_what_a_real_kubelet_says() {
     let cases = [
         ("index", "example.com/app:ltsc2019", "no match for platform in manifest"),
         ("single", "example.com/app:single-ltsc2019", "0xc0370101"),
+        ("revision", "example.com/app:10.0.20348.9999", "0xc0370106"),
     ];
     for (name, image, error) in cases {
         run(&harness, name, image, json!({"nodeName": "win"})).await;
@@ -35,18 +36,7 @@ async fn why_pod_explains_what_a_real_kubelet_says() {
     run(&harness, "pause", "example.com/app:ltsc2022", json!({"nodeName": "win"})).await;
     let (reason, message) = event(&harness, "pause", "0xc0370101").await;
     assert_eq!(reason, "FailedCreatePodSandBox", "{message}");
-}
-
-/// Catches a kubelet that shortens the code of a host that is patched less than the image: for people the code is all there is.
-#[tokio::test]
-#[ignore = "needs Wine: make kubelet-test"]
-async fn the_code_of_a_host_that_is_patched_less_than_the_image_reaches_the_events() {
-    let harness = stage().await;
-    let machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
-    ready(&harness, &machine).await;
-    run(&harness, "revision", "example.com/app:10.0.20348.9999", json!({"nodeName": "win"})).await;
-    let (reason, message) = event(&harness, "revision", "0xc0370106").await;
-    assert_eq!(reason, "Failed", "{message}");
+    explained(&harness, "pause", "0xc0370101").await;
 }
 
 /// Waits until the command names this error, with a meaning.
