@@ -33,7 +33,7 @@ async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_
     assert_eq!(ready(&status)["status"], "False");
     let message = ready(&status)["message"].as_str().unwrap();
     assert!(message.contains("spec.taints[0].effect: must be NoSchedule or PreferNoSchedule"), "{message}");
-    assert_eq!(status["problems"][0]["object"], "WindowsPool/bad");
+    assert_eq!(status["problems"][0]["object"], json!({"kind": "WindowsPool", "name": "bad"}));
     for (name, of_good) in [("win-bad", false), ("win-good", true)] {
         let node = harness.node(name).await;
         assert_eq!(has_taint(&node, OS_WINDOWS), of_good, "{name}");
