@@ -173,7 +173,7 @@ async fn a_copy_of_a_class_stays_and_is_named() {
     wait_for("the pool names the copy", LIMIT, async || {
         assert!(harness.classes().get_opt("copy").await?.is_some(), "winpool deleted the copy");
         let pool = harness.pools().get("default").await?;
-        Ok(problems(&pool).contains("RuntimeClass/copy").then_some(()))
+        Ok(problems(&pool).contains(r#""name":"copy""#).then_some(()))
     })
     .await
     .unwrap();
