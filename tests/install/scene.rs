@@ -115,9 +115,12 @@ impl Scene {
 /// What of a node winpool may change.
 fn face(node: &Node) -> Value {
     let of_winpool = |key: &String| key.contains("winpool.dev/");
+    // Kubernetes adds and removes its own taints with the condition of the node.
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let taints = taints.filter(|taint| !taint.key.starts_with("node.kubernetes.io/"));
     json!({
         "labels": node.labels(),
         "annotations": node.annotations().keys().filter(|key| of_winpool(key)).collect::<Vec<_>>(),
-        "taints": node.spec.as_ref().and_then(|spec| spec.taints.clone()),
+        "taints": taints.collect::<Vec<_>>(),
     })
 }
