@@ -47,10 +47,11 @@ async fn a_kubelet_registers_what_simulated_nodes_register() {
         assert_eq!(info.kernel_version, windows.kernel_version(), "{name}");
         assert_eq!(info.os_image, windows.product, "{name}");
         assert_eq!(
-            [&info.operating_system, &info.architecture, &info.kubelet_version],
-            [&expected.operating_system, &expected.architecture, &expected.kubelet_version],
+            [&info.operating_system, &info.architecture],
+            [&expected.operating_system, &expected.architecture],
             "{name}"
         );
+        assert!(info.kubelet_version.starts_with("v1.36."), "{name}: {}", info.kubelet_version);
         assert_eq!(info.container_runtime_version, "containerd://1.7.20", "{name}");
         let handlers = first.status.as_ref().unwrap().runtime_handlers.iter().flatten();
         let handlers: BTreeSet<_> = handlers.filter_map(|handler| handler.name.as_deref()).collect();
