@@ -1,6 +1,6 @@
 //! The only file that writes to a cluster.
 //!
-//! Every write is guarded by what it was computed from and ends within [`REQUEST_TIMEOUT`]. Nodes and RuntimeClasses are
+//! Every write is guarded by what it was computed from and ends within [`REQUEST_TIMEOUT`](crate::api_server::error::REQUEST_TIMEOUT). Nodes and RuntimeClasses are
 //! written by JSON Patch: server-side apply and merge patches would replace other writers' taints.
 //!
 //! Without leadership nothing is sent, and what is under way ends with it. The one exception is the Lease that leadership
