@@ -9,6 +9,7 @@ use super::causes::with_causes;
 
 /// How long the API server may take to answer a request.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Why a request to the API server did not do what it was sent for. Reads never fail with `Stale`, `Conflict` or
 /// `NotLeading`.
 #[derive(Debug, Error)]
@@ -31,7 +32,7 @@ pub enum RequestError {
     /// No answer within this time.
     #[error("the API server did not answer within {0:?}")]
     TimedOut(Duration),
-    /// This process does not lead, or stopped leading before the answer. Whoever leads now plans and writes.
+    /// This process does not lead, or stopped leading before the answer. The present leader plans and writes.
     #[error("not written: this process does not lead")]
     NotLeading,
 }

@@ -31,7 +31,7 @@ fn version(lease: Option<&Lease>) -> Option<String> {
 }
 
 impl Seized {
-    /// Takes the Lease `winpool` in this namespace from whoever holds it, for `duration`, and returns when nobody else can
+    /// Takes the Lease `winpool` in this namespace from its holder, for `duration`, and returns when nobody else can
     /// write any more. For a command that has to be alone with the cluster for a while, such as one that cleans up.
     ///
     /// Nobody leads any more in any case [`LEASE_DURATION`] after the last renewal. So if somebody holds the Lease, this

@@ -99,7 +99,7 @@ pub struct Watched {
     registered: bool,
     /// When it was seen without a taint that it had before, or that it registered without. Few nodes lack any.
     lost: BTreeMap<Taint, Instant>,
-    /// The build in its label and the one that it reports, whoever owns it.
+    /// The build in its label and the one that it reports, also of a node without a pool.
     builds: Builds,
 }
 

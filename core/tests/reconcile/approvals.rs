@@ -152,8 +152,8 @@ fn after_a_restart_a_node_that_lacks_an_approved_taint_waits_for_a_check() {
     assert_eq!(world.has_taint("win"), (false, false));
 }
 
-#[test]
-fn a_check_that_fails_drops_the_approvals_of_no_other_taint() {
+/// A pool with an approved taint that wants one more.
+fn approved_with_another_taint_wanted() -> World {
     let mut world = approved();
     world.advance(Duration::from_mins(2));
     world.change_pool(
@@ -161,6 +161,12 @@ fn a_check_that_fails_drops_the_approvals_of_no_other_taint() {
         "spec: {taints: [{key: os, value: windows, effect: NoSchedule}, {key: team, value: a, effect: NoSchedule}]}",
     );
     world.rest();
+    world
+}
+
+#[test]
+fn a_check_that_fails_drops_the_approvals_of_no_other_taint() {
+    let mut world = approved_with_another_taint_wanted();
     world.wait(10);
     world.fail_check("a time-out");
     assert_eq!(world.approved(), [MINE]);
@@ -170,13 +176,7 @@ fn a_check_that_fails_drops_the_approvals_of_no_other_taint() {
 
 #[test]
 fn a_class_that_learns_to_tolerate_another_taint_does_not_lag_for_the_first() {
-    let mut world = approved();
-    world.advance(Duration::from_mins(2));
-    world.change_pool(
-        "default",
-        "spec: {taints: [{key: os, value: windows, effect: NoSchedule}, {key: team, value: a, effect: NoSchedule}]}",
-    );
-    world.rest();
+    let mut world = approved_with_another_taint_wanted();
     world.add_node("new", &node("{}"));
     for second in 0..8 {
         world.wait(1);

@@ -1,4 +1,4 @@
-//! Follows the nodes with one watch in the bench's own process, whoever writes them. Nothing is polled.
+//! Follows the nodes with one watch in the bench's own process, for winpool and for the floor alike. Nothing is polled.
 
 use crate::Result;
 use crate::objects::{WINDOWS, node_name};

@@ -108,7 +108,7 @@ impl Trial {
                 continue;
             }
             let image = format!("mcr.microsoft.com/windows/nanoserver:{tag}");
-            // Nothing is tainted by winpool here. Taints of others stay a matter of whoever put them there.
+            // winpool adds no taint here. Taints of other writers stay.
             let spec = json!({"runtimeClassName": class, "tolerations": [{"operator": "Exists"}]});
             let pod = self.end_of(&pods, class, &image, &spec).await?;
             let started = matches!(phase(&pod), "Running" | "Succeeded");

@@ -68,7 +68,7 @@ async fn run(report: &mut Report) -> Result<()> {
     operator.stop().await
 }
 
-/// Whether whoever runs this agrees. `--yes` agrees to everything.
+/// Returns whether the user agrees. `--yes` agrees to everything.
 fn agreed(to: &str) -> Result<bool> {
     eprintln!("\n{to}");
     if std::env::args().any(|argument| argument == "--yes") {
