@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api_server::{client, pages},
     cache::index::Index,
-    controllers::{self, Context, Retries, Synced},
+    controllers::{self, Context, Synced},
     election::{Elector, Leadership},
     metrics::Metrics,
     policy::Publisher,
@@ -122,7 +122,6 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         synced: Synced::new(),
         changed: watch::Sender::new(()),
         client: client.clone(),
-        retries: Retries::default(),
         patience: options.patience,
     });
     let endpoints = server::Endpoints { metrics, ready: context.synced.subscribe() };

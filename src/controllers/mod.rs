@@ -2,11 +2,10 @@
 
 pub mod node;
 pub mod pool;
-mod retry;
+mod queue;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use futures::{Stream, stream};
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
 use tokio::sync::watch;
@@ -20,7 +19,6 @@ use crate::{
     policy::Publisher,
     write::Applier,
 };
-pub(crate) use retry::Retries;
 
 /// What both controllers share.
 pub struct Context {
@@ -52,8 +50,6 @@ pub struct Context {
     pub changed: watch::Sender<()>,
     /// Lists what is not cached.
     pub client: Client,
-    /// Nodes that failed, and when they are tried again.
-    pub(crate) retries: Retries,
     /// How long a write that was refused is not sent again.
     pub(crate) patience: Duration,
 }
@@ -65,7 +61,6 @@ impl Context {
             let term = self.leadership.begun().await;
             tracing::info!("leads: this process writes to the cluster");
             self.metrics.leads(true);
-            self.retries.clear();
             self.index.begin_anew(|| self.nodes.state());
             self.policy.open(term);
             self.changed.send_replace(());
@@ -141,9 +136,4 @@ impl Default for Synced {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// One item for each change; changes that come while nobody looks become one.
-fn changes<T: Send + Sync + 'static>(receiver: watch::Receiver<T>) -> impl Stream<Item = ()> + Send + 'static {
-    stream::unfold(receiver, |mut receiver| async move { receiver.changed().await.ok().map(|()| ((), receiver)) })
 }

@@ -1,21 +1,22 @@
 //! Nodes: label, taint, mark.
 
 use std::{
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::{Stream, StreamExt, future, stream};
+use futures::{Stream, StreamExt, future, stream::FuturesUnordered};
 use kube::{
     Api, Client, Resource,
     runtime::{
-        Controller, WatchStreamExt,
-        controller::{Action, Config as ControllerConfig},
+        WatchStreamExt,
         events::EventType,
-        reflector::{self, store::Writer},
+        reflector::{self, ObjectRef, Store, store::Writer},
         watcher::{self, Event, watcher},
     },
 };
+use tokio::{task::coop::consume_budget, time::sleep_until};
 use tokio_util::sync::CancellationToken;
 use winpool_core::{
     api::names::reason,
@@ -32,21 +33,14 @@ use crate::{
     telemetry::{list, outages, words},
 };
 
-use super::{Cache, Context, changes};
+use super::{Cache, Context, queue::Queue};
 
 const CONTROLLER: &str = "node";
 /// How often a node may change between reading and writing before it has to queue again.
 const ATTEMPTS: usize = 4;
 
-/// A node could not be made right; it is tried again.
-#[derive(Debug, thiserror::Error)]
-#[error("Node {name}: {source}")]
-pub struct Error {
-    name: String,
-    source: RequestError,
-}
-
-/// Runs until `stop` is cancelled and the requests in flight have ended.
+/// Reconciles Windows nodes, `concurrency` of them at the same time, until `stop` is cancelled and the requests in flight have
+/// ended.
 pub async fn run(
     client: Client,
     store: Writer<CachedNode>,
@@ -56,64 +50,89 @@ pub async fn run(
 ) {
     let windows = watcher::Config::default().labels(&node::windows()).page_size(pages::PAGE);
     let events = watcher(Api::<CachedNode>::all(client), windows).default_backoff().reflect(store);
-    Controller::for_stream(needing_work(events, Arc::clone(&context)), context.nodes.clone())
-        .with_config(ControllerConfig::default().concurrency(concurrency))
-        .reconcile_all_on(changes(context.policy.subscribe()))
-        .graceful_shutdown_on(stop.cancelled_owned())
-        .run(reconcile, on_error, context)
-        .for_each(|_| future::ready(()))
-        .await;
+    let events = events.inspect(outages("Nodes")).filter_map(|event| future::ready(event.ok()));
+    let observe = |event, queue: &mut Queue| observe(event, queue, &context);
+    reconcile_all(events, context.nodes.clone(), observe, &context, concurrency, stop).await;
 }
 
-/// Finds nodes that came back as another system under their old name, and takes winpool's marks off them. The watch of
+/// Finds nodes that came back as another system under their old name, and removes what winpool added to them. The watch of
 /// Windows nodes cannot tell them from nodes that are gone.
 pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: CancellationToken) {
     let others = watcher::Config::default().labels(&node::reimaged());
-    let (reader, writer) = reflector::store();
+    let (nodes, writer) = reflector::store();
     let events = watcher(Api::<CachedNode>::all(client), others).default_backoff().reflect(writer);
-    Controller::for_stream(events.inspect(outages("reimaged Nodes")).applied_objects(), reader)
-        .with_config(ControllerConfig::default().concurrency(1))
-        .reconcile_all_on(changes(context.policy.subscribe()))
-        .graceful_shutdown_on(stop.cancelled_owned())
-        .run(reconcile, on_error, context)
-        .for_each(|_| future::ready(()))
-        .await;
+    let events = events.inspect(outages("reimaged Nodes")).filter_map(|event| future::ready(event.ok()));
+    let observe = |event: Event<CachedNode>, queue: &mut Queue| match event {
+        Event::InitDone => nodes.state().iter().for_each(|node| queue.add(node.name())),
+        Event::Apply(node) => queue.add(node.name()),
+        Event::Delete(node) => queue.forget(node.name()),
+        Event::Init | Event::InitApply(_) => {}
+    };
+    reconcile_all(events, nodes.clone(), observe, &context, 1, stop).await;
 }
 
-/// Keeps the index as events pass, and lets only those nodes through that have to be written.
-fn needing_work(
-    events: impl Stream<Item = watcher::Result<Event<CachedNode>>> + Send + 'static,
-    context: Arc<Context>,
-) -> impl Stream<Item = watcher::Result<CachedNode>> + Send + 'static {
-    events.inspect(outages("Nodes")).flat_map(move |event| {
-        stream::iter(match event {
-            Ok(event) => observe(event, &context).into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error)],
-        })
-    })
+/// Reconciles the nodes that `observe` adds to the queue, and all nodes when the policy changes.
+async fn reconcile_all(
+    events: impl Stream<Item = Event<CachedNode>>,
+    nodes: Store<CachedNode>,
+    mut observe: impl FnMut(Event<CachedNode>, &mut Queue),
+    context: &Context,
+    concurrency: u16,
+    stop: CancellationToken,
+) {
+    let mut events = pin!(events);
+    let mut policy = context.policy.subscribe();
+    let (mut queue, mut term, mut running) = (Queue::default(), None, FuturesUnordered::new());
+    loop {
+        // Nodes that need nothing end at once: other tasks have to get their turn.
+        consume_budget().await;
+        let now = Instant::now();
+        while running.len() < usize::from(concurrency)
+            && let Some(name) = queue.next(now)
+        {
+            let node = nodes.get(&ObjectRef::new(&name));
+            running.push(async move { (name, reconcile(node, context).await) });
+        }
+        let is_full = running.len() == usize::from(concurrency);
+        let wake = queue.wake_at().filter(|_| !is_full).unwrap_or(now + Duration::from_hours(1));
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some((name, result)) = running.next() => conclude(&name, result, &mut queue),
+            Some(event) = events.next() => observe(event, &mut queue),
+            Ok(()) = policy.changed() => {
+                if std::mem::replace(&mut term, context.term()) != term {
+                    queue.forgive();
+                }
+                nodes.state().iter().for_each(|node| queue.add(node.name()));
+            }
+            () = sleep_until(wake.into()) => {}
+        }
+    }
+    while running.next().await.is_some() {}
 }
 
-fn observe(event: Event<CachedNode>, context: &Context) -> Vec<CachedNode> {
+/// Keeps the index as events pass, and adds only those nodes to the queue that have to be written.
+fn observe(event: Event<CachedNode>, queue: &mut Queue, context: &Context) {
     let (changed, nodes) = match event {
         // Until a list is complete the cache shows what was before it, and that is where reconciles look.
-        Event::Init | Event::InitApply(_) => return Vec::new(),
+        Event::Init | Event::InitApply(_) => return,
         Event::InitDone => {
             let nodes = context.nodes.state();
             context.index.replace(&nodes);
-            context.retries.retain(&nodes.iter().map(|node| node.name()).collect());
+            queue.retain(&nodes.iter().map(|node| node.name()).collect());
             context.synced.filled(Cache::Nodes);
             (true, nodes)
         }
         Event::Apply(node) => (context.index.observe(&node), vec![Arc::new(node)]),
         Event::Delete(node) => {
-            context.retries.forget(node.name());
+            queue.forget(node.name());
             (context.index.remove(node.name()), Vec::new())
         }
     };
     if changed {
         context.changed.send_replace(());
     }
-    nodes.into_iter().filter(|node| needs_work(node, context)).map(Arc::unwrap_or_clone).collect()
+    nodes.iter().filter(|node| needs_work(node, context)).for_each(|node| queue.add(node.name()));
 }
 
 /// Whether there is something to write, and no reason to wait with it.
@@ -133,36 +152,35 @@ fn judge(node: &CachedNode, policy: &Policy, context: &Context) -> Assessment {
     assess(&node.seen, policy, Consent::Known { uid: node.uid(), watched: &watched, now: Instant::now() })
 }
 
-async fn reconcile(node: Arc<CachedNode>, context: Arc<Context>) -> Result<Action, Error> {
-    let name = node.name();
-    let Some((term, policy)) = context.term().zip(context.policy.current()) else { return Ok(Action::await_change()) };
-    if let Some(wait) = context.retries.remaining(name) {
-        return Ok(Action::requeue(wait));
-    }
+/// Reconciles one node, unless it is gone or this process may not write. Returns when it is due again, if it is.
+async fn reconcile(node: Option<Arc<CachedNode>>, context: &Context) -> Result<Option<Duration>, RequestError> {
+    let leads = context.term().zip(context.policy.current());
+    let Some((node, (term, policy))) = node.zip(leads) else { return Ok(None) };
     let started = Instant::now();
-    let work = bring_up_to_date(&node, &policy, &context);
-    let Some(result) = context.leadership.during(term, work).await else { return Ok(Action::await_change()) };
+    let work = bring_up_to_date(&node, &policy, context);
+    let Some(result) = context.leadership.during(term, work).await else { return Ok(None) };
     context.metrics.reconciled(CONTROLLER, started.elapsed(), result.as_ref().err().map(RequestError::as_str));
-    match result {
-        Ok(action) => {
-            context.retries.forget(name);
-            Ok(action)
-        }
-        Err(source) => Err(Error { name: name.to_owned(), source }),
-    }
+    result
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
-fn on_error(node: Arc<CachedNode>, error: &Error, context: Arc<Context>) -> Action {
-    let wait = context.retries.after_failure(node.name());
-    let (name, reason) = (node.name(), error.source.as_str());
-    let words = words(&error.source);
-    tracing::warn!(node = name, reason, error = words, wait_ms = wait.as_millis(), "node not written; trying again");
-    Action::requeue(wait)
+fn conclude(name: &str, result: Result<Option<Duration>, RequestError>, queue: &mut Queue) {
+    match result {
+        Ok(None) => queue.done(name),
+        Ok(Some(wait)) => queue.again_after(name, wait, Instant::now()),
+        Err(error) => {
+            let wait = queue.failed(name, Instant::now()).as_millis();
+            let (reason, words) = (error.as_str(), words(&error));
+            tracing::warn!(node = name, reason, error = words, wait_ms = wait, "node not written; trying again");
+        }
+    }
 }
 
 /// Sends what the plan says, from fresh reads where the cached node turns out to be old.
-async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Context) -> Result<Action, RequestError> {
+async fn bring_up_to_date(
+    cached: &CachedNode,
+    policy: &Policy,
+    context: &Context,
+) -> Result<Option<Duration>, RequestError> {
     let name = cached.name();
     let mut node = cached.clone();
     let mut failed = None;
@@ -177,31 +195,31 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
             return Ok(next_look(&assessment));
         }
         if let Some(refusal) = context.index.refusal(name, plan) {
-            return Ok(Action::requeue(refusal.until.saturating_duration_since(Instant::now())));
+            return Ok(Some(refusal.until.saturating_duration_since(Instant::now())));
         }
         if let Some(pause) = context.index.contested(name, &assessment) {
-            return Ok(back_off(&node, pause, context).await);
+            return Ok(Some(back_off(&node, pause, context).await));
         }
         let patch = node_patch(node.uid(), &node.seen, plan, policy);
         if failed.as_ref() == Some(&patch) {
             let message = "the patch's tests fail although the node is as it was read";
-            return Ok(give_up(&node, plan.clone(), message.to_owned(), context).await);
+            return Ok(Some(give_up(&node, plan.clone(), message.to_owned(), context).await));
         }
         match context.applier.patch_node(name, patch.clone()).await {
             Ok(()) => {
                 report(name, &assessment, context);
-                return Ok(Action::await_change());
+                return Ok(None);
             }
             Err(error @ (RequestError::Stale | RequestError::Conflict)) => {
                 failed = matches!(error, RequestError::Stale).then_some(patch);
                 node = match context.applier.read_node(name).await {
                     Ok(fresh) if fresh.uid() == node.uid() => fresh,
                     // Another node of that name: its own event brings it here.
-                    Ok(_) | Err(RequestError::Gone) => return Ok(Action::await_change()),
+                    Ok(_) | Err(RequestError::Gone) => return Ok(None),
                     Err(error) => return Err(error),
                 };
             }
-            Err(RequestError::Gone) => return Ok(Action::await_change()),
+            Err(RequestError::Gone) => return Ok(None),
             Err(RequestError::Denied(message)) => {
                 return send_parts(&node, &assessment, message, policy, context).await;
             }
@@ -212,10 +230,8 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
 }
 
 /// A build label that is given time to be confirmed is looked at again when that is over.
-fn next_look(assessment: &Assessment) -> Action {
-    assessment
-        .label_settles
-        .map_or_else(Action::await_change, |until| Action::requeue(until.saturating_duration_since(Instant::now())))
+fn next_look(assessment: &Assessment) -> Option<Duration> {
+    assessment.label_settles.map(|until| until.saturating_duration_since(Instant::now()))
 }
 
 /// The whole was refused: sends the label and the rest apart, so that a refused taint does not hold up the label.
@@ -225,11 +241,11 @@ async fn send_parts(
     message: String,
     policy: &Policy,
     context: &Context,
-) -> Result<Action, RequestError> {
+) -> Result<Option<Duration>, RequestError> {
     let pool = pool.as_deref();
     let parts = plan.parts();
     if parts.iter().any(NodePlan::is_empty) {
-        return Ok(give_up(node, plan.clone(), message, context).await);
+        return Ok(Some(give_up(node, plan.clone(), message, context).await));
     }
     let mut current = node.clone();
     let mut denied = None;
@@ -248,14 +264,14 @@ async fn send_parts(
     match denied {
         Some(message) => {
             let rest = judge(&current, policy, context).plan;
-            Ok(give_up(&current, rest, message, context).await)
+            Ok(Some(give_up(&current, rest, message, context).await))
         }
-        None => Ok(Action::await_change()),
+        None => Ok(None),
     }
 }
 
 /// No write fight: waits, longer each time, and says who it is.
-async fn back_off(node: &CachedNode, pause: Duration, context: &Context) -> Action {
+async fn back_off(node: &CachedNode, pause: Duration, context: &Context) -> Duration {
     let writer = other_writer::find(&context.metadata, node.name()).await;
     if context.index.back_off(node, &writer, pause) {
         let (name, wait) = (node.name(), pause.as_millis());
@@ -269,10 +285,10 @@ async fn back_off(node: &CachedNode, pause: Duration, context: &Context) -> Acti
         context.applier.event(&object, EventType::Warning, reason::CONTESTED, "Patch", writer).await;
     }
     context.changed.send_replace(());
-    Action::requeue(pause)
+    pause
 }
 
-async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &Context) -> Action {
+async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &Context) -> Duration {
     let (name, detail, wait) = (node.name(), words(&message), context.patience.as_millis());
     tracing::warn!(node = name, detail, wait_ms = wait, "the API server refuses to change the node");
     let until = Instant::now() + context.patience;
@@ -280,7 +296,7 @@ async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &C
     context.changed.send_replace(());
     let object = node.object_ref(&());
     context.applier.event(&object, EventType::Warning, reason::ADMISSION_DENIED, "Patch", message).await;
-    Action::requeue(context.patience)
+    context.patience
 }
 
 fn report(name: &str, assessment: &Assessment, context: &Context) {
