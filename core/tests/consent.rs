@@ -150,7 +150,7 @@ fn what_pools_permit_without_a_check_needs_evidence_that_the_taint_is_recorded()
 fn a_clean_check_lets_a_taint_on_the_nodes_that_it_covers_until_it_ends() {
     let start = Instant::now();
     let clean = |uid: &str, taint: &str, until: Option<Instant>| {
-        let nodes = [(taint.parse().unwrap(), [Arc::from(uid)].into())].into();
+        let nodes = [(taint.parse().unwrap(), Arc::new([Arc::from(uid)].into()))].into();
         Pool {
             clean_check: Arc::new(CleanCheck { nodes, valid: until.map(|until| (start, until)) }),
             ..pool("status: {managedTaints: ['os=windows:NoSchedule']}")

@@ -37,6 +37,8 @@ pub use control_plane::ControlPlane;
 pub(crate) use control_plane::kubernetes_version;
 
 const CONTROLLER: &str = "pool";
+/// The least time between two rounds that changes of nodes cause. A burst of thousands is worth a few rounds.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(20);
 
 /// Runs until `stop` is cancelled and the requests in flight have ended.
 pub async fn run(client: Client, store: Writer<GuardedPool>, context: Arc<Context>, stop: CancellationToken) {
@@ -132,10 +134,11 @@ impl Loop {
         loop {
             changed.mark_unchanged();
             let wake = self.advance();
+            let next = Instant::now() + BETWEEN_CHANGES;
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(done) = self.under_way.next() => self.take_in_all(done),
-                _ = changed.changed() => {}
+                () = changed.changed().then(|_| sleep_until(next.into())) => {}
                 _ = synced.changed() => {}
                 () = sleep_until(wake.into()) => {}
             }

@@ -31,7 +31,7 @@ pub const CHECK_GOOD_FOR: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CleanCheck {
     /// `metadata.uid` of the nodes that it covers, by taint.
-    pub nodes: BTreeMap<Taint, BTreeSet<Arc<str>>>,
+    pub nodes: BTreeMap<Taint, Arc<BTreeSet<Arc<str>>>>,
     /// When it started, and the end of its validity; `None` if it was never made.
     pub valid: Option<(Instant, Instant)>,
 }

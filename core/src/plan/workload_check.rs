@@ -145,7 +145,7 @@ impl Found {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckAnswer {
     /// The nodes that each taint may be put on, by uid: nobody becomes unschedulable.
-    pub clean: BTreeMap<Taint, BTreeSet<Arc<str>>>,
+    pub clean: BTreeMap<Taint, Arc<BTreeSet<Arc<str>>>>,
     /// The taints that keep somebody off.
     pub held: BTreeSet<Taint>,
     /// Workloads that would become unschedulable, each with the number of its pods that count.
@@ -347,7 +347,7 @@ impl WorkloadCheck {
                 answer.held.insert(question.taint.clone());
             } else {
                 let uids = question.candidates.iter().map(|index| Arc::clone(&self.scope.nodes[*index].uid));
-                answer.clean.insert(question.taint.clone(), uids.collect());
+                answer.clean.insert(question.taint.clone(), Arc::new(uids.collect()));
             }
         }
         answers

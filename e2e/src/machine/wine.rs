@@ -48,7 +48,7 @@ pub(super) fn environment(prefix: &str) -> Vec<(&'static str, String)> {
         ("TMPDIR", format!("{prefix}/{SOCKETS}")),
         ("WINESERVER", SERVER.to_owned()),
         ("WINEARCH", "win64".to_owned()),
-        ("WINEDEBUG", "-all".to_owned()),
+        ("WINEDEBUG", "fixme-all".to_owned()),
         // pdh.dll is the shim. There is nothing to do for .NET, a browser and a desktop's menu.
         ("WINEDLLOVERRIDES", "pdh=n;mscoree,mshtml,winemenubuilder.exe=".to_owned()),
         ("PATH", "/usr/bin:/bin".to_owned()),
