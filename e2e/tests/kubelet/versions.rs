@@ -1,6 +1,9 @@
 //! Every version of every node, in the order in which they were written.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -13,7 +16,7 @@ use winpool_e2e::{LIMIT, wait_for};
 
 /// Records from the moment it is made.
 pub struct Versions {
-    seen: Arc<Mutex<Vec<Node>>>,
+    seen: Arc<Mutex<Vec<(Instant, Node)>>>,
     nodes: Api<Node>,
     watch: JoinHandle<kube::Result<()>>,
 }
@@ -28,7 +31,7 @@ impl Versions {
         let watch = tokio::spawn(async move {
             let record = events.try_for_each(|event| {
                 if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event {
-                    recorded.lock().unwrap().push(node);
+                    recorded.lock().unwrap().push((Instant::now(), node));
                 }
                 std::future::ready(Ok(()))
             });
@@ -39,12 +42,17 @@ impl Versions {
 
     /// All versions of this node until now.
     pub async fn until_now(&self, name: &str) -> Vec<Node> {
+        self.timed_until_now(name).await.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// The same, each with the time at which it was seen.
+    pub async fn timed_until_now(&self, name: &str) -> Vec<(Instant, Node)> {
         let now = self.nodes.get(name).await.unwrap().resource_version();
         wait_for(&format!("the watch has the newest version of node {name}"), LIMIT, async || {
             assert!(!self.watch.is_finished(), "the watch has ended");
             let seen = self.seen.lock().unwrap().clone();
-            let of_node: Vec<_> = seen.into_iter().filter(|node| node.name_any() == name).collect();
-            Ok(of_node.iter().any(|node| node.resource_version() == now).then_some(of_node))
+            let of_node: Vec<_> = seen.into_iter().filter(|(_, node)| node.name_any() == name).collect();
+            Ok(of_node.iter().any(|(_, node)| node.resource_version() == now).then_some(of_node))
         })
         .await
         .unwrap()
