@@ -236,5 +236,5 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
     assert_eq!(why, "pods cannot be listed: pods is forbidden");
     let (changes, why) = released(&adopted, Ok(&unused));
     assert_eq!(changes, [pool], "who manages it is not winpool's to say");
-    assert_eq!(why, "somebody else made it");
+    assert_eq!(why, "winpool did not create it");
 }

@@ -1,7 +1,7 @@
 //! The Go toolchain, as far as it is needed: build a package of a pinned module, find a module's source.
 
 use crate::error::FileContext;
-use crate::process::tail;
+use crate::guard::tail;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io::Write;

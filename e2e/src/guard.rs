@@ -93,7 +93,7 @@ impl Folder {
         };
         for path in entries.flatten().map(|entry| entry.path()) {
             if path.extension().is_some_and(|extension| extension == "log") {
-                eprintln!("--- {}\n{}", path.display(), crate::process::tail(&path, 15));
+                eprintln!("--- {}\n{}", path.display(), tail(&path, 15));
             }
         }
     }
@@ -117,4 +117,12 @@ impl Drop for Folder {
             Err(error) => eprintln!("--- the logs could not be kept: {error}"),
         }
     }
+}
+
+/// The last lines of a log.
+pub(crate) fn tail(log: &Path, lines: usize) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
 }

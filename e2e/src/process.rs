@@ -1,7 +1,7 @@
 //! A process of the control plane, with its log.
 
 use crate::error::FileContext;
-use crate::guard::Guard;
+use crate::guard::{Guard, tail};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -196,12 +196,4 @@ pub fn free_port() -> Result<u16> {
             return Ok(port);
         }
     }
-}
-
-/// The last lines of a log.
-pub(crate) fn tail(log: &Path, lines: usize) -> String {
-    let text = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let all: Vec<&str> = text.lines().collect();
-    all[all.len().saturating_sub(lines)..].join("\n")
 }

@@ -1,4 +1,4 @@
-//! Nodes: label, taint, mark.
+//! The node controller: labels, taints and annotates nodes.
 
 use std::{
     sync::Arc,
@@ -35,10 +35,10 @@ use crate::{
 use super::{Cache, Context, changes};
 
 const CONTROLLER: &str = "node";
-/// How often a node may change between reading and writing before it has to queue again.
+/// The number of attempts for a node that changes between reading and writing, before it is queued again.
 const ATTEMPTS: usize = 4;
 
-/// A node could not be made right; it is tried again.
+/// A node could not be written. It is tried again.
 #[derive(Debug, thiserror::Error)]
 #[error("Node {name}: {source}")]
 pub struct Error {
@@ -65,8 +65,8 @@ pub async fn run(
         .await;
 }
 
-/// Finds nodes that came back as another system under their old name, and takes winpool's marks off them. The watch of
-/// Windows nodes cannot tell them from nodes that are gone.
+/// Finds nodes that came back with another operating system under their old name, and removes winpool's labels,
+/// annotations and taints from them. The watch of Windows nodes cannot tell them from deleted nodes.
 pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: CancellationToken) {
     let others = watcher::Config::default().labels(&node::reimaged());
     let (reader, writer) = reflector::store();
@@ -80,7 +80,7 @@ pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: Cancellat
         .await;
 }
 
-/// Keeps the index as events pass, and lets only those nodes through that have to be written.
+/// Updates the index with each event, and passes on the nodes that need a write.
 fn needing_work(
     events: impl Stream<Item = watcher::Result<Event<CachedNode>>> + Send + 'static,
     context: Arc<Context>,
@@ -95,7 +95,7 @@ fn needing_work(
 
 fn observe(event: Event<CachedNode>, context: &Context) -> Vec<CachedNode> {
     let (changed, nodes) = match event {
-        // Until a list is complete the cache shows what was before it, and that is where reconciles look.
+        // Until a list is complete the cache has the state before it, and that is what reconciles read.
         Event::Init | Event::InitApply(_) => return Vec::new(),
         Event::InitDone => {
             let nodes = context.nodes.state();
@@ -116,7 +116,7 @@ fn observe(event: Event<CachedNode>, context: &Context) -> Vec<CachedNode> {
     nodes.into_iter().filter(|node| needs_work(node, context)).map(Arc::unwrap_or_clone).collect()
 }
 
-/// Whether there is something to write, and no reason to wait with it.
+/// True if there is something to write, and no reason to wait.
 fn needs_work(node: &CachedNode, context: &Context) -> bool {
     let Some(policy) = context.policy.current() else { return false };
     let assessment = judge(node, &policy, context);
@@ -127,7 +127,7 @@ fn needs_work(node: &CachedNode, context: &Context) -> bool {
     (!assessment.plan.is_empty() && !waits()) || assessment.label_settles.is_some()
 }
 
-/// How the node stands at this moment.
+/// Assesses the node as it is now.
 fn judge(node: &CachedNode, policy: &Policy, context: &Context) -> Assessment {
     let watched = context.index.watched(node.name());
     assess(&node.seen, policy, Consent::Known { uid: node.uid(), watched: &watched, now: Instant::now() })
@@ -161,7 +161,7 @@ fn on_error(node: Arc<CachedNode>, error: &Error, context: Arc<Context>) -> Acti
     Action::requeue(wait)
 }
 
-/// Sends what the plan says, from fresh reads where the cached node turns out to be old.
+/// Writes the plan. If the cached node turns out to be stale, reads it again.
 async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Context) -> Result<Action, RequestError> {
     let name = cached.name();
     let mut node = cached.clone();
@@ -170,7 +170,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
         let assessment = judge(&node, policy, context);
         let plan = &assessment.plan;
         if plan.is_empty() {
-            // A taint may no longer be put on, although the node has not changed.
+            // A taint may no longer be added, although the node has not changed.
             if failed.is_none() && context.index.look_again(&node) {
                 context.changed.send_replace(());
             }
@@ -196,7 +196,7 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
                 failed = matches!(error, RequestError::Stale).then_some(patch);
                 node = match context.applier.read_node(name).await {
                     Ok(fresh) if fresh.uid() == node.uid() => fresh,
-                    // Another node of that name: its own event brings it here.
+                    // Another node with that name: its own event starts its reconcile.
                     Ok(_) | Err(RequestError::Gone) => return Ok(Action::await_change()),
                     Err(error) => return Err(error),
                 };
@@ -211,14 +211,15 @@ async fn bring_up_to_date(cached: &CachedNode, policy: &Policy, context: &Contex
     Err(RequestError::Conflict)
 }
 
-/// A build label that is given time to be confirmed is looked at again when that is over.
+/// A build label that waits to be confirmed is assessed again at the end of that time.
 fn next_look(assessment: &Assessment) -> Action {
     assessment
         .label_settles
         .map_or_else(Action::await_change, |until| Action::requeue(until.saturating_duration_since(Instant::now())))
 }
 
-/// The whole was refused: sends the label and the rest apart, so that a refused taint does not hold up the label.
+/// Sends the label and the rest apart after the whole plan was refused, so that a refused taint does not delay the
+/// label.
 async fn send_parts(
     node: &CachedNode,
     Assessment { pool, plan, .. }: &Assessment,
@@ -238,7 +239,7 @@ async fn send_parts(
         match context.applier.patch_node(node.name(), patch).await {
             Ok(()) => {
                 log_written(node.name(), pool, &part);
-                // As it was accepted: a fresh read could have what the next part was not computed from.
+                // Computed, because a fresh read could contain changes that the next part was not computed from.
                 current.seen = current.seen.after(&part);
             }
             Err(RequestError::Denied(message)) => denied = Some(message),
@@ -254,7 +255,7 @@ async fn send_parts(
     }
 }
 
-/// No write fight: waits, longer each time, and says who it is.
+/// Backs off from another writer, longer each time, and logs its name.
 async fn back_off(node: &CachedNode, pause: Duration, context: &Context) -> Action {
     let writer = other_writer::find(&context.metadata, node.name()).await;
     if context.index.back_off(node, &writer, pause) {
@@ -291,9 +292,9 @@ fn report(name: &str, assessment: &Assessment, context: &Context) {
     log_written(name, assessment.pool.as_deref(), &assessment.plan);
 }
 
-/// The line for a node that was written, with every change but the annotation that repeats them.
+/// Logs a node that was written, with every change but the annotation that repeats them.
 fn log_written(name: &str, pool: Option<&str>, plan: &NodePlan) {
-    // As kubectl writes them.
+    // Uses kubectl's notation.
     let write = |LabelChange { key, to, .. }: &LabelChange| match to {
         Some(value) => format!("{key}={value}"),
         None => format!("{key}-"),

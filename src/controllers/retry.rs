@@ -1,4 +1,4 @@
-//! Back-off of objects whose reconcile failed: the runtime has none per object.
+//! Back-off for objects whose reconcile failed. The runtime has none for single objects.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_mins(1);
 pub(crate) struct Retries(Mutex<HashMap<String, (ExponentialBackoff, Instant)>>);
 
 impl Retries {
-    /// How long to wait after this failure of `name`.
+    /// Returns the pause after this failure of `name`.
     pub fn after_failure(&self, name: &str) -> Duration {
         let mut failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (backoff, until) = failing.entry(name.to_owned()).or_insert_with(|| {
@@ -28,24 +28,23 @@ impl Retries {
         wait
     }
 
-    /// How long `name` still has to wait: an event about it is no reason to try earlier.
+    /// Returns the rest of the pause of `name`. Its events do not shorten the pause.
     pub fn remaining(&self, name: &str) -> Option<Duration> {
         let failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = failing.get(name)?.1.saturating_duration_since(Instant::now());
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// Nothing has failed yet.
     pub fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Forgets what is not among `names` any more.
+    /// Forgets names that are not in `names`.
     pub fn retain(&self, names: &BTreeSet<&str>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| names.contains(name.as_str()));
     }
 
-    /// `name` succeeded, or is gone.
+    /// Forgets `name`, which succeeded or is gone.
     pub fn forget(&self, name: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }

@@ -237,11 +237,11 @@ fn version_is_free() -> Rule {
     .message("version is the name of another Windows build already; choose another name")
 }
 
-/// The CustomResourceDefinition, as in `crds/`.
+/// The CRD, as in `crds/`.
 #[must_use]
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = WindowsPool::crd();
-    // A pool without any spec is the normal case too: the derive makes `spec` required and knows no default for it.
+    // A pool without a spec is the normal case, but the derive makes `spec` required and without a default.
     for version in &mut crd.spec.versions {
         let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) else { continue };
         root.required = None;
@@ -268,14 +268,14 @@ fn items<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSON
     }
 }
 
-/// The value is one of the keys of this list, and keys need a default.
+/// The value is a key of this list, and keys need a default.
 fn default_retired_value(spec: &mut JSONSchemaProps) {
     if let Some(value) = items(spec, "retiredTaints").and_then(|taint| property(taint, "value")) {
         value.default = Some(JSON(json!("")));
     }
 }
 
-/// Kubernetes' own type has no bounds, without which the API server refuses rules about it as too costly.
+/// Kubernetes' own type has no limits, and without them the API server refuses rules about it as too costly.
 fn bound_tolerations(spec: &mut JSONSchemaProps) {
     let Some(toleration) = items(spec, "runtimeClasses").and_then(|class| items(class, "tolerations")) else { return };
     for (name, limit) in [("key", 317), ("value", 63), ("effect", 32), ("operator", 32)] {
@@ -285,8 +285,8 @@ fn bound_tolerations(spec: &mut JSONSchemaProps) {
     }
 }
 
-/// Has the API server drop fields that are null instead of storing the null: null means omitted everywhere, and CEL
-/// then sees no field.
+/// Makes the API server drop fields that are null instead of storing the null. Null means omitted everywhere, and CEL
+/// rules then see no field.
 fn drop_nulls(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.properties.iter_mut().flatten().for_each(|(_, property)| drop_nulls(property));

@@ -1,4 +1,4 @@
-//! What users read of the API: its fields from the CustomResourceDefinition, and its names from their table.
+//! The users' reference of the API: fields from the CRD, and names from their table.
 
 use std::fmt::{self, Write};
 
@@ -50,7 +50,7 @@ const MARKS: &str = "
 |---|---|
 ";
 
-/// All fields of a WindowsPool, as Markdown.
+/// Renders all fields of a WindowsPool as Markdown.
 #[must_use]
 pub fn fields() -> String {
     let mut text = FIELDS.to_owned();
@@ -59,7 +59,7 @@ pub fn fields() -> String {
     for properties in schemas.filter_map(|root| root.properties.as_ref()) {
         for name in ["spec", "status"] {
             if let Some(schema) = properties.get(name) {
-                // Writing to a String does not fail.
+                // Writing to a String never fails.
                 let _ = object(&mut text, name, schema);
             }
         }
@@ -67,7 +67,7 @@ pub fn fields() -> String {
     text
 }
 
-/// Conditions, reasons, labels and annotations, as Markdown.
+/// Renders conditions, reasons, labels and annotations as Markdown.
 #[must_use]
 pub fn meanings() -> String {
     let mut text = NAMES.to_owned();
@@ -82,7 +82,7 @@ pub fn meanings() -> String {
     text
 }
 
-/// A section for an object, and one for each object in it.
+/// Writes a section for an object, and one for each object in it.
 fn object(out: &mut String, path: &str, schema: &JSONSchemaProps) -> fmt::Result {
     writeln!(out, "\n## {path}\n")?;
     if let Some(description) = &schema.description {
@@ -114,7 +114,7 @@ fn object(out: &mut String, path: &str, schema: &JSONSchemaProps) -> fmt::Result
     Ok(())
 }
 
-/// The object that a field is, or is a list of. Conditions are Kubernetes' own.
+/// The object in a field, or in a list. Conditions are Kubernetes' own type and have no section.
 fn within(field: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
     let inner = match &field.items {
         Some(JSONSchemaPropsOrArray::Schema(items)) => items,
@@ -144,7 +144,7 @@ fn kind(field: &JSONSchemaProps) -> String {
     }
 }
 
-/// On one line, with nothing that Markdown takes for HTML outside of code.
+/// The text on one line, with the characters escaped that Markdown takes for HTML outside of code.
 pub(crate) fn prose(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let escaped = parts.map(|(number, part)| if number % 2 == 0 { part.replace('<', "&lt;") } else { part.to_owned() });
