@@ -203,6 +203,8 @@ chart-files: ## Copy into the chart what it takes from crds/ and config/componen
 	@cp $(CRD) charts/winpool/files/
 	@rm -rf charts/winpool/files/components
 	@for file in $(COPIED); do install -D -m 644 config/components/$$file charts/winpool/files/components/$$file; done
+	@awk -f charts/values.awk charts/winpool/values.yaml charts/winpool/README.md > charts/winpool/README.md.new
+	@mv charts/winpool/README.md.new charts/winpool/README.md
 
 # What `winpool generate` makes from the code, and where it belongs.
 GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \

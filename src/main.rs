@@ -47,7 +47,7 @@ enum Command {
     #[command(hide = true)]
     Man {
         /// The directory.
-        folder: PathBuf,
+        directory: PathBuf,
     },
     /// Print a file that is made from the code.
     #[command(hide = true)]
@@ -135,7 +135,7 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         Command::Completions(arguments) => {
             output::emit(&reference::completions(Cli::command().bin_name(file_name()), arguments.shell))?;
         }
-        Command::Man { folder } => reference::man_pages(Cli::command(), &folder)?,
+        Command::Man { directory } => reference::man_pages(Cli::command(), &directory)?,
         Command::Generate { what } => output::emit(&generate::generate(what, &mut Cli::command())?)?,
         Command::Crd => output::emit(&winpool::crd_yaml()?)?,
         Command::Version => output::emit(concat!("winpool ", env!("CARGO_PKG_VERSION"), "\n"))?,

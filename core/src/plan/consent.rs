@@ -2,9 +2,9 @@
 //!
 //! A taint that keeps pods off is added to a node in two cases only:
 //! - *at once*: the taint is approved for the pool, and this process saw the node lose it, or register without it,
-//! less than [`AT_ONCE`] ago;
+//!   less than [`AT_ONCE`] ago;
 //! - *checked*: a [`WorkloadCheck`](super::WorkloadCheck) that covers the node found no workload that would become
-//! unschedulable, less than [`CHECK_GOOD_FOR`] ago.
+//!   unschedulable, less than [`CHECK_GOOD_FOR`] ago.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -69,7 +69,7 @@ pub fn tainted(taints: &[&str]) -> Value {
     node(&json!({ "spec": { "taints": taints } }).to_string())
 }
 
-/// Puts winpool's marks on a node: the pool's label and the annotation that names the taints it added.
+/// Adds the pool's label and the annotation with these taints to a node, as winpool does.
 pub fn marked(mut node: Value, pool: &str, taints: &[&str]) -> Value {
     let applied = json!({ "pool": pool, "taints": taints }).to_string();
     let marks = json!({"metadata": {"labels": {names::POOL: pool}, "annotations": {names::APPLIED: applied}}});
@@ -77,7 +77,7 @@ pub fn marked(mut node: Value, pool: &str, taints: &[&str]) -> Value {
     node
 }
 
-/// What the operator reads of a node.
+/// The node as the operator reads it.
 pub fn read(node: &Value) -> Node {
     let text = |path: &str| node.pointer(path).and_then(Value::as_str);
     let labels: BTreeMap<String, String> =
@@ -119,7 +119,7 @@ pub fn policy(pools: impl IntoIterator<Item = Pool>) -> Policy {
     Policy::new(pools.into_iter().map(|pool| Entry { pool: Arc::new(pool), ready: true }), [].into())
 }
 
-/// How the node stands if every workload consents.
+/// The assessment of the node if every workload consents.
 pub fn assess(node: &Node, policy: &Policy) -> Assessment {
     plan::assess(node, policy, Consent::Given)
 }

@@ -21,7 +21,7 @@ use crate::common::{self, node, pool_object, read};
 
 pub const MINE: &str = "os=windows:NoSchedule";
 
-/// What the API server answers to a request instead of doing it.
+/// The API server's answer to a request that it does not execute.
 type Refuse = dyn Fn(&str) -> Option<Refusal>;
 
 /// The cluster, with a record of requests.
@@ -161,7 +161,7 @@ impl World {
         self.change_pool("default", "metadata: {deletionTimestamp: '2026-03-01T12:00:00Z'}");
     }
 
-    /// Whether the class has no label of winpool's.
+    /// True if the class has none of winpool's labels.
     pub fn is_released(&self, class: &str) -> bool {
         let labels = self.classes[class].metadata.labels.clone().unwrap_or_default();
         labels.keys().all(|key| !key.contains("winpool"))

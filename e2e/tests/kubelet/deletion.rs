@@ -9,8 +9,8 @@ use winpool_e2e::{
 
 use super::stage::{machine, machine_until, node_until, ready, stage};
 
-/// Catches a pool that still counts a node that is gone, and a node that comes back, under its old name with another uid,
-/// without its taint.
+/// Catches a pool that still counts a deleted node, and a node that comes back without its taint, under its old name
+/// with another uid.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn a_deleted_node_comes_back_when_its_kubelet_restarts_and_gets_its_taint_again() {
