@@ -69,7 +69,7 @@ fn taint_list() -> impl Strategy<Value = Vec<Value>> {
 }
 
 prop_compose! {
-    /// A node with any marks, forged ones included.
+    /// A node with any label and annotation of winpool's, including forged ones.
     fn any_node()(
         taints in prop::option::of(taint_list()),
         kernel in select(vec!["10.0.17763.1", "10.0.20348.825", "10.0.29000.1", "nonsense", ""]),

@@ -239,7 +239,7 @@ fn pids_in_introduction(process: &mut Child) -> Vec<u32> {
     line.split(' ').map(|pid| pid.parse().expect("a pid")).collect()
 }
 
-/// Whether the process is there and is not merely waiting to be reaped by somebody else.
+/// True if the process exists and is not a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))

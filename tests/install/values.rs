@@ -124,22 +124,19 @@ async fn values_reach_the_policies_and_what_a_prometheus_selects_by() {
     assert_eq!(of("PodMonitor elsewhere/other-winpool", "/metadata/labels/release"), "prometheus");
 }
 
-/// The objects that are added, removed and changed, without their common labels.
+/// The objects that are removed, changed and added.
 fn changes(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> String {
-    let mut text = String::new();
-    for name in before.keys().filter(|name| !after.contains_key(*name)) {
-        text += &format!("- {name}\n");
-    }
+    let gone = before.keys().filter(|name| !after.contains_key(*name));
+    let mut lines: Vec<String> = gone.map(|name| format!("- {name}")).collect();
     for (name, object) in after {
-        match before.get(name) {
-            Some(before) => {
-                let mut lines = Vec::new();
-                differ(name, before, object, &mut lines);
-                text.extend(lines.into_iter().map(|line| line + "\n"));
-            }
-            None if COPIES.contains(&name.split(' ').next().unwrap()) => text += &format!("+ {name}\n"),
-            None => text += &format!("+ {name}\n{}", serde_yaml::to_string(object).unwrap()),
+        if let Some(before) = before.get(name) {
+            differ(name, before, object, &mut lines);
+            continue;
+        }
+        lines.push(format!("+ {name}"));
+        if !COPIES.contains(&name.split(' ').next().unwrap()) {
+            lines.push(serde_yaml::to_string(object).unwrap());
         }
     }
-    text
+    lines.join("\n")
 }

@@ -88,7 +88,7 @@ pub struct WindowsPoolSpec {
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"]))]
     pub taints: Option<Vec<Taint>>,
 
-    /// When winpool adds taints. `WhenTolerated`: only if no workload would become unschedulable; until then the condition
+    /// The rule for adding taints. `WhenTolerated`: only if no workload would become unschedulable; until then the condition
     /// `TaintsApplied` names the workloads that do not tolerate the taint. Labels and RuntimeClasses do not wait. `Always`:
     /// at once, even if workloads become unschedulable. `Never`: winpool adds no taints and removes those that it added;
     /// RuntimeClasses still tolerate `taints`.
@@ -124,7 +124,7 @@ pub struct WindowsPoolSpec {
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
     pub build_names: Vec<NamedBuild>,
 
-    /// What winpool does with a RuntimeClass that it did not create and whose name this pool needs. `IfCompatible`: winpool
+    /// The rule for a RuntimeClass that winpool did not create and whose name this pool needs. `IfCompatible`: winpool
     /// manages it from then on if no other owner is recorded on it, and it has the handler, selector and tolerations that
     /// the pool needs. `Always`: winpool manages it and corrects its scheduling, but never its handler. `Never`: winpool
     /// does not change it. A class that winpool does not change and that does not meet the pool's needs is a conflict.
@@ -132,7 +132,7 @@ pub struct WindowsPoolSpec {
     #[schemars(schema_with = "adoption_policy_schema")]
     pub runtime_class_adoption_policy: AdoptionPolicy,
 
-    /// What happens when you delete this pool. `Delete`: winpool removes its labels, annotations and taints from the nodes
+    /// The rule for the deletion of this pool. `Delete`: winpool removes its labels, annotations and taints from the nodes
     /// and deletes RuntimeClasses that no pod uses; it stops managing those in use. `Retain`: everything stays.
     #[serde(default)]
     #[schemars(schema_with = "deletion_policy_schema")]

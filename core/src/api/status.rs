@@ -239,7 +239,7 @@ pub struct Problem {
     pub reason: String,
     /// The object that the problem is about; one example if several are affected.
     pub object: ObjectReference,
-    /// What is wrong and what to do.
+    /// The problem and its remedy.
     pub message: String,
 }
 

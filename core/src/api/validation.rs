@@ -22,7 +22,7 @@ use super::{
 pub struct Violation {
     /// Path of the field, such as `spec.taints[0].key`.
     pub field: String,
-    /// What is wrong and what to write.
+    /// The error and its correction.
     pub message: String,
 }
 

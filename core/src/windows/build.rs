@@ -46,7 +46,7 @@ pub struct ParseBuildError {
     read: String,
 }
 
-/// What a Windows node reports as `status.nodeInfo.kernelVersion`.
+/// The version in `status.nodeInfo.kernelVersion` of a Windows node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KernelVersion {
     /// The build.

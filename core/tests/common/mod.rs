@@ -157,7 +157,7 @@ pub fn applied(node: &Value) -> Option<&str> {
     node["metadata"]["annotations"].get(names::APPLIED).and_then(Value::as_str)
 }
 
-/// What nodes with these builds and these taints to tolerate show, whichever pool they belong to.
+/// The facts about nodes with these builds and taints, for every pool.
 pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> SeenNodes + use<> {
     let seen = SeenNodes {
         builds: builds.iter().map(|number| (Build::new(*number), 1)).collect(),
@@ -166,7 +166,7 @@ pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> SeenNodes + u
     move |_| seen.clone()
 }
 
-/// What `pool` wants of its RuntimeClasses, all of which can select its nodes.
+/// The RuntimeClasses that `pool` wants. All of them can select its nodes.
 pub fn plan_classes(
     pool: &Pool,
     policy: &Policy,

@@ -8,7 +8,7 @@ use winpool_e2e::{
 };
 
 use super::{
-    stage::{machine, node_until, ready, stage},
+    stage::{machine, node_until, ready, stage, stage_with_pool},
     versions::Versions,
 };
 
@@ -55,12 +55,7 @@ async fn without_winpool_a_kubelet_restores_os_and_arch_while_it_runs_and_the_bu
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
-    let harness = stage().await;
-    let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
-    ready(&harness, &machine).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
     let is_right = |node: &Node| {
         let labels = [label(node, BUILD), label(node, POOL), label(node, OS)];
         labels == [Some("10.0.20348"), Some("default"), Some("windows")] && has_taint(node, OS_WINDOWS)

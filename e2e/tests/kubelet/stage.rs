@@ -10,7 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_e2e::{
     Flags, LIMIT, Machine, Result, Windows,
-    harness::{Harness, taints},
+    harness::{Harness, Operator, taints},
     lend_cluster_with, wait_for,
 };
 
@@ -26,6 +26,17 @@ pub async fn stage() -> Harness {
 
 pub async fn stage_with(flags: Flags<'_>) -> Harness {
     Harness::with(lend_cluster_with(flags).await.unwrap()).await
+}
+
+/// A cluster with the machine `win`, an operator, and a pool with all defaults that is Ready.
+pub async fn stage_with_pool(windows: Windows) -> (Harness, Operator, Machine) {
+    let harness = stage().await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let machine = machine(&harness, "win", windows, &[]).await;
+    ready(&harness, &machine).await;
+    harness.ready("default").await;
+    (harness, operator, machine)
 }
 
 /// Starts a machine with its kubelet.

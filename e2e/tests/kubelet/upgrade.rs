@@ -9,7 +9,7 @@ use winpool_e2e::{
 };
 
 use super::{
-    stage::{kernel_version, machine, node_until, phase, pod_until, ready, reason, run, runs, stage},
+    stage::{kernel_version, node_until, phase, pod_until, reason, run, runs, stage_with_pool},
     versions::Versions,
 };
 
@@ -39,12 +39,7 @@ fn history(versions: &[Node]) -> Vec<(&str, &str)> {
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn the_label_of_an_upgraded_node_is_never_taken_back() {
-    let harness = stage().await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let mut machine = machine(&harness, "win", WINDOWS_2019, &[]).await;
-    ready(&harness, &machine).await;
-    harness.ready("default").await;
+    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2019).await;
     let mut from = WINDOWS_2019;
     for to in [WINDOWS_2022, WINDOWS_2025] {
         let versions = Versions::of(harness.nodes()).await;
@@ -70,12 +65,7 @@ async fn the_label_of_an_upgraded_node_is_never_taken_back() {
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn pods_follow_the_build_of_an_upgraded_node() {
-    let harness = stage().await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let mut machine = machine(&harness, "win", WINDOWS_2019, &[]).await;
-    ready(&harness, &machine).await;
-    harness.ready("default").await;
+    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2019).await;
     run(&harness, "before", "example.com/app:1", json!({"runtimeClassName": "windows-2019"})).await;
     runs(&harness, "before").await;
 
@@ -96,12 +86,7 @@ async fn pods_follow_the_build_of_an_upgraded_node() {
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn a_node_that_was_upgraded_while_winpool_was_away_gets_its_class() {
-    let harness = stage().await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let mut machine = machine(&harness, "win", WINDOWS_2019, &[]).await;
-    ready(&harness, &machine).await;
-    harness.ready("default").await;
+    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2019).await;
     operator.stop().await;
 
     machine.upgrade(WINDOWS_2025, &[]).await.unwrap();
