@@ -14,8 +14,9 @@ use super::{
 const FIELDS: &str = "<!-- Written by `make generate` from core/src/api/. -->
 # WindowsPool
 
-`winpool.dev/v1alpha1`, cluster-scoped; `kubectl get winpool`, or `wp`. Every field has a default, and `spec: {}` is the normal
-case. `kubectl explain windowspool.spec` says the same. Rules are checked by the API server, and by the operator again.
+`winpool.dev/v1alpha1`, cluster-scoped, short names `winpool` and `wp`. Every field has a default; most clusters need only
+`spec: {}`. `kubectl explain windowspool.spec` prints the same texts. The API server validates a pool, and the operator validates it
+again.
 ";
 
 const NAMES: &str = "<!-- Written by `make generate` from core/src/api/names.rs. -->
@@ -25,8 +26,8 @@ const NAMES: &str = "<!-- Written by `make generate` from core/src/api/names.rs.
 
 const CONDITIONS: &str = "## Conditions
 
-Of a WindowsPool. All but `Overlapping` are always there, and True when all is well; the message says what to do when it is not.
-`Ready` sums up what winpool can do: nodes that are blocked and an end of support do not hold it up.
+The conditions of a WindowsPool. All but `Overlapping` are always present, and True if there is no problem; otherwise the message says
+what to do. `Ready` covers everything that winpool can do: blocked nodes and an end of support do not affect it.
 
 | Condition | True means |
 |---|---|
@@ -35,9 +36,9 @@ Of a WindowsPool. All but `Overlapping` are always there, and True when all is w
 const REASONS: &str = "
 ## Reasons
 
-Of conditions, of the entries in `status.problems`, and of Events. Each problem that is new becomes a Warning Event on its pool,
-and on the Node where one is contested or refuses a change. A RuntimeClass that is written becomes a Normal Event on the pool:
-`RuntimeClassCreated`, `RuntimeClassChanged` or `RuntimeClassReplaced`.
+The reasons of conditions, of entries in `status.problems`, and of Events. winpool writes a Warning Event on the pool for each new
+problem, and on a Node that is contested or refuses a change. For a RuntimeClass that it has written, it writes a Normal Event on the
+pool: `RuntimeClassCreated`, `RuntimeClassChanged` or `RuntimeClassReplaced`.
 
 | Reason | Meaning |
 |---|---|
