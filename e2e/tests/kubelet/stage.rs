@@ -30,7 +30,7 @@ pub async fn stage_with(flags: Flags<'_>) -> Harness {
 
 /// A cluster with the machine `win`, an operator, and a pool with all defaults that is Ready.
 pub async fn stage_with_pool(windows: Windows) -> (Harness, Operator, Machine) {
-    let harness = stage().await;
+    let harness = Box::pin(stage()).await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let machine = machine(&harness, "win", windows, &[]).await;
