@@ -1,11 +1,11 @@
-# `make` lists the targets. Everything runs on this machine alone; no cluster is touched but the local one it starts.
+# `make` lists the targets. Everything runs on this machine; make uses no cluster but the local one that it starts.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/winpool/tools
-# $(call tool,name,version): a program from crates.io.
+# $(call tool,name,version): the path of a binary from crates.io.
 tool = $(TOOLS)/$(1)-$(2)/bin/$(1)
 CARGO_AUDITABLE := $(call tool,cargo-auditable,0.7.7)
 CARGO_CYCLONEDX := $(call tool,cargo-cyclonedx,0.5.9)
@@ -15,7 +15,7 @@ MDBOOK := $(call tool,mdbook,0.5.4)
 ACTIONLINT_VERSION := v1.7.12
 CRD := crds/winpool.dev_windowspools.yaml
 
-# What a release consists of is made in $(DIST), for each of $(ARCHS).
+# A release is built in $(DIST), for each of $(ARCHS).
 DIST := target/dist
 ARCHS := amd64 arm64
 HOST_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,amd64)
@@ -23,18 +23,18 @@ MACHINE_amd64 := x86_64
 MACHINE_arm64 := aarch64
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
 REVISION = $(shell git rev-parse HEAD)
-# The Kubernetes of the control-plane tests: one of $(OLDER), or the newest if nothing is said.
+# The Kubernetes version of the control-plane tests: one of $(OLDER), or by default the newest.
 OLDER := 1.33 1.34 1.35 1.36
 KUBERNETES ?=
 ifneq ($(KUBERNETES),)
 export WINPOOL_E2E_KUBERNETES := $(KUBERNETES)
 endif
-# Where the source of an image is to be found, for its labels: the release workflow says it.
+# The address of the source, for the labels of an image. The release workflow sets it.
 SOURCE ?=
-# Whatever has a time in it has that of the commit, so that it can be made again.
+# All timestamps are that of the commit, so that builds are reproducible.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
-# $(call timed,commands): runs the commands, then says how long they took, also when they fail.
+# $(call timed,commands): runs the commands and prints their duration, also if they fail.
 timed = @start=$$(date +%s); code=0; ( $(1) ) || code=$$?; \
 	result=passed; if [ $$code -ne 0 ]; then result=failed; fi; \
 	echo "make $@: $$result after $$(( $$(date +%s) - start )) s"; exit $$code
@@ -63,17 +63,17 @@ demo-image: ## Draw docs/images/demo.svg from the output of the demo
 	@mv docs/images/demo.svg.new docs/images/demo.svg
 
 .PHONY: cluster
-cluster: ## The cluster of the guides with the operator, left running to try things by hand (Ctrl-C ends it)
+cluster: ## The cluster of the guides with the operator, for experiments (Ctrl-C ends it)
 	@cargo build --locked -p winpool-e2e --bin cluster
 	@cargo run -q --locked -p winpool-e2e --bin cluster
 
 .PHONY: test
-test: ## All that has to pass: format, lints, dependencies, tests, the static program; KUBERNETES=1.33: the tests on that one
+test: ## Everything that has to pass: format, lints, dependencies, tests, the static binary; KUBERNETES=1.33: tests on that version
 	$(call timed,$(MAKE) --no-print-directory $(if $(KUBERNETES),unit control-plane-test,\
 		fmt-check lint core-alone deny unit control-plane-test binary-test))
 
 .PHONY: test-all
-test-all: ## The same, and the tests on each older Kubernetes that is supported (each is built once, 4 minutes)
+test-all: ## The same, and the tests on each older supported Kubernetes version (each is built once, 4 minutes)
 	$(call timed,for version in "" $(OLDER); do $(MAKE) --no-print-directory test KUBERNETES=$$version || exit; done)
 
 .PHONY: fmt
@@ -109,9 +109,9 @@ advisories: $(CARGO_DENY) ## Check all dependencies against the RustSec advisori
 	$(call step,cargo-deny advisories)
 	$(call timed,$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph advisories)
 
-# The version stands in the path: <tools>/<name>-<version>/bin/<name>.
+# The path contains the version: <tools>/<name>-<version>/bin/<name>.
 CARGO_TOOLS := $(CARGO_AUDITABLE) $(CARGO_CYCLONEDX) $(CARGO_DENY) $(CARGO_FUZZ) $(MDBOOK)
-# Neither its web server nor its watching of files is needed.
+# Neither the web server nor the file watcher of mdBook is needed.
 $(MDBOOK): features = --no-default-features --features search
 $(CARGO_TOOLS): root = $(patsubst %/bin/$(@F),%,$@)
 $(CARGO_TOOLS): version = $(patsubst $(@F)-%,%,$(notdir $(root)))
@@ -120,7 +120,7 @@ $(CARGO_TOOLS):
 	@cargo install --locked --version $(version) $(features) --root $(root) $(@F)
 
 .PHONY: unit
-unit: ## Unit, property and snapshot tests of the core, and tests of the program, some on the control plane
+unit: ## Unit, property and snapshot tests of the core, and tests of the binary, some on the control plane
 	$(call step,unit tests)
 	$(call timed,cargo test --locked $(if $(KUBERNETES),,-p winpool-core) -p winpool)
 
@@ -145,7 +145,7 @@ test-real: ## Try winpool on a cluster with real Windows nodes: KUBECONFIG=FILE;
 	@target/debug/test-real $(if $(YES),--yes)
 
 .PHONY: verify
-verify: test guard-test kubelet-test chaos ## Everything that can be tested here: also under guard, with real kubelets, and the long faults (1 hour)
+verify: test guard-test kubelet-test chaos ## All tests: also under guard, with real kubelets, and with the long runs of faults (1 hour)
 
 .PHONY: guard-test
 guard-test: ## The operator's control-plane tests once more, under the admission policy guard
@@ -153,12 +153,12 @@ guard-test: ## The operator's control-plane tests once more, under the admission
 	$(call timed,WINPOOL_E2E_GUARD=1 cargo test --locked -p winpool-e2e --test operator)
 
 FUZZ_TARGETS := versions annotation node patch class manifests
-# Seconds for each of them.
+# Seconds for each target.
 FUZZ_SECONDS ?= 60
 
 # Without a sanitizer: no crate of winpool's has unsafe code.
 .PHONY: fuzz
-fuzz: $(CARGO_FUZZ) ## Make up input for what reads and plans, FUZZ_SECONDS for each target (needs nightly Rust and a C++ compiler)
+fuzz: $(CARGO_FUZZ) ## Fuzz everything that parses and plans, FUZZ_SECONDS for each target (needs nightly Rust and a C++ compiler)
 	$(call step,fuzzing)
 	$(call timed,cd fuzz && for target in $(FUZZ_TARGETS); do \
 		echo "==> $$target" && mkdir -p corpus/$$target \
@@ -166,11 +166,11 @@ fuzz: $(CARGO_FUZZ) ## Make up input for what reads and plans, FUZZ_SECONDS for 
 			corpus/$$target seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -dict=json.dict -max_len=16384 \
 			-timeout=10 -rss_limit_mb=2048 -print_final_stats=1 || exit 1; done)
 
-# Replays one run of all faults at once: the number that a failed test printed.
+# Repeats one run of all faults at once, with the seed that a failed test printed.
 SEED ?=
 
 .PHONY: chaos
-chaos: ## The operator under faults, crashes, outages, races and for long; SEED=7 takes these faults (docs/reliability.md)
+chaos: ## Test the operator with faults, crashes, outages, races and long runs; SEED=7 repeats a run (docs/reliability.md)
 	$(call step,chaos)
 	$(call timed,RUST_LOG=$${RUST_LOG:-off} WINPOOL_CHAOS_SEED=$(SEED) cargo test --locked -p winpool-e2e --test chaos --test reliability -- --include-ignored --nocapture)
 
@@ -180,11 +180,11 @@ docs: $(MDBOOK) ## Build the book of docs/ into target/book (mdBook), and check 
 	$(call timed,cargo test --locked -p winpool --test documentation -- links manifests \
 		&& $(MDBOOK) build docs 2>&1 | tee target/book.log && ! grep -E ' (WARN|ERROR) ' target/book.log)
 
-# What is measured, and how much of it: BENCH=--help lists it. Nothing said is everything, the core included.
+# The scenarios and their sizes: BENCH=--help lists them. By default everything, including the core.
 BENCH ?=
 
 .PHONY: bench
-bench: binary-$(HOST_ARCH) $(if $(BENCH),,bench-core) ## Measure the static program beside a bare client, e.g. BENCH="--nodes 1000 converge" (docs/performance.md)
+bench: binary-$(HOST_ARCH) $(if $(BENCH),,bench-core) ## Measure the static binary beside a bare client, e.g. BENCH="--nodes 1000 converge" (docs/performance.md)
 	$(call step,bench)
 	$(call timed,WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(HOST_ARCH) \
 		cargo bench --locked -p winpool-e2e --bench operator -- $(BENCH))
@@ -194,36 +194,38 @@ bench-core: ## Measure the pure core: planning, builds, compatibility (Criterion
 	$(call step,bench of the core)
 	$(call timed,cargo bench --locked -p winpool-core --bench plan)
 
-# A chart can only read what lies in its own folder.
+# A chart can only read files in its own directory.
 COPIED := $(patsubst %,%/policy.yaml,advise assign-class born-tainted guard linux-by-default tolerate-windows) \
 	$(addprefix monitoring/,pod_monitor.yaml prometheus_rule.yaml dashboard.json)
 
 .PHONY: chart-files
-chart-files: ## Copy into the chart what it takes from crds/ and config/components/ as it is
+chart-files: ## Copy the files of crds/ and config/components/ into the chart, and write the values table in its README
 	@cp $(CRD) charts/winpool/files/
 	@rm -rf charts/winpool/files/components
 	@for file in $(COPIED); do install -D -m 644 config/components/$$file charts/winpool/files/components/$$file; done
+	@awk -f charts/values.awk charts/winpool/values.yaml charts/winpool/README.md > charts/winpool/README.md.new
+	@mv charts/winpool/README.md.new charts/winpool/README.md
 
-# What `winpool generate` makes from the code, and where it belongs.
+# The files that `winpool generate` makes from the code, with their paths.
 GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \
 	$(foreach what,check-rules command-line conditions metrics windowspool,$(what):docs/reference/$(what).md)
 
 .PHONY: generate
-generate: ## Write every file that is made from the code: definition, policy advise, references, and copies in the chart
+generate: ## Write all generated files: CRD, policy advise, references, copies and values table of the chart
 	@cargo build -q --locked -p winpool
 	@for pair in $(GENERATED); do \
 		cargo run -q --locked -- generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
 	@$(MAKE) --no-print-directory chart-files
 
 .PHONY: binary
-binary: $(ARCHS:%=binary-%) ## Build the static programs of a release, for amd64 and arm64
+binary: $(ARCHS:%=binary-%) ## Build the static binaries of a release, for amd64 and arm64
 
-# A program knows which crates it was made of (cargo-auditable), and not in which folder it was made.
-# C parts are compiled and all is linked with the C compiler of this machine, or Debian's for the other architecture.
+# The binary contains the list of its crates (cargo-auditable), and not the directory in which it was built. C parts
+# are compiled and linked with the C compiler of this machine, or Debian's cross compiler for the other architecture.
 binary-%: triple = $(MACHINE_$*)-unknown-linux-musl
 binary-%: cc = $(if $(filter $(HOST_ARCH),$*),cc,$(MACHINE_$*)-linux-gnu-gcc)
 binary-%: $(CARGO_AUDITABLE)
-	$(call step,static program for $*)
+	$(call step,static binary for $*)
 	@command -v $(cc) >/dev/null || { echo "$(cc) is not installed: it links for $* (Debian, Ubuntu: \
 		gcc-$(subst _,-,$(MACHINE_$*))-linux-gnu)" >&2; exit 1; }
 	@! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(triple) || { \
@@ -235,14 +237,14 @@ binary-%: $(CARGO_AUDITABLE)
 		&& install -D -m 755 target/$(triple)/release/winpool $(DIST)/winpool-linux-$*)
 
 .PHONY: binary-test
-binary-test: binary-$(HOST_ARCH) ## Test the static program of this machine's architecture, as a container runs it
-	$(call step,static program)
+binary-test: binary-$(HOST_ARCH) ## Test the static binary of this machine's architecture, as in a container
+	$(call step,static binary)
 	$(call timed,WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(HOST_ARCH) \
 		cargo test --locked -p winpool --test container -- --ignored)
 
-# Cargo cannot leave out what only tests bring in (the CEL interpreter), so the list is somewhat too long.
+# Cargo cannot leave out the dependencies of tests (the CEL interpreter), so the list is slightly too long.
 .PHONY: sbom
-sbom: $(CARGO_CYCLONEDX) ## Write the list of the crates in the program (SBOM, CycloneDX)
+sbom: $(CARGO_CYCLONEDX) ## Write the list of the crates in the binary (SBOM, CycloneDX)
 	$(call step,SBOM)
 	$(call timed,mkdir -p $(DIST) \
 		&& SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(CARGO_CYCLONEDX) cyclonedx -q --format json --spec-version 1.5 \
@@ -270,7 +272,7 @@ image: buildah binary ## Build the container image for both architectures, as an
 		&& $(BUILDAH) manifest push --quiet --all winpool:$(VERSION) oci-archive:$(IMAGE_ARCHIVE):winpool:$(VERSION))
 
 .PHONY: dist
-dist: image sbom ## Make all that a release consists of, in target/dist and target/image
+dist: image sbom ## Build all files of a release, in target/dist and target/image
 	@cp $(CRD) $(DIST)/
 	@cd $(DIST) && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
 

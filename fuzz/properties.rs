@@ -1,5 +1,5 @@
-//! What has to hold for any input. The fuzz targets call these functions on what they make up, and `tests/fuzz.rs` on the
-//! seeds, with stable Rust.
+//! Properties that hold for any input. The fuzz targets call these functions on generated input, and `tests/fuzz.rs`
+//! on the seeds, with stable Rust.
 
 #[path = "../core/tests/common/apply.rs"]
 mod apply;
@@ -23,7 +23,7 @@ use winpool_core::{
 
 use apply::apply;
 
-/// What nodes report of themselves, taints, and names of images.
+/// Versions, taints and image names.
 pub fn versions(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     match text.parse::<KernelVersion>() {
@@ -60,7 +60,7 @@ pub fn versions(data: &[u8]) {
     }
 }
 
-/// The annotation in which a node says what winpool put on it: a kubelet can write anything there.
+/// The annotation `winpool.dev/applied`, into which a kubelet can write anything.
 pub fn annotation(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Some(applied) = Applied::parse(&text) {
@@ -80,7 +80,7 @@ pub fn annotation(data: &[u8]) {
     judge(&object);
 }
 
-/// A node with all taints that winpool has to do with, and some that are never its to remove.
+/// A node with all taints that winpool manages, and some that it must never remove.
 const TAINTS: [&str; 7] = [
     "node.kubernetes.io/not-ready:NoExecute",
     "karpenter.sh/disrupted:NoSchedule",
@@ -91,15 +91,15 @@ const TAINTS: [&str; 7] = [
     "ToBeDeletedByClusterAutoscaler=1:NoSchedule",
 ];
 
-/// A Node as JSON, judged by several policies: what is planned, and the patch that carries it.
+/// A Node as JSON under several policies: its plan, and the patch for it.
 pub fn node(data: &[u8]) {
     if let Ok(object) = serde_json::from_slice::<Value>(data) {
         judge(&object);
     }
 }
 
-/// Two versions of a node: what was planned for the first is accepted on the second if, and only if, nothing that it was
-/// computed from has changed.
+/// Two versions of a node: the patch for the first is accepted on the second if, and only if, nothing has changed that
+/// it was computed from.
 pub fn patch(data: &[u8]) {
     let Ok(Value::Array(versions)) = serde_json::from_slice::<Value>(data) else { return };
     let [before, now] = versions.as_slice() else { return };
@@ -174,12 +174,12 @@ impl Keep for Any {
     }
 }
 
-/// A message of winpool's about what others wrote: short, and nothing that a terminal would obey.
+/// A message of winpool's that contains text from others is short and has no terminal codes.
 fn assert_harmless(message: &str) {
     assert!(message.len() < 4000 && !message.chars().any(char::is_control), "{message:?}");
 }
 
-/// Nodes that are whole: the API server never sends others.
+/// Only complete nodes: the API server never sends others.
 fn decode(object: &Value) -> Option<CachedNode> {
     let is = |path, what: fn(&Value) -> bool| object.pointer(path).is_some_and(what);
     let is_or_absent = |path, what: fn(&Value) -> bool| object.pointer(path).is_none_or(what);
@@ -193,7 +193,7 @@ fn decode(object: &Value) -> Option<CachedNode> {
     whole.then_some(node)
 }
 
-/// Whether a node is so large that not all of it is kept.
+/// True if the node is too large to be cached whole.
 fn is_cut(object: &Value) -> bool {
     let more_than = |path: &str, most| {
         object.pointer(path).is_some_and(|value| match value {
@@ -233,7 +233,8 @@ fn judge(object: &Value) {
     }
 }
 
-/// A plan changes winpool's own labels, and removes no taint without evidence, nor anybody's who owns its key.
+/// A plan changes only winpool's own labels, and removes no taint without evidence, and none whose key belongs to
+/// others.
 fn assert_modest(object: &Value, cached: &CachedNode, plan: &NodePlan, policy: &Policy) {
     for change in plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool) {
         let own = [names::WINDOWS_BUILD, names::POOL].contains(&change.key.as_str());
@@ -257,7 +258,7 @@ fn assert_modest(object: &Value, cached: &CachedNode, plan: &NodePlan, policy: &
     assert!(change.to.len() <= before.len() + 16);
 }
 
-/// The node that the plan says.
+/// The node after the plan.
 fn planned(object: &Value, plan: &NodePlan) -> Value {
     let mut object = object.clone();
     for change in plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool) {
@@ -280,7 +281,7 @@ fn planned(object: &Value, plan: &NodePlan) -> Value {
     object
 }
 
-/// All that a plan is computed from and a patch tests. API servers always send a kernelVersion; where there was none,
+/// All fields that a plan is computed from and a patch tests. API servers always send a kernelVersion; without one,
 /// none is tested.
 fn facts(object: &Value, seen: &CachedNode, policy: &Policy, plan: &NodePlan) -> Value {
     let member = |path: &str, key: &str| object.pointer(path).and_then(|map| map.get(key)).cloned();
@@ -303,7 +304,7 @@ fn facts(object: &Value, seen: &CachedNode, policy: &Policy, plan: &NodePlan) ->
     })
 }
 
-/// The classes after everything was written.
+/// The classes after all writes.
 fn settle(existing: &[Arc<RuntimeClass>], plan: &[PlannedClass]) -> Vec<Arc<RuntimeClass>> {
     let mut classes = existing.to_vec();
     let anew = |class: &RuntimeClass| {
@@ -329,8 +330,8 @@ fn settle(existing: &[Arc<RuntimeClass>], plan: &[PlannedClass]) -> Vec<Arc<Runt
     classes
 }
 
-/// Pools of every kind: the plain one; exact and retired taints; stamps; one that goes and one that takes over; one that
-/// selects nothing; one whose status claims what is not its own; one in dry run.
+/// Pools of every kind: with defaults; with exact and retired taints; with capability labels; one that is deleted and
+/// one that takes over; one that selects nothing; one whose status claims taints of others; one in dry run.
 fn policies() -> &'static [Policy] {
     static POLICIES: std::sync::OnceLock<Vec<Policy>> = std::sync::OnceLock::new();
     POLICIES.get_or_init(|| {

@@ -1,8 +1,8 @@
-//! Leader election: which of several processes writes to the cluster.
+//! Leader election: of several processes, only the leader writes to the cluster.
 //!
-//! [`Elector`] holds and renews a Lease, as [`winpool_core::election`] decides. What the others see of it is
-//! [`Leadership`]: the term in which this process leads, with its end. It ends by itself when no renewal is accepted, and
-//! at once when the Lease is seen to be somebody else's.
+//! [`Elector`] acquires and renews a Lease, as [`winpool_core::election`] decides. It shares [`Leadership`] with the
+//! rest of the process: the term in which this process leads, and its end. A term ends by itself when no renewal is
+//! accepted, and at once when another process holds the Lease.
 
 mod elector;
 mod seized;
@@ -18,12 +18,12 @@ use winpool_core::election::Term;
 pub use elector::Elector;
 pub use seized::Seized;
 
-/// Whether this process leads, and until when. Nothing is written to the cluster without it.
+/// The term in which this process leads, with its end. Outside a term nothing is written to the cluster.
 #[derive(Clone, Debug)]
 pub struct Leadership(watch::Receiver<Option<Term>>);
 
 impl Leadership {
-    /// Of a process that is alone.
+    /// Leadership without end, for a process that has no other beside it.
     #[must_use]
     pub fn alone() -> Self {
         Self::until(Instant::now() + Duration::from_hours(24 * 365 * 10))
@@ -33,14 +33,14 @@ impl Leadership {
         Self(watch::Sender::new(Some(Term { number: 1, until })).subscribe())
     }
 
-    /// The number of the term in which this process leads now.
+    /// The number of the current term; `None` if this process does not lead.
     #[must_use]
     pub fn term(&self) -> Option<u64> {
         let term = *self.0.borrow();
         term.filter(|term| Instant::now() < term.until).map(|term| term.number)
     }
 
-    /// Returns the number of the next term, or of the one that runs, once there is one.
+    /// Waits for a term, and returns its number.
     pub async fn begun(&self) -> u64 {
         let mut terms = self.0.clone();
         loop {
@@ -52,7 +52,7 @@ impl Leadership {
         }
     }
 
-    /// Returns when this term is over.
+    /// Waits for the end of this term.
     pub async fn ended(&self, number: u64) {
         let mut terms = self.0.clone();
         loop {
@@ -65,7 +65,7 @@ impl Leadership {
         }
     }
 
-    /// Does `work` as long as this term lasts; `None` if it ended before.
+    /// Does `work` as long as this term lasts; `None` if the term ends before.
     pub async fn during<T>(&self, number: u64, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -75,7 +75,7 @@ impl Leadership {
     }
 }
 
-/// The next change, which never comes once nobody elects any more.
+/// Waits for the next change. It never comes once the elector has ended.
 async fn changed(terms: &mut watch::Receiver<Option<Term>>) {
     if terms.changed().await.is_err() {
         std::future::pending::<Infallible>().await;

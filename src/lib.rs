@@ -1,7 +1,7 @@
 //! winpool: a Kubernetes operator that makes Windows nodes safe to run beside Linux ones.
 //!
-//! This crate is the thin shell: it watches, calls [`winpool_core::plan`], and applies. What a node or a RuntimeClass
-//! should be is decided in `winpool-core`, which knows no client.
+//! This crate is a thin shell: it watches, calls [`winpool_core::plan`], and writes. The crate `winpool-core` decides
+//! how a node or a RuntimeClass should be, and has no client.
 
 pub mod api_server;
 pub mod cache;

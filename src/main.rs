@@ -1,5 +1,3 @@
-//! The command `winpool`.
-
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -18,7 +16,7 @@ use winpool::{
     telemetry::{self, LogFormat},
 };
 
-/// musl's own allocator takes twice as long as that of glibc.
+/// musl's own allocator takes twice as much time as glibc's.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -45,16 +43,15 @@ enum Command {
     /// Print the CustomResourceDefinition.
     Crd,
     Completions(reference::Completions),
-    /// Write man pages into a folder.
+    /// Write man pages into a directory.
     #[command(hide = true)]
     Man {
-        /// The folder.
-        folder: PathBuf,
+        /// The directory.
+        directory: PathBuf,
     },
     /// Print a file that is made from the code.
     #[command(hide = true)]
     Generate {
-        /// Which one.
         #[arg(value_enum)]
         what: generate::What,
     },
@@ -96,7 +93,8 @@ async fn main() -> ExitCode {
     let command = match command {
         Ok(Cli { command }) => command,
         Err(error) => {
-            // What was asked for goes to the output, and what is wrong is an error like any other: 2 means findings.
+            // Help and version go to standard output. A usage error ends with 1 like any other error, because 2 means
+            // findings.
             let asked = !error.use_stderr();
             let shown =
                 if asked { output::emit(&error.render().ansi().to_string()).is_ok() } else { error.print().is_ok() };
@@ -112,12 +110,12 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What shells complete: the file's own name.
+/// The name that shells complete: the file's own.
 fn file_name() -> &'static str {
     if program() == "winpool" { "winpool" } else { "kubectl-winpool" }
 }
 
-/// What was typed: `winpool`, or `kubectl winpool` when it is installed as a plugin.
+/// The name that the user typed: `winpool`, or `kubectl winpool` if it is installed as a plugin.
 fn program() -> &'static str {
     let path = std::env::args_os().next().unwrap_or_default();
     let plugin = Path::new(&path).file_stem().is_some_and(|name| name == "kubectl-winpool");
@@ -137,7 +135,7 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         Command::Completions(arguments) => {
             output::emit(&reference::completions(Cli::command().bin_name(file_name()), arguments.shell))?;
         }
-        Command::Man { folder } => reference::man_pages(Cli::command(), &folder)?,
+        Command::Man { directory } => reference::man_pages(Cli::command(), &directory)?,
         Command::Generate { what } => output::emit(&generate::generate(what, &mut Cli::command())?)?,
         Command::Crd => output::emit(&winpool::crd_yaml()?)?,
         Command::Version => output::emit(concat!("winpool ", env!("CARGO_PKG_VERSION"), "\n"))?,

@@ -1,4 +1,4 @@
-//! What Prometheus scrapes. No label ever carries a node's name.
+//! The metrics that Prometheus scrapes. No label has the name of a node as its value.
 
 mod gauges;
 mod process;
@@ -69,14 +69,11 @@ struct RequestLabels {
     code: String,
 }
 
-/// A write, as metrics name it.
+/// An operation of a write, as metrics name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// POST.
     Create,
-    /// PATCH.
     Patch,
-    /// DELETE.
     Delete,
 }
 
@@ -92,7 +89,7 @@ impl Operation {
     }
 }
 
-/// From a millisecond to a minute.
+/// Buckets from a millisecond to a minute.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0];
 
 fn histogram() -> Histogram {
@@ -100,7 +97,7 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// All metrics at zero. Gauges of nodes are read from `index` when they are scraped.
+    /// Creates all metrics, at zero. Gauges of nodes are read from `index` when they are scraped.
     #[must_use]
     pub fn new(index: Arc<Index>) -> Self {
         let leader = Gauge::default();
@@ -123,7 +120,7 @@ impl Metrics {
         metrics
     }
 
-    /// A counter that first appears at 1 has not grown, as far as Prometheus can see.
+    /// Creates the counters at zero: Prometheus does not see the growth of a counter that first appears at 1.
     fn start_at_zero(&self) {
         for controller in CONTROLLERS {
             drop(self.durations.get_or_create(&ControllerLabels { controller }));
@@ -159,7 +156,7 @@ impl Metrics {
         registry.register_collector(Box::new(Process));
     }
 
-    /// All metrics as `OpenMetrics` text.
+    /// Encodes all metrics as `OpenMetrics` text.
     ///
     /// # Errors
     /// Never in practice: writing to a string does not fail.
@@ -169,12 +166,12 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Whether this process leads.
+    /// Records if this process leads.
     pub fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 
-    /// A reconcile ended; `error` is one word for why it failed.
+    /// Records a reconcile; `error` is one word for why it failed.
     pub fn reconciled(&self, controller: &'static str, took: Duration, error: Option<&'static str>) {
         let [ok, failed] = RESULTS;
         let result = if error.is_some() { failed } else { ok };
@@ -185,37 +182,37 @@ impl Metrics {
         }
     }
 
-    /// A Node was patched, or the patch was refused.
+    /// Records a patch of a Node.
     pub fn node_write<T>(&self, result: &Result<T, RequestError>) {
         self.node_writes.get_or_create(&labels(Operation::Patch, result)).inc();
     }
 
-    /// A RuntimeClass was written, or the write was refused.
+    /// Records a write of a RuntimeClass.
     pub fn class_write<T>(&self, operation: Operation, result: &Result<T, RequestError>) {
         self.class_writes.get_or_create(&labels(operation, result)).inc();
     }
 
-    /// A node that needed a write has it.
+    /// Records that a node that needed a write has it.
     pub fn converged(&self, took: Duration) {
         self.convergence.observe(took.as_secs_f64());
     }
 
-    /// The API server was asked something, and answered with `code` if it did.
+    /// Records a request to the API server; `code` is its answer.
     pub fn kube_request(&self, Asked { verb, resource }: Asked, code: String) {
         self.requests.get_or_create(&RequestLabels { verb, resource, code }).inc();
     }
 
-    /// The RuntimeClasses of a pool.
+    /// Records the RuntimeClasses of a pool.
     pub fn classes(&self, pool: &str, classes: &[RuntimeClassStatus]) {
         self.gauges.classes(pool, classes);
     }
 
-    /// The conditions of a pool.
+    /// Records the conditions of a pool.
     pub fn conditions(&self, pool: &str, conditions: &[Condition]) {
         self.gauges.conditions(pool, conditions);
     }
 
-    /// Forgets pools that are no more.
+    /// Forgets deleted pools.
     pub fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
         self.gauges.keep_pools(exists);
     }
@@ -239,7 +236,7 @@ mod tests {
     fn the_reference_has_what_is_exposed_and_nothing_else() {
         let metrics = Metrics::new(Arc::default());
         metrics.leads(true);
-        // Its codes are no closed list, so it has no zeros to begin with.
+        // HTTP codes are no closed list, so this metric does not start at zero.
         metrics.kube_request(Asked { verb: "get", resource: "nodes" }, "200".to_owned());
         let text = metrics.encode().unwrap();
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());

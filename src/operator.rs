@@ -1,4 +1,4 @@
-//! The process: caches, controllers, endpoints, and their end.
+//! The operator's process: caches, controllers, endpoints and termination.
 
 use std::{
     net::SocketAddr,
@@ -24,33 +24,33 @@ use crate::{
     write::Applier,
 };
 
-/// How the operator runs.
+/// The options of `winpool run`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where `/metrics`, `/healthz` and `/readyz` answer; `None` for no endpoints.
+    /// The address of `/metrics`, `/healthz` and `/readyz`; `None` for no endpoints.
     pub listen: Option<SocketAddr>,
-    /// Nodes written at the same time. Each takes one connection.
+    /// The number of nodes written at the same time. Each takes one connection.
     pub concurrency: u16,
-    /// Whether other processes may run beside this one: only the one that holds the Lease writes.
+    /// If true, several processes may run, and only the holder of the Lease writes.
     pub leader_election: bool,
-    /// Where that Lease is; `None` for the namespace of the pod, or of the kubeconfig's context.
+    /// The namespace of the Lease; `None` for that of the pod, or of the kubeconfig's context.
     pub lease_namespace: Option<String>,
-    /// How long a write that was refused is not sent again, and how long nodes that refuse may hold up the deletion of
+    /// The pause after a write that was refused, and the time for which nodes that refuse may delay the deletion of
     /// their pool.
     pub patience: Duration,
-    /// Name of the operator's own ClusterRoleBinding and of what was installed with it; when that is being deleted, the
-    /// operator cleans up and ends. `None`: it never looks.
+    /// The name of the operator's ClusterRoleBinding and of the objects installed with it. When it is being deleted,
+    /// the operator cleans up and ends. `None` turns that off.
     pub installation: Option<String>,
 }
 
 impl Options {
-    /// Beyond 16, more requests at a time gain nothing.
+    /// More than 16 requests at the same time are no faster.
     pub const DEFAULT_CONCURRENCY: u16 = 16;
-    /// Long enough to bother nobody, short enough that a policy which was corrected shows within a break.
+    /// Long enough not to disturb, and short enough that a corrected policy soon takes effect.
     pub const DEFAULT_PATIENCE: Duration = Duration::from_mins(10);
 }
 
-/// No endpoints, leader election, no look at the installation.
+/// No endpoints and no cleanup on removal.
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Default for Options {
     }
 }
 
-/// The operator cannot start or go on.
+/// The operator cannot start or continue.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The configuration of the client is not usable.
@@ -73,9 +73,7 @@ pub enum Error {
     /// The port is taken, or not allowed.
     #[error("cannot listen on {address}; choose another address with --listen: {error}")]
     Listen {
-        /// The address.
         address: SocketAddr,
-        /// The system's words.
         #[source]
         error: std::io::Error,
     },
@@ -84,18 +82,18 @@ pub enum Error {
     Serve(#[source] std::io::Error),
 }
 
-/// How long requests in flight may take to end. The release of the Lease comes after that.
+/// The time limit for requests in flight. The Lease is released after that.
 const GRACE: Duration = Duration::from_secs(4);
 
 /// Runs the operator until `stop` is cancelled.
 ///
 /// # Errors
-/// When it cannot start, or its endpoints fail.
+/// Fails if it cannot start, or if its endpoints fail.
 pub async fn run(config: Config, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let namespace = config.default_namespace.clone();
     let index = Arc::new(Index::default());
     let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
-    // Writes list nothing, so they are spared the look at the size of pages.
+    // Writes list nothing, so they do without the limit on the size of pages.
     let writing = connect(config, Some(Arc::clone(&metrics)))?;
     let client = pages::small(writing.clone());
     let installation = options.installation.map(|name| Installation::new(client.clone(), &name, &namespace));
@@ -130,7 +128,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         None => None,
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "winpool starts");
-    // A task of its own: no work of the controllers may hold up a renewal.
+    // In its own task, so that no work of the controllers delays a renewal.
     let (mut election, resign) = (JoinSet::new(), CancellationToken::new());
     if let Some(elector) = elector {
         election.spawn(stand(elector, context.synced.subscribe(), resign.clone()));
@@ -181,12 +179,12 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     .boxed();
     let (worked, removed) = tokio::join!(working, removal);
     if let Some((installation, leads, until)) = removed {
-        // The Lease, if this process has it, is kept: nobody is to lead any more.
+        // The Lease is kept, so that no other process leads any more.
         installation.remove(parting, leads, until).boxed().await;
         tracing::info!("winpool ends");
         return Ok(());
     }
-    // What is in flight may still arrive, so the Lease is not released: it runs out.
+    // Requests in flight may still arrive, so the Lease is not released but expires.
     let Some(result) = worked else { return Ok(()) };
     resign.cancel();
     while election.join_next().await.is_some() {}
@@ -194,7 +192,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     result
 }
 
-/// Stands for election once the caches are filled, so that whoever leads can do its work.
+/// Becomes a candidate once the caches are filled, so that a leader can work at once.
 async fn stand(elector: Elector, mut synced: watch::Receiver<bool>, resign: CancellationToken) {
     tokio::select! {
         () = resign.cancelled() => return,
@@ -203,15 +201,14 @@ async fn stand(elector: Elector, mut synced: watch::Receiver<bool>, resign: Canc
     elector.run(resign).await;
 }
 
-/// Makes a client; see [`client::connect`].
 pub(crate) fn connect(config: Config, metrics: Option<Arc<Metrics>>) -> Result<Client, Error> {
     client::connect(config, metrics).map_err(|error| Error::Client(Box::new(error)))
 }
 
-/// The CustomResourceDefinition as YAML, as it stands in `crds/`.
+/// The CRD as YAML, as in `crds/`.
 ///
 /// # Errors
-/// Never in practice: the definition is built in.
+/// Never fails in practice: the CRD is built in.
 pub fn crd_yaml() -> Result<String, serde_yaml::ser::Error> {
     let header = "# Generated by `winpool crd`; do not edit.\n";
     Ok(format!("{header}{}", serde_yaml::to_string(&winpool_core::api::crd())?))

@@ -1,4 +1,4 @@
-//! Who undoes what winpool writes: read from a node's managedFields when it matters.
+//! Finds the writer that reverts winpool's changes of a node, from the node's managedFields.
 
 use k8s_openapi::{
     api::core::v1::Node,
@@ -10,8 +10,8 @@ use winpool_core::api::names;
 
 use crate::api_server::error::in_time;
 
-/// In words for people: the field manager that wrote taints or labels last, if a fresh read shows one, and what to change
-/// where the node's provisioner is known.
+/// Describes the other writer: the field manager that last wrote taints or labels, if a fresh read shows one, and the
+/// setting to change if the node's provisioner is known.
 pub async fn find(nodes: &Api<PartialObjectMeta<Node>>, name: &str) -> String {
     let Ok(node) = in_time(nodes.get_metadata(name)).await else { return describe(None, &ObjectMeta::default()) };
     describe(last_manager(&node.metadata), &node.metadata)
@@ -24,8 +24,8 @@ fn describe(manager: Option<&str>, node: &ObjectMeta) -> String {
     format!("another writer keeps reverting winpool's changes (field manager: {manager}); {remedy}")
 }
 
-/// The manager other than winpool whose write of taints or labels is the newest. After the last item of a field was
-/// removed, managedFields names nobody.
+/// The manager other than winpool with the newest write of taints or labels. Removing the last item of a field leaves
+/// no manager in managedFields.
 fn last_manager(node: &ObjectMeta) -> Option<&str> {
     let entries = node.managed_fields.iter().flatten();
     let others = entries.filter(|entry| entry.manager.as_deref() != Some(names::FIELD_MANAGER));
@@ -41,7 +41,7 @@ fn writes_labels_or_taints(entry: &ManagedFieldsEntry) -> bool {
     has(&["f:spec", "f:taints"]) || has(&["f:metadata", "f:labels", &label])
 }
 
-/// Where the taints and labels of such nodes are set.
+/// The place where such nodes' taints and labels are configured.
 fn remedy(node: &ObjectMeta) -> Option<&'static str> {
     let has = |key: &str| node.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
     if has("kubernetes.azure.com/agentpool") {

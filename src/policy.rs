@@ -1,13 +1,13 @@
-//! The policy that nodes are judged by: the pool loop publishes it, and everyone else reads it.
+//! The policy that nodes are assessed by. The pool controller publishes it, and all others read it.
 //!
-//! Node reconciles see nothing of a pool but this. There is a policy only while this process leads.
+//! Node reconciles know nothing else about a pool. There is a policy only while this process leads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::watch;
 use winpool_core::plan::Policy;
 
-/// Where the pool loop publishes.
+/// Holds the published policy.
 pub struct Publisher {
     published: Mutex<Published>,
     policy: watch::Sender<Option<Arc<Policy>>>,
@@ -15,56 +15,56 @@ pub struct Publisher {
 
 #[derive(Default)]
 struct Published {
-    /// The term of leadership in which all this was published.
+    /// The term of leadership in which it was published.
     term: Option<u64>,
     /// Former policies by which nodes may still be written.
     former: Vec<Weak<Policy>>,
 }
 
 impl Publisher {
-    /// Without a policy: nothing is written.
+    /// Without a policy, nothing is written.
     #[must_use]
     pub fn new() -> Self {
         Self { published: Mutex::default(), policy: watch::Sender::new(None) }
     }
 
-    /// The policy as it is now, and every change of it.
+    /// Receives the current policy and every change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Policy>>> {
         self.policy.subscribe()
     }
 
-    /// A term of leadership begins. Nothing is published yet.
+    /// Begins a term of leadership, without a policy.
     pub fn open(&self, term: u64) {
         *self.lock() = Published { term: Some(term), ..Published::default() };
         self.policy.send_replace(None);
     }
 
-    /// Leadership ended: there is no policy any more, and none can be published.
+    /// Ends the term: removes the policy, and refuses new ones.
     pub fn withdraw(&self) {
         *self.lock() = Published::default();
         self.policy.send_replace(None);
     }
 
-    /// The term of leadership that is open.
+    /// The open term of leadership.
     #[must_use]
     pub fn term(&self) -> Option<u64> {
         self.lock().term
     }
 
-    /// The policy as it is now; `None` until the first one is published.
+    /// The current policy; `None` until the first one is published.
     #[must_use]
     pub fn current(&self) -> Option<Arc<Policy>> {
         self.policy.borrow().clone()
     }
 
-    /// Whether nothing is done any more by a policy other than the current one.
+    /// True if no reconcile uses an older policy any more.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.lock().former.iter().all(|policy| policy.strong_count() == 0)
     }
 
-    /// Lets nodes be judged by this policy. Does nothing while no term is open.
+    /// Publishes this policy. Does nothing while no term is open.
     pub fn publish(&self, policy: Arc<Policy>) {
         let mut published = self.lock();
         if published.term.is_none() {

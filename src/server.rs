@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz`.
+//! The endpoints `/metrics`, `/healthz` and `/readyz`.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -10,19 +10,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
-/// What the endpoints answer from.
+/// The state that the endpoints report.
 #[derive(Clone)]
 pub struct Endpoints {
-    /// Scraped at `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// Whether all caches are filled.
+    /// True if all caches are filled.
     pub ready: watch::Receiver<bool>,
 }
 
 /// Opens the port.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// Fails if the address is taken or not allowed.
 pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
@@ -30,7 +29,7 @@ pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// Answers until `stop` is cancelled.
 ///
 /// # Errors
-/// When the listener fails.
+/// Fails if the listener fails.
 pub async fn serve(listener: TcpListener, endpoints: Endpoints, stop: CancellationToken) -> std::io::Result<()> {
     let router = Router::new()
         .route("/metrics", get(metrics))

@@ -1,7 +1,8 @@
-//! Logs: one line per change, on standard error. `docs/reference/logs.md` has the fields.
+//! Logs: one line for each change, on standard error. `docs/reference/logs.md` lists the fields.
 //!
-//! What others wrote (a node, a policy's words) is logged as a field of its own and never as a part of the message, and
-//! as text, not by its `Display`: so the text format quotes it and escapes its control characters, and no line can be forged.
+//! Text from others (a node, a policy's message) is a separate field and never part of the message, and is recorded as
+//! text and not by its `Display`. So the text format quotes it and escapes its control characters, and no line can be
+//! forged.
 
 use std::{error::Error, fmt, io::IsTerminal};
 
@@ -16,24 +17,24 @@ use tracing_subscriber::{
 
 use crate::api_server::causes::with_causes;
 
-/// Which lines are written if `RUST_LOG` says nothing. The runtime reports each failed watch and the client each failed
-/// request; winpool says so once, in its own words.
+/// The default of `RUST_LOG`. kube's runtime reports each failed watch and its client each failed request; winpool
+/// logs them once, in its own words.
 pub const DIRECTIVES: &str = "info,kube_runtime=error,kube_client=off";
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Readable text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Starts logging. The level is read from `RUST_LOG`, `info` without it.
+/// Starts logging, at the level of `RUST_LOG` (default `info`).
 ///
 /// # Errors
-/// When `RUST_LOG` is not a filter.
+/// Fails if `RUST_LOG` is not a filter.
 pub fn start(format: LogFormat) -> Result<(), ParseError> {
     let directives = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let filter = directives.as_deref().unwrap_or(DIRECTIVES).parse()?;
@@ -41,7 +42,7 @@ pub fn start(format: LogFormat) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// Says once that a watch fails, and once that it works again.
+/// Logs once that a watch fails, and once that it works again.
 pub(crate) fn outages<T>(kind: &'static str) -> impl FnMut(&watcher::Result<T>) + Send + 'static {
     let mut failing = false;
     move |event| match event {
@@ -67,10 +68,10 @@ where
     tracing_subscriber::registry().with(filter).with(lines)
 }
 
-/// The longest text of others in one field of a log line, in characters.
+/// The longest text from others in one field of a log line, in characters.
 const WORDS: usize = 1024;
 
-/// Text of others for a log line, cut where it is too long.
+/// Text from others for a log line, cut if it is too long.
 pub(crate) fn words(text: &impl fmt::Display) -> String {
     let text = text.to_string();
     match text.char_indices().nth(WORDS) {
@@ -79,12 +80,12 @@ pub(crate) fn words(text: &impl fmt::Display) -> String {
     }
 }
 
-/// An error for a log line, with what is behind it.
+/// An error with its causes, for a log line.
 pub(crate) fn failure(error: &(dyn Error + 'static)) -> String {
     words(&with_causes(error))
 }
 
-/// Several things in one field, which is left out where there are none.
+/// A list as one field, which is absent if the list is empty.
 pub(crate) fn list(things: impl IntoIterator<Item = String>) -> Option<String> {
     let things: Vec<String> = things.into_iter().collect();
     (!things.is_empty()).then(|| things.join(","))

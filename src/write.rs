@@ -1,10 +1,11 @@
 //! The only file that writes to a cluster.
 //!
-//! Every write is guarded by what it was computed from and ends within [`REQUEST_TIMEOUT`](crate::api_server::error::REQUEST_TIMEOUT). Nodes and RuntimeClasses are
-//! written by JSON Patch: server-side apply and merge patches would replace other writers' taints.
+//! Every write is guarded by the values it was computed from and ends within
+//! [`REQUEST_TIMEOUT`](crate::api_server::error::REQUEST_TIMEOUT). Nodes and RuntimeClasses are written by JSON Patch:
+//! server-side apply and merge patches would replace other writers' taints.
 //!
-//! Without leadership nothing is sent, and what is under way ends with it. The one exception is the Lease that leadership
-//! comes from.
+//! Without leadership nothing is sent, and requests in flight end with it. The only exception is the Lease that
+//! leadership comes from.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -42,23 +43,23 @@ use crate::{
     telemetry::words,
 };
 
-/// How long the API server may take to answer a write of the Lease: half of `RENEW_DEADLINE`: a renewal that gets lost can be sent once more in time.
+/// The time limit for a write of the Lease: half of `RENEW_DEADLINE`, so that a lost renewal can be repeated in time.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of an Event's note, a little less than the API server takes.
+/// Bytes of an Event's note, a little less than the API server accepts.
 const NOTE: usize = 1000;
 
-/// Nodes that are read at the same time: each takes as much memory as its kubelet likes.
+/// The number of nodes that are read at the same time: the kubelet decides how much memory each takes.
 const READS: usize = 2;
 
-/// Writes to the cluster, and reads what a refused write has to be computed from again.
+/// Writes to the cluster, and reads the objects again from which a refused write has to be recomputed.
 #[derive(Clone)]
 pub struct Applier {
     client: Client,
     nodes: Api<CachedNode>,
     reads: Arc<Semaphore>,
     classes: Api<RuntimeClass>,
-    /// Of what is answered only the metadata is read: a pool whose spec does not decode has a status all the same.
+    /// Only the metadata of the answer is read: a pool whose spec does not decode has a status all the same.
     pools: Api<PartialObjectMeta<WindowsPool>>,
     recorder: Recorder,
     leadership: Leadership,
@@ -66,7 +67,7 @@ pub struct Applier {
 }
 
 impl Applier {
-    /// Writes through `client`, as long as `leadership` lasts.
+    /// Creates one that writes through `client` for as long as `leadership` lasts.
     #[must_use]
     pub fn new(client: Client, leadership: Leadership, metrics: Arc<Metrics>) -> Self {
         let reporter = Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: None };
@@ -82,7 +83,7 @@ impl Applier {
         }
     }
 
-    /// Sends a write if this process leads, and waits for the answer as long as it does.
+    /// Sends a write if this process leads, and waits for the answer for as long as it leads.
     fn send<'a, T: Send + 'a>(
         &'a self,
         write: impl Future<Output = Result<T, kube::Error>> + Send + 'a,
@@ -93,11 +94,11 @@ impl Applier {
         })
     }
 
-    /// Sends a guarded patch to a node. Only the metadata is asked for in answer, and that is not kept: a node is as large as
-    /// its kubelet likes, and the watch brings it anyway.
+    /// Sends a guarded patch to a node. The answer has only the metadata and is dropped, because the watch brings the
+    /// node and a node can be large.
     ///
     /// # Errors
-    /// When it is not accepted.
+    /// Fails if it is not accepted.
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), RequestError> {
         let nodes = Request::new(CachedNode::url_path(&(), None));
         let request = nodes.patch_metadata(name, &patch_parameters(), &Patch::<()>::Json(patch));
@@ -115,17 +116,17 @@ impl Applier {
     /// Reads a node from the API server, not from the cache.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub async fn read_node(&self, name: &str) -> Result<CachedNode, RequestError> {
-        // Never closed: an error cannot be.
+        // Never fails, because this semaphore is never closed.
         let _turn = self.reads.acquire().await;
         in_time(self.nodes.get(name)).await
     }
 
-    /// Creates a RuntimeClass; [`RequestError::Conflict`] when there is one of that name.
+    /// Creates a RuntimeClass.
     ///
     /// # Errors
-    /// When it is not accepted.
+    /// Fails with [`RequestError::Conflict`] if one with that name exists, and if it is not accepted.
     pub async fn create_class(&self, class: &RuntimeClass) -> Result<RuntimeClass, RequestError> {
         let parameters = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let result = self.send(self.classes.create(&parameters, class)).await;
@@ -133,11 +134,11 @@ impl Applier {
         result
     }
 
-    /// Asks whether a RuntimeClass could be created, and creates none; [`RequestError::Conflict`] when there is one of that
-    /// name, which is told only after admission.
+    /// Tests if a RuntimeClass could be created, and creates none.
     ///
     /// # Errors
-    /// When it would not be accepted.
+    /// Fails with [`RequestError::Conflict`] if one with that name exists, which is checked after admission, and if it
+    /// would not be accepted.
     pub async fn try_to_create_class(&self, class: &RuntimeClass) -> Result<(), RequestError> {
         let field_manager = Some(names::FIELD_MANAGER.to_owned());
         let parameters = PostParams { dry_run: true, field_manager };
@@ -147,7 +148,7 @@ impl Applier {
     /// Sends a guarded patch to a RuntimeClass.
     ///
     /// # Errors
-    /// When it is not accepted.
+    /// Fails if it is not accepted.
     pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, RequestError> {
         let patch: Patch<()> = Patch::Json(patch);
         let result = self.send(self.classes.patch(name, &patch_parameters(), &patch)).await;
@@ -155,18 +156,18 @@ impl Applier {
         result
     }
 
-    /// Reads a RuntimeClass from the API server; `None` when there is none.
+    /// Reads a RuntimeClass from the API server; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub async fn read_class(&self, name: &str) -> Result<Option<RuntimeClass>, RequestError> {
         in_time(self.classes.get_opt(name)).await
     }
 
-    /// Deletes a RuntimeClass, only if it is still the object that was read.
+    /// Deletes a RuntimeClass, if it is still the object that was read.
     ///
     /// # Errors
-    /// When it is not accepted.
+    /// Fails if it is not accepted.
     pub async fn delete_class(&self, class: &RuntimeClass) -> Result<(), RequestError> {
         let (uid, resource_version) = (class.uid(), class.resource_version());
         let parameters =
@@ -176,10 +177,10 @@ impl Applier {
         result
     }
 
-    /// Deletes a RuntimeClass that no pool wants any more, or lets go of it.
+    /// Deletes or releases a RuntimeClass that no pool wants any more.
     ///
     /// # Errors
-    /// When it is not accepted.
+    /// Fails if it is not accepted.
     pub async fn retire_class(&self, class: &RuntimeClass, end: &ClassRetirement) -> Result<(), RequestError> {
         match end {
             ClassRetirement::Delete => self.delete_class(class).await,
@@ -191,21 +192,22 @@ impl Applier {
         }
     }
 
-    /// Puts winpool's finalizer on a pool, or takes it off.
+    /// Adds winpool's finalizer to a pool, or removes it.
     ///
     /// # Errors
-    /// When it is not accepted.
+    /// Fails if it is not accepted.
     pub async fn set_finalizer(&self, pool: &ObjectMeta, wanted: bool) -> Result<(), RequestError> {
         let patch: Patch<()> = Patch::Json(finalizer_patch(pool, wanted));
         let name = pool.name.as_deref().unwrap_or_default();
         self.send(self.pools.patch(name, &patch_parameters(), &patch)).await.map(|_| ())
     }
 
-    /// Takes winpool's finalizer off these objects, once the API server permits all of these writes: with the first
-    /// object that goes, the permissions for the others may go too.
+    /// Removes winpool's finalizer from these objects, once the API server permits all of these writes: with the first
+    /// deleted object, the permissions to write the others may be lost.
     ///
     /// # Errors
-    /// The number of the first object that is refused, and why. If it was refused at once, none was written.
+    /// Returns the number of the first object that is refused, and the reason. If it was refused at once, none was
+    /// written.
     pub async fn let_go(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, RequestError)> {
         let mut requests = Vec::new();
         for (number, (api, object)) in objects.iter().enumerate() {
@@ -224,20 +226,20 @@ impl Applier {
         sent.await.map_err(|error| (refused, error))
     }
 
-    /// The metadata of a pool as the API server has it now, not the cache; `None` when there is none.
+    /// Reads the metadata of a pool from the API server, not from the cache; `None` if there is no such pool.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub async fn read_pool(&self, name: &str) -> Result<Option<ObjectMeta>, RequestError> {
-        // Pools are listed anyway: no other right is needed.
+        // A list, because no permission to get pools is needed anywhere else.
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         Ok(in_time(self.pools.list(&named)).await?.items.pop().map(|pool| pool.metadata))
     }
 
-    /// Writes a pool's status, whole, if it still records the taints of the one that was `seen`.
+    /// Replaces a pool's status if the present one still records the same taints as `seen`.
     ///
     /// # Errors
-    /// When it is not accepted.
+    /// Fails if it is not accepted.
     pub async fn write_status(
         &self,
         pool: &ObjectMeta,
@@ -249,7 +251,7 @@ impl Applier {
         self.send(self.pools.patch_status(name, &patch_parameters(), &patch)).await.map(|_| ())
     }
 
-    /// Tells people about something at an object. An Event that cannot be written is dropped: it is news, not state.
+    /// Writes an Event about an object. One that cannot be written is dropped.
     pub async fn event(&self, object: &ObjectReference, type_: EventType, reason: &str, action: &str, note: String) {
         let note = Some(plain(&note, NOTE));
         let event = Event { type_, reason: reason.to_owned(), action: action.to_owned(), note, secondary: None };
@@ -259,43 +261,41 @@ impl Applier {
     }
 }
 
-/// The Lease whose holder leads. It is written with or without leadership, guarded by its resourceVersion.
+/// The Lease whose holder leads. Its writes do not depend on leadership; its resourceVersion guards them.
 pub struct Leases {
     api: Api<Lease>,
     namespace: String,
 }
 
 impl Leases {
-    /// In this namespace.
     #[must_use]
     pub fn new(client: Client, namespace: &str) -> Self {
         Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
     }
 
-    /// Where the Lease is.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// To watch it.
     #[must_use]
     pub fn api(&self) -> Api<Lease> {
         self.api.clone()
     }
 
-    /// Reads the Lease; `None` when there is none.
+    /// Reads the Lease; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub async fn read(&self) -> Result<Option<Lease>, RequestError> {
         within(LEASE_TIMEOUT, self.api.get_opt(names::LEASE)).await
     }
 
-    /// Replaces the Lease if it is still the one that `lease` was made from, or creates it if that was none.
+    /// Replaces the Lease if it is unchanged since `lease` was made from it, or creates it.
     ///
     /// # Errors
-    /// When it is not accepted; [`RequestError::Conflict`] when it has changed, [`RequestError::Gone`] when it was deleted.
+    /// Fails with [`RequestError::Conflict`] if it has changed, with [`RequestError::Gone`] if it was deleted, and if
+    /// it is not accepted.
     pub async fn write(&self, lease: &Lease) -> Result<Lease, RequestError> {
         let parameters = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         if lease.metadata.resource_version.is_some() {
@@ -311,8 +311,8 @@ fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// The patch with the escapes of Go's encoder: the API server compares what a patch tests byte by byte with the object as
-/// Go encodes it, so a value with one of these characters would never be equal.
+/// Escapes characters as Go's encoder does. The API server compares the values that a patch tests byte by byte with
+/// the object as Go encodes it, so a value with one of these characters would never be equal.
 fn as_go_encodes(patch: Vec<u8>) -> Vec<u8> {
     let mut patch = match String::from_utf8(patch) {
         Ok(text) => text,
@@ -321,7 +321,7 @@ fn as_go_encodes(patch: Vec<u8>) -> Vec<u8> {
     };
     for c in ['<', '>', '&', '\u{2028}', '\u{2029}'] {
         if patch.contains(c) {
-            // In JSON they stand in strings alone.
+            // In JSON they occur only inside strings.
             patch = patch.replace(c, &format!("\\u{:04x}", u32::from(c)));
         }
     }

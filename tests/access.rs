@@ -1,4 +1,4 @@
-//! What the commands that look say when a cluster does not let them.
+//! The answers of the read commands if a permission is missing.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -36,7 +36,7 @@ fn winpool(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String, Strin
 fn kubeconfig(server: &ApiServer, name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
     let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(server.kubeconfig()).unwrap()).unwrap();
     change(&mut kubeconfig);
-    let file = server.folder().join(format!("kubeconfig-{name}"));
+    let file = server.directory().join(format!("kubeconfig-{name}"));
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
     file
 }
@@ -98,7 +98,7 @@ async fn the_right_that_is_missing_is_named() {
             let right = format!("winpool: not allowed to list {missing}: {words}");
             let remedy = format!("; it takes the verb list on {missing}\n");
             Ok(if missing.is_empty() {
-                // Who may not see pods gets what can be said without them.
+                // Without the permission to list pods, the command reports everything else.
                 (*code == Some(0) && out.contains("Note: Pods cannot be listed, by you at least: pods is forbidden"))
                     .then_some(())
             } else {

@@ -48,16 +48,16 @@ spec:
 
 const POOL: &str = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {}\n";
 
-fn winpool(arguments: &[&str], folder: &Path, input: &str) -> Output {
+fn winpool(arguments: &[&str], directory: &Path, input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
-    with_input(command.args(arguments).current_dir(folder).env("KUBECONFIG", "/nonexistent"), input)
+    with_input(command.args(arguments).current_dir(directory).env("KUBECONFIG", "/nonexistent"), input)
 }
 
-fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("web.yaml"), DEPLOYMENT).unwrap();
-    std::fs::write(folder.path().join("pool.yaml"), POOL).unwrap();
-    folder
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("web.yaml"), DEPLOYMENT).unwrap();
+    std::fs::write(directory.path().join("pool.yaml"), POOL).unwrap();
+    directory
 }
 
 fn out(output: &Output) -> String {
@@ -70,20 +70,20 @@ fn code(output: &Output) -> i32 {
 
 #[test]
 fn findings_are_printed_with_file_and_line() {
-    let folder = folder();
-    let output = winpool(&["check", "-f", "web.yaml", "-f", "pool.yaml"], folder.path(), "");
+    let directory = directory();
+    let output = winpool(&["check", "-f", "web.yaml", "-f", "pool.yaml"], directory.path(), "");
     assert_eq!(code(&output), 2, "{}", String::from_utf8_lossy(&output.stderr));
     insta::assert_snapshot!(out(&output));
-    let all = winpool(&["check", "-f", "."], folder.path(), "");
+    let all = winpool(&["check", "-f", "."], directory.path(), "");
     assert_eq!(out(&all).lines().count(), out(&output).lines().count());
 }
 
 #[test]
 fn what_is_not_wanted_is_left_out() {
-    let folder = folder();
+    let directory = directory();
     let rules = |arguments: &[&str]| -> Vec<String> {
         let all: Vec<&str> = ["check", "-f", "web.yaml", "-o", "json"].iter().chain(arguments).copied().collect();
-        let report: Value = serde_json::from_str(&out(&winpool(&all, folder.path(), ""))).unwrap();
+        let report: Value = serde_json::from_str(&out(&winpool(&all, directory.path(), ""))).unwrap();
         let findings = report["findings"].as_array().unwrap().iter();
         findings.map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect()
     };
@@ -98,7 +98,7 @@ fn what_is_not_wanted_is_left_out() {
 
 #[test]
 fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
-    let folder = folder();
+    let directory = directory();
     let linux = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n";
     for (arguments, input, expected, text) in [
         (&["check", "-f", "-"][..], linux, 0, "1 workload checked: nothing found"),
@@ -138,7 +138,7 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
         (&["blockers", "--retire", "2019", "-f", "-"], DEPLOYMENT_OF_CLASS, 2, "Deployment w (stdin:1)   windows-2019"),
         (&["blockers", "--retire", "2018", "-f", "-"], "", 1, "write one of 2016, 1709"),
     ] {
-        let output = winpool(arguments, folder.path(), input);
+        let output = winpool(arguments, directory.path(), input);
         let text_of = format!("{}{}", out(&output), String::from_utf8_lossy(&output.stderr));
         assert_eq!(code(&output), expected, "{arguments:?}: {text_of}");
         assert!(text_of.contains(text), "{arguments:?}: {text_of}");
@@ -147,8 +147,8 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
 
 #[test]
 fn json_yaml_and_sarif_have_the_same_findings() {
-    let folder = folder();
-    let of = |format: &str| out(&winpool(&["check", "-f", "web.yaml", "-o", format], folder.path(), ""));
+    let directory = directory();
+    let of = |format: &str| out(&winpool(&["check", "-f", "web.yaml", "-o", format], directory.path(), ""));
     let json: Value = serde_json::from_str(&of("json")).unwrap();
     assert_eq!(serde_yaml::from_str::<Value>(&of("yaml")).unwrap(), json);
     insta::assert_yaml_snapshot!(json["findings"][1]);
@@ -165,11 +165,11 @@ fn json_yaml_and_sarif_have_the_same_findings() {
 
 #[test]
 fn blockers_say_what_to_write_instead() {
-    let folder = folder();
-    let output = winpool(&["blockers", "--retire", "2019", "--move-to", "2025", "-f", "."], folder.path(), "");
+    let directory = directory();
+    let output = winpool(&["blockers", "--retire", "2019", "--move-to", "2025", "-f", "."], directory.path(), "");
     assert_eq!(code(&output), 2);
     insta::assert_snapshot!(out(&output));
-    let output = winpool(&["blockers", "--retire", "10.0.17763", "-f", ".", "-o", "json"], folder.path(), "");
+    let output = winpool(&["blockers", "--retire", "10.0.17763", "-f", ".", "-o", "json"], directory.path(), "");
     let report: Value = serde_json::from_str(&out(&output)).unwrap();
     assert_eq!((&report["endOfSupport"], &report["nodes"]), (&json!("2029-01-09"), &json!(0)));
     assert_eq!(report["blockers"].as_array().unwrap().len(), 2);
@@ -178,10 +178,10 @@ fn blockers_say_what_to_write_instead() {
 
 #[test]
 fn pools_that_keep_a_version_in_service_are_blockers_too() {
-    let folder = folder();
+    let directory = directory();
     let pool = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: iis}\nspec:\n  \
                 runtimeClasses: [{name: iis-2019, version: \"2019\"}]\n  podDefaults: {runtimeClassName: iis-2019}\n";
-    let output = winpool(&["blockers", "--retire", "2019", "--move-to", "2022", "-f", "-"], folder.path(), pool);
+    let output = winpool(&["blockers", "--retire", "2019", "--move-to", "2022", "-f", "-"], directory.path(), pool);
     assert_eq!(code(&output), 2);
     insta::assert_snapshot!(out(&output));
 }
@@ -194,9 +194,9 @@ fn what_another_workload_controls_is_said_once() {
              [{{kind: Deployment, name: {owner}, controller: true}}]}}\nspec: {{template: {{spec: {{os: {{name: windows}}}}}}}}\n"
         )
     };
-    let folder = folder();
+    let directory = directory();
     let objects = |input: &str| {
-        let output = winpool(&["check", "-f", "-"], folder.path(), input);
+        let output = winpool(&["check", "-f", "-"], directory.path(), input);
         out(&output).lines().last().unwrap().to_owned()
     };
     assert!(objects(&format!("{DEPLOYMENT}{}", owned("web"))).starts_with("2 workloads checked"));

@@ -1,4 +1,4 @@
-//! The commands that look, as processes: exit codes, streams, what others wrote.
+//! The read commands as processes: exit codes, streams, and text from others.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod program;
@@ -17,7 +17,7 @@ const CLUSTER: &str = "examples/offline";
 fn winpool(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).stdin(Stdio::null());
-    // No cluster is to be found.
+    // There is no cluster.
     command.env("KUBECONFIG", "/nonexistent").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
     command
 }
@@ -177,8 +177,8 @@ fn what_a_terminal_would_obey_is_shown_instead() {
 
 #[test]
 fn as_a_plugin_of_kubectl_it_is_called_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let plugin = folder.path().join("kubectl-winpool");
+    let directory = tempfile::tempdir().unwrap();
+    let plugin = directory.path().join("kubectl-winpool");
     std::os::unix::fs::symlink(Path::new(env!("CARGO_BIN_EXE_winpool")), &plugin).unwrap();
     let help = |argument| read(&Command::new(&plugin).args(["plan", argument]).output().unwrap()).1;
     assert!(help("--help").contains("Usage: kubectl winpool plan"), "{}", help("--help"));
@@ -188,11 +188,11 @@ fn as_a_plugin_of_kubectl_it_is_called_so() {
 
 #[test]
 fn man_pages_are_written_for_every_command() {
-    let folder = tempfile::tempdir().unwrap();
-    let status = winpool(&["man", folder.path().to_str().unwrap()]).status().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let status = winpool(&["man", directory.path().to_str().unwrap()]).status().unwrap();
     assert!(status.success());
     for page in ["winpool.1", "winpool-plan.1", "winpool-why-pod.1"] {
-        let text = std::fs::read_to_string(folder.path().join(page)).unwrap();
+        let text = std::fs::read_to_string(directory.path().join(page)).unwrap();
         assert!(text.contains(".SH NAME"), "{page}");
     }
 }

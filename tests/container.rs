@@ -1,5 +1,5 @@
-//! The static program of a release, run as a container runs it: as nobody in particular, in a root folder that has
-//! nothing but the program and the files of a `ServiceAccount`. `make binary-test` builds it and runs these tests.
+//! The static binary of a release, run as in a container: as an unprivileged user, in a root directory that has only
+//! the binary and the files of a `ServiceAccount`. `make binary-test` builds it and runs these tests.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod program;
@@ -27,7 +27,7 @@ use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, lend, scene::install_crd, wai
 
 use program::Program;
 
-/// What the image says: nobody, by number.
+/// The user of the image, by number.
 const USER: &str = "65532";
 
 #[test]
@@ -47,7 +47,7 @@ fn it_needs_no_library_and_knows_which_crates_it_was_made_of() {
 #[ignore = "`make binary-test` builds the program first"]
 async fn it_runs_in_an_empty_container_without_rights_and_does_its_work() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        eprintln!("skipped: only root may change the root folder and the user of a program");
+        eprintln!("skipped: only root may change the root directory and the user of a program");
         return;
     }
     let server = lend().await.unwrap();
@@ -78,12 +78,12 @@ async fn it_runs_in_an_empty_container_without_rights_and_does_its_work() {
     assert!(told.elapsed() < Duration::from_secs(5), "{:?}", told.elapsed());
 }
 
-/// The program that `make binary-test` has built.
+/// The binary that `make binary-test` has built.
 fn program() -> PathBuf {
     std::env::var_os("WINPOOL_STATIC").expect("WINPOOL_STATIC names the static program: run `make binary-test`").into()
 }
 
-/// Segments, sections and dynamic entries as binutils tells them, which every C compiler brings along.
+/// Segments, sections and dynamic entries, printed by binutils, which every C compiler needs.
 fn read_elf(program: &Path) -> String {
     let options = ["--wide", "--program-headers", "--section-headers", "--dynamic"];
     let output = Command::new("readelf").args(options).arg(program).output().unwrap();
@@ -91,9 +91,9 @@ fn read_elf(program: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The root folder of a container of the image, with what the kubelet puts into it.
+/// The root directory of a container of the image, with the files that the kubelet adds.
 async fn container(server: &ApiServer, client: &Client) -> PathBuf {
-    let root = server.folder().join("container");
+    let root = server.directory().join("container");
     let account = root.join("var/run/secrets/kubernetes.io/serviceaccount");
     fs::create_dir_all(&account).unwrap();
     fs::copy(program(), root.join("winpool")).unwrap();
@@ -105,7 +105,7 @@ async fn container(server: &ApiServer, client: &Client) -> PathBuf {
     root
 }
 
-/// A token of a new `ServiceAccount` that may do everything: which rights are enough is another test's matter.
+/// A token of a new `ServiceAccount` with all permissions: another test covers the permissions.
 async fn token(client: &Client) -> String {
     let metadata = ObjectMeta { name: Some("winpool".to_owned()), ..ObjectMeta::default() };
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");

@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets, past findings among them, on stable Rust: `make fuzz` goes on from them.
+//! The seeds of the fuzz targets, including past findings, on stable Rust. `make fuzz` starts from them.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{fs, path::Path};
@@ -7,10 +7,10 @@ use std::{fs, path::Path};
 mod properties;
 
 fn replay(target: &str, property: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
-    let mut seeds: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let mut seeds: Vec<_> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     seeds.sort();
-    assert!(seeds.len() >= 5, "{} has {} seeds", folder.display(), seeds.len());
+    assert!(seeds.len() >= 5, "{} has {} seeds", directory.display(), seeds.len());
     for seed in seeds {
         let data = fs::read(&seed).unwrap();
         let held = std::panic::catch_unwind(|| property(&data));

@@ -1,5 +1,5 @@
-//! Nodes whose kubelets lie in everything that the API server takes from them: what becomes of it in logs, metrics, status,
-//! Events and on terminals, and on other nodes and pools.
+//! Nodes whose kubelets lie in every field that the API server accepts from them: the effect on logs, metrics, status,
+//! Events and terminals, and on other nodes and pools.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod program;
@@ -20,16 +20,16 @@ use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, scene::install_crd, wait_for}
 
 use program::{Program, command};
 
-/// Clears the screen, sets the window's title, forges a line, turns the text around.
+/// Clears the screen, sets the window's title, forges a line, reverses the text.
 const EVIL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\r\nforged line\u{9b}31m\u{202e}\u{2028}";
 const MINE: &str = "os=windows:NoSchedule";
 
-/// Who the API server takes for the kubelet of this node: `NodeRestriction` and the Node authorizer judge it.
+/// The user of this node's kubelet: `NodeRestriction` and the Node authorizer check its requests.
 fn kubelet(server: &ApiServer, node: &str) -> Client {
     server.client_as(&format!("system:node:{node}"), &["system:nodes"]).unwrap()
 }
 
-/// All that a kubelet can say about its node, made up. `kernel` is what it says about Windows.
+/// All fields that a kubelet can write on its node, invented. `kernel` is its Windows version.
 fn liar(name: &str, kernel: &str) -> SimulatedNode {
     let claims = [MINE, "node.kubernetes.io/not-ready:NoSchedule", "dedicated=batch:NoSchedule", EVIL];
     let mut node = SimulatedNode::windows(kernel)
@@ -65,10 +65,10 @@ async fn install(server: &ApiServer, client: &Client) {
     liar("crook", "10.0.29999.1").join(&kubelet(server, "crook")).await.unwrap();
 }
 
-/// The kubelet undoes what winpool writes until winpool stands back and says who it is.
+/// The kubelet reverts winpool's changes until winpool backs off and names it.
 async fn fight(server: &ApiServer, client: &Client) {
     let nodes: Api<Node> = Api::all(kubelet(server, "crook"));
-    // The API server takes printable characters only.
+    // The API server accepts only printable characters.
     let manager = format!("level=error \"all is lost\" {}", "m".repeat(90));
     let undo = json!({"metadata": {"labels": {names::WINDOWS_BUILD: "10.0.1"}}});
     let parameters = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
@@ -111,7 +111,7 @@ fn strings(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// What is not winpool's to change.
+/// The fields that winpool may not change.
 fn of_others(node: &Node) -> Value {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     let own = |key: &str| {

@@ -22,7 +22,7 @@ use program::Program;
 const FIRST: &str = "winpool-first";
 const SECOND: &str = "winpool-second";
 
-/// A leader and a standby, and a pool with one node that is right: from now on one request makes a node right.
+/// A leader and a standby, and a pool with one converged node: from now on each node needs one request.
 async fn two_programs() -> (ApiServer, AuditLog, Client, Program, Program) {
     let (server, audit) = AuditLog::start().await.unwrap();
     let client = server.connect().unwrap();
@@ -44,7 +44,7 @@ fn node(number: usize) -> SimulatedNode {
     SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}")).without_label(names::WINDOWS_BUILD)
 }
 
-/// Requests that write anything but the Lease.
+/// All writes except those of the Lease.
 fn writes_of<'a>(user: &str, requests: &'a [Request]) -> Vec<&'a Request> {
     let writes = requests.iter().filter(|request| request.user == user && request.verb != "get");
     writes.filter(|request| request.resource != "leases").collect()
@@ -108,12 +108,12 @@ async fn when_the_leader_is_killed_during_a_join_the_standby_ends_it_and_nothing
     for patch in by_first.iter().chain(&by_second).filter(|request| request.resource == "nodes") {
         patches.entry(&patch.name).or_default().push(patch);
     }
-    // It got its label before it was known that the taint strands nobody.
+    // It got its label before the workload check allowed the taint.
     patches.remove("win-0");
     assert_eq!(patches.len(), NODES);
     for (node, patches) in patches {
         let accepted = patches.iter().filter(|patch| patch.code == 200).count();
-        // Under way when its sender was killed: whether it was carried out, the second one saw.
+        // In flight when its sender was killed: the second process saw if it was executed.
         let interrupted = patches.iter().any(|patch| patch.user == FIRST && patch.code == 504);
         assert!(accepted == 1 || (accepted == 0 && interrupted), "{node}: {patches:#?}");
     }

@@ -1,4 +1,4 @@
-//! Clusters that are reached through a proxy.
+//! Clusters behind a proxy.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -14,7 +14,7 @@ use tokio::{
 };
 use winpool_e2e::{ApiServer, lend};
 
-/// Passes on what HTTP CONNECT asks for, and keeps whom it was asked for.
+/// Passes HTTP CONNECT requests on, and records their targets.
 struct Tunnels {
     url: String,
     asked: Arc<Mutex<Vec<String>>>,
@@ -47,14 +47,14 @@ async fn tunnel(client: TcpStream, asked: Arc<Mutex<Vec<String>>>) -> std::io::R
     copy_bidirectional(&mut client, &mut server).await.map(|_| ())
 }
 
-/// The version of the cluster, as the program sees it.
+/// The version of the cluster as winpool reads it.
 async fn look(kubeconfig: PathBuf, environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
     command.args(["render", "kubelet"]).env("KUBECONFIG", kubeconfig).envs(environment.iter().copied());
     tokio::task::spawn_blocking(move || command.output().expect("the program starts")).await.unwrap()
 }
 
-/// The API server answered: it knows no pools, or has none.
+/// The API server answered that there are no pools.
 fn reached(output: &Output) -> bool {
     let errors = String::from_utf8_lossy(&output.stderr);
     errors.contains("does not know WindowsPools") || errors.contains("there are 0")
@@ -72,7 +72,7 @@ async fn the_proxy_of_a_kubeconfig_is_used() {
     let (server, tunnels) = (lend().await.unwrap(), Tunnels::start().await);
     let (mut kubeconfig, address) = address(&server);
     kubeconfig["clusters"][0]["cluster"]["proxy-url"] = json!(tunnels.url);
-    let file = server.folder().join("kubeconfig-proxy");
+    let file = server.directory().join("kubeconfig-proxy");
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
     let output = look(file, &[]).await;
     assert!(reached(&output), "{output:?}");

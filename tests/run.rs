@@ -99,7 +99,7 @@ async fn each_change_is_one_line_of_json_and_heartbeats_are_none() {
     for _ in 0..20 {
         nodes[0].heartbeat().await.unwrap();
     }
-    // An event that does need a write passes the same stream: when it is done, the heartbeats have been seen too.
+    // An event that needs a write passes the same stream: after that write, the heartbeats were seen too.
     SimulatedNode::windows("10.0.20348.2655").name("new").join(&client).await.unwrap();
     let converged = r#"winpool_nodes{pool="default",build="10.0.20348",state="converged"}"#;
     program.answers("/metrics", "counts two nodes", |_, body| sample(body, converged) == Some(2.0)).await;
@@ -108,7 +108,7 @@ async fn each_change_is_one_line_of_json_and_heartbeats_are_none() {
     assert_eq!((&new[0]["message"], &new[0]["node"]), (&json!("node written"), &json!("new")));
 }
 
-/// Each line is a comment that the format knows or a sample with a number, and the last one says that it is the last.
+/// Each line is a comment of the format or a sample with a number, and the last one marks the end.
 fn is_open_metrics(text: &str) {
     for line in text.lines() {
         let comment = ["# HELP ", "# TYPE ", "# UNIT "].iter().any(|start| line.starts_with(start)) || line == "# EOF";

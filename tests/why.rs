@@ -1,4 +1,4 @@
-//! What `winpool why node` says to people, for nodes of every fate.
+//! The output of `winpool why node` for nodes in every state.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod program;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use program::with_input;
 
-/// The taint of the pool `enforced` was let through; that of `held` would strand a pod.
+/// The taint of the pool `enforced` was allowed; that of `held` would make a pod unschedulable.
 const CLUSTER: &str = r#"
 apiVersion: winpool.dev/v1alpha1
 kind: WindowsPool

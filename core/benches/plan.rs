@@ -1,4 +1,4 @@
-//! What the pure core costs: one node, whole pools, builds. `make bench` prints the growth by size beside the targets.
+//! Measures the pure core: one node, whole pools, builds. `make bench` prints the growth by size beside the targets.
 #![allow(clippy::expect_used, reason = "a bench fails by panicking")]
 
 use std::{collections::BTreeSet, hint::black_box, sync::Arc, time::Duration};
@@ -23,7 +23,7 @@ fn policy() -> Policy {
     Policy::new([Entry { pool: Arc::new(pool), ready: true }], BTreeSet::new())
 }
 
-/// As its kubelet registers it, with the labels that a node of a cloud has besides.
+/// A node as its kubelet registers it, with the labels of a cloud.
 fn new_node(number: usize) -> Node {
     let mut labels: Vec<(String, String)> = (0..12)
         .map(|label| (format!("kubernetes.example.com/label-{label:02}"), format!("value-{label:02}")))
@@ -44,7 +44,7 @@ fn new_node(number: usize) -> Node {
     }
 }
 
-/// The same when winpool is done with it.
+/// The same node, converged.
 fn right_node(number: usize) -> Node {
     let node = new_node(number);
     let labels = ["kubernetes.io/arch", "kubernetes.io/hostname", names::OS, names::WINDOWS_BUILD];
@@ -108,7 +108,7 @@ fn builds(criterion: &mut Criterion) {
     criterion.bench_function("Hyper-V isolation", |b| b.iter(|| runs_by_hyperv_isolation(black_box(host), image)));
 }
 
-/// Enough for differences of a few per cent, and over within a minute.
+/// Enough to show differences of a few per cent within a minute.
 fn configured() -> Criterion {
     Criterion::default()
         .sample_size(30)

@@ -1,8 +1,8 @@
-//! Leader election by a Lease, with the algorithm of client-go: what to do next, from what was seen of the Lease.
+//! Leader election by a Lease, with the algorithm of client-go: decides the next step from what was seen of the Lease.
 //!
-//! Clocks of different machines are never compared. A Lease runs out when its duration has passed *here* since it was seen
-//! to change, and its holder gives up earlier, counted from *before* it sent its last renewal. Whoever waits therefore
-//! always waits longer than the holder leads.
+//! Clocks of different machines are never compared. For another candidate the Lease expires when its duration has
+//! passed on that candidate's own clock since the Lease last changed. The holder stops earlier, counted from *before*
+//! it sent its last renewal. So others always wait longer than the holder leads.
 
 use std::time::{Duration, Instant};
 
@@ -12,36 +12,36 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-/// How long others wait after they saw the Lease change before they take it.
+/// The time that other candidates wait after the last change of the Lease before they take it.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// How long a renewal is good for. What is left of [`LEASE_DURATION`] is for requests that are still under way.
+/// The time for which a renewal is valid. The rest of [`LEASE_DURATION`] is for requests that are still in flight.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How often the holder renews.
+/// The pause between renewals.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// A time without interruption in which one candidate leads.
+/// A period in which one candidate leads without interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Counts the terms of one process.
+    /// The number of this term in its process.
     pub number: u64,
-    /// The end, if nothing renews it.
+    /// The end, unless it is renewed.
     pub until: Instant,
 }
 
-/// What a candidate does next.
+/// The next step of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElectionStep {
-    /// The Lease is not known, or not for sure: read it.
+    /// Read the Lease: it is unknown, or known from an unreliable source.
     Look,
-    /// Nobody holds the Lease, or it has run out: write [`Candidate::claim`].
+    /// Write [`Candidate::claim`]: the Lease has no holder, or has expired.
     Acquire,
-    /// It is this candidate's: write [`Candidate::claim`].
+    /// Write [`Candidate::claim`]: this candidate is the holder.
     Renew,
-    /// Nothing before then, unless the Lease changes.
+    /// Do nothing until then, unless the Lease changes.
     Wait(Instant),
 }
 
-/// One process that wants to lead.
+/// A process that wants to lead.
 #[derive(Debug)]
 pub struct Candidate {
     identity: String,
@@ -54,7 +54,7 @@ pub struct Candidate {
 #[derive(Debug)]
 struct SeenLease {
     lease: Option<Lease>,
-    /// Of a Lease that was deleted, the last one: who held it may not know that yet.
+    /// The last holder. It is kept when the Lease is deleted, because the holder may not know that yet.
     holder: Option<Holder>,
     changed: Instant,
 }
@@ -66,19 +66,19 @@ struct Holder {
 }
 
 impl Candidate {
-    /// A candidate that has seen nothing yet. Its identity must be that of no other process, ever.
+    /// A candidate that has seen nothing yet. No other process may ever have the same identity.
     #[must_use]
     pub fn new(identity: String) -> Self {
         Self { identity, seen: None, doubtful: false, term: None, terms: 0 }
     }
 
-    /// What to do at `now`.
+    /// The next step at `now`.
     #[must_use]
     pub fn next(&self, now: Instant) -> ElectionStep {
         let Some(seen) = self.seen.as_ref().filter(|_| !self.doubtful) else { return ElectionStep::Look };
         let Some(holder) = &seen.holder else { return ElectionStep::Acquire };
         let term = self.term(now);
-        // A Lease that is gone is its holder's only as long as it leads: another one may have held it last.
+        // A deleted Lease belongs to its holder only while that leads: another candidate may have held it last.
         if holder.identity == self.identity && (seen.lease.is_some() || term.is_some()) {
             let renew_at = term.and_then(|term| term.until.checked_sub(RENEW_DEADLINE.saturating_sub(RETRY_PERIOD)));
             let renewed = renew_at.filter(|at| now < *at && seen.lease.is_some());
@@ -94,14 +94,15 @@ impl Candidate {
         self.term.filter(|term| now < term.until)
     }
 
-    /// Whether the Lease names this candidate, as far as it knows.
+    /// True if the Lease names this candidate, as far as it knows.
     #[must_use]
     pub fn holds(&self) -> bool {
         let holder = self.seen.as_ref().and_then(|seen| seen.holder.as_ref());
         holder.is_some_and(|holder| holder.identity == self.identity)
     }
 
-    /// The Lease, or that there is none, as the API server answered. Leadership ends if it names somebody else.
+    /// Records the API server's answer: the Lease, or that it does not exist. Leadership ends if the Lease names
+    /// another process.
     pub fn observe(&mut self, lease: Option<Lease>, now: Instant) {
         self.doubtful = false;
         let version = |lease: &Option<Lease>| lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
@@ -118,8 +119,8 @@ impl Candidate {
         }
     }
 
-    /// The same from a watch, which may be late: a candidate that holds the Lease makes sure before it believes that it
-    /// does not.
+    /// Records the Lease from a watch, which may be late: a holder reads the Lease again before it believes that it
+    /// lost it.
     pub fn notice(&mut self, lease: Option<Lease>, now: Instant) {
         if !self.holds() {
             self.observe(lease, now);
@@ -128,12 +129,12 @@ impl Candidate {
         }
     }
 
-    /// What is known of the Lease is not true any more: a write of it was refused.
+    /// Forgets the Lease, because a write of it was refused.
     pub fn doubt(&mut self) {
         self.doubtful = true;
     }
 
-    /// The API server accepted this claim, which was sent at `sent`.
+    /// Records that the API server accepted this claim, which was sent at `sent`.
     pub fn accepted(&mut self, lease: Lease, sent: Instant, now: Instant) {
         let running = self.term(now);
         self.observe(Some(lease), now);
@@ -141,14 +142,14 @@ impl Candidate {
         self.term = Some(Term { number: self.terms, until: sent + RENEW_DEADLINE });
     }
 
-    /// The Lease as it has to be written to acquire or renew it.
+    /// The Lease to write in order to acquire or renew it.
     #[must_use]
     pub fn claim(&self, now: Timestamp) -> Lease {
         let lease = self.seen.as_ref().and_then(|seen| seen.lease.clone());
         held_by(lease.unwrap_or_default(), &self.identity, LEASE_DURATION, now)
     }
 
-    /// The Lease as it has to be written to let the next one have it; `None` if it is not this candidate's.
+    /// The Lease to write in order to release it; `None` if this candidate does not hold it.
     #[must_use]
     pub fn release(&self, now: Timestamp) -> Option<Lease> {
         let lease = self.seen.as_ref()?.lease.clone().filter(|_| self.holds())?;
@@ -156,7 +157,7 @@ impl Candidate {
     }
 }
 
-/// `lease` as `identity` holds it for `duration`, from `now`.
+/// Returns `lease` with `identity` as its holder for `duration`, from `now`.
 #[must_use]
 pub fn held_by(mut lease: Lease, identity: &str, duration: Duration, now: Timestamp) -> Lease {
     let before = lease.spec.take().unwrap_or_default();
@@ -174,7 +175,7 @@ pub fn held_by(mut lease: Lease, identity: &str, duration: Duration, now: Timest
     lease
 }
 
-/// `lease` as nobody holds it.
+/// Returns `lease` without a holder.
 #[must_use]
 pub fn released(mut lease: Lease, now: Timestamp) -> Lease {
     let before = lease.spec.take().unwrap_or_default();
@@ -183,7 +184,7 @@ pub fn released(mut lease: Lease, now: Timestamp) -> Lease {
     lease
 }
 
-/// Whether somebody holds this Lease, run out or not.
+/// True if the Lease has a holder, even an expired one.
 #[must_use]
 pub fn is_held(lease: &Lease) -> bool {
     holder(lease).is_some()
@@ -203,7 +204,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const NOTHING: Duration = Duration::ZERO;
 
-    /// The Lease at this version as this candidate holds it.
+    /// The Lease at this version, with this holder.
     fn held(version: u32, holder: &str) -> Lease {
         let mut lease = held_by(Lease::default(), holder, LEASE_DURATION, Timestamp::UNIX_EPOCH);
         lease.metadata.resource_version = Some(version.to_string());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// One label. Most pairs stand on thousands of nodes, so a cache keeps each of them once.
+/// One label. Most pairs occur on thousands of nodes, so a cache stores each of them once.
 pub type LabelPair = Arc<(Box<str>, Box<str>)>;
 
 /// Labels sorted by key.
@@ -23,7 +23,7 @@ impl Labels {
         pairs.filter(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// Whether every pair of `selector` is among the labels.
+    /// True if the labels include every pair of `selector`.
     pub fn matches<'a>(&self, selector: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
         selector.into_iter().all(|(key, value)| self.get(key) == Some(value))
     }

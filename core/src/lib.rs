@@ -1,8 +1,8 @@
-//! What winpool knows and decides: the `WindowsPool` API, what Windows is, and what each Node and RuntimeClass
-//! should be.
+//! winpool's facts and decisions: the `WindowsPool` API, facts about Windows, and the changes of each Node and
+//! RuntimeClass.
 //!
-//! Everything here is a function of its arguments. There is no client, no clock, no log and no metric, so the same
-//! input gives the same plan, and planning on a planned state gives an empty plan.
+//! Everything here is a pure function. There is no client, clock, log or metric, so the same input gives the same
+//! plan, and the plan for a state that was planned is empty.
 
 pub mod api;
 pub mod election;

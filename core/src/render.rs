@@ -1,10 +1,11 @@
-//! A pool's labels and taints in the language of what makes its nodes, so that they are born right.
+//! Renders a pool's labels and taints in the configuration language of a provisioner, so that nodes register with
+//! them.
 //!
 //! Sources: the Kubernetes documentation of `KubeletConfiguration` and of the labels that a kubelet may set on itself
 //! (enhancement proposal 279), the Karpenter documentation of `NodePool` (aws/karpenter-provider-aws#3698: it adds
 //! `kubernetes.io/os` and the build itself), the eksctl guide ("Auto Scaling", "Scaling up from 0") for the tags that
-//! cluster-autoscaler reads from Auto Scaling groups, and the documentation of AKS and GKE node pools. What is not known
-//! is not rendered.
+//! cluster-autoscaler reads from Auto Scaling groups, and the documentation of AKS and GKE node pools. Settings that
+//! are not documented are not rendered.
 
 use std::fmt::{self, Write};
 
@@ -16,10 +17,10 @@ use crate::{
     windows::product::Product,
 };
 
-/// What makes nodes.
+/// A tool or service that creates nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provisioner {
-    /// The kubelet's own configuration, wherever the machine comes from.
+    /// The kubelet's own configuration, for machines from any source.
     Kubelet,
     /// Karpenter on AWS.
     Karpenter,
@@ -34,11 +35,10 @@ pub enum Provisioner {
 }
 
 impl Provisioner {
-    /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Kubelet, Self::Karpenter, Self::ClusterAutoscaler, Self::Eksctl, Self::Aks, Self::Gke];
 
-    /// Its name on the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Provisioner {
         }
     }
 
-    /// What is rendered for it.
+    /// The title of the rendered text.
     #[must_use]
     pub fn language(self) -> &'static str {
         match self {
@@ -64,23 +64,23 @@ impl Provisioner {
         }
     }
 
-    /// The one of this name.
+    /// The provisioner with this name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|provisioner| provisioner.name() == name)
     }
 }
 
-/// The labels and taints of this pool, for nodes of this Windows if one is given.
+/// Renders the labels and taints of this pool, for nodes of this Windows if one is given.
 #[must_use]
 pub fn render(provisioner: Provisioner, pool: &Pool, windows: Option<&Product>) -> String {
     let mut text = String::new();
-    // Writing to a String does not fail.
+    // Writing to a String never fails.
     let _ = write(&mut text, provisioner, &Nodes::of(provisioner, pool, windows));
     text
 }
 
-/// What nodes of the pool are to be born with.
+/// The labels and taints with which nodes of the pool are to register.
 struct Nodes<'a> {
     pool: &'a str,
     labels: Vec<(&'a str, &'a str)>,
@@ -116,8 +116,8 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// A kubelet may set on itself only some of the labels that belong to Kubernetes, and managed pools pass their labels on
-/// to it; AKS keeps a prefix of its own as well.
+/// Returns true if the provisioner may set this label. A kubelet may set only some of Kubernetes' own labels on
+/// itself, and managed node pools pass their labels on to it. AKS also reserves a prefix of its own.
 fn may_set(provisioner: Provisioner, key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else { return true };
     let within = |zone: &str| domain == zone || domain.ends_with(&format!(".{zone}"));
@@ -125,13 +125,13 @@ fn may_set(provisioner: Provisioner, key: &str) -> bool {
     let allowed = within("kubelet.kubernetes.io") || within("node.kubernetes.io");
     match provisioner {
         Provisioner::Aks => !kubernetes && !within("kubernetes.azure.com"),
-        // It only tells what the nodes will have.
+        // It only describes nodes.
         Provisioner::ClusterAutoscaler => true,
         _ => !kubernetes || allowed,
     }
 }
 
-/// Says why no command can be given for this Windows: a node pool would get another one.
+/// Explains why there is no command for this Windows: the node pool would get another version.
 #[must_use]
 pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
     let version = windows.version;
@@ -229,7 +229,7 @@ fn karpenter(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The tags from which cluster-autoscaler knows a node that is not there yet.
+/// The tags that tell cluster-autoscaler about nodes of an empty group.
 fn autoscaler_tags(nodes: &Nodes<'_>) -> Vec<(String, String)> {
     let label =
         |key: &str, value: &str| (format!("k8s.io/cluster-autoscaler/node-template/label/{key}"), value.to_owned());

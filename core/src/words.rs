@@ -1,16 +1,16 @@
-//! Words for people: what others wrote, made fit to be shown, and what they are to write.
+//! Text for people: text from others, made safe to show, and YAML for them to write.
 
 use serde_json::{Value, json};
 
-/// Whether a terminal may obey the character, or show the text around it in another order.
+/// True if a terminal may interpret the character, or reorder the text around it.
 #[must_use]
 pub fn is_command(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
-/// The text on one line, with what a terminal would obey written out: `\u{1b}`, and cut where it is longer than `limit`
-/// bytes. For status and Events, which everybody prints.
+/// The text on one line, with characters escaped that a terminal would interpret (`\u{1b}`), and cut after `limit`
+/// bytes. For status and Events, which users print.
 #[must_use]
 pub fn plain(text: &str, limit: usize) -> String {
     let mut plain = String::new();
@@ -30,7 +30,7 @@ pub fn plain(text: &str, limit: usize) -> String {
     plain
 }
 
-/// `1 node`, `2 nodes`, `2 RuntimeClasses`.
+/// A number with its noun: `1 node`, `2 nodes`, `2 RuntimeClasses`.
 #[must_use]
 pub fn count(number: impl TryInto<i64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);
@@ -56,7 +56,7 @@ pub fn yaml(value: &Value) -> String {
     }
 }
 
-/// Quoted if YAML could read anything but this text.
+/// Quotes the text if YAML could read it as something else.
 fn scalar(text: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '/' | '_');
     let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic()) && !NOT_TEXT.contains(&&*text.to_lowercase());
@@ -64,7 +64,7 @@ fn scalar(text: &str) -> String {
     if text.chars().all(harmless) && (is_word || is_build) { text.to_owned() } else { json!(text).to_string() }
 }
 
-/// Words that YAML 1.1 takes for something else.
+/// Words that YAML 1.1 does not read as text.
 const NOT_TEXT: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which nodes can serve a RuntimeClass whose build alone does not tell.
+//! Capability labels: nodes that can serve a RuntimeClass whose build alone does not tell.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;

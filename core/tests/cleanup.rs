@@ -1,4 +1,4 @@
-//! Taking winpool out of a cluster: what goes from nodes, which classes go, and what stays.
+//! Removing winpool from a cluster: changes of nodes, and classes that are deleted or stay.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;
@@ -22,7 +22,7 @@ fn everything(pools: &[&str]) -> Cleanup {
     cleanup(pools, Extent::Everything)
 }
 
-/// The node after it was cleaned, and what was decided. Looking again must find nothing to take off.
+/// The node after it was cleaned, and the decision. A second cleanup must find nothing.
 fn clean(node: &Value, cleanup: &Cleanup) -> (Value, NodeParting) {
     let seen = read(node);
     let parting = cleanup.node(&seen);
@@ -34,7 +34,7 @@ fn clean(node: &Value, cleanup: &Cleanup) -> (Value, NodeParting) {
     (after, parting)
 }
 
-/// A node with everything that winpool can put on one.
+/// A node with everything that winpool can add.
 fn full_of_marks() -> Value {
     let mut node = marked(tainted(&["dedicated=batch:NoExecute", GUARD]), "default", &[GUARD]);
     node["metadata"]["labels"]["runtimeclass.winpool.dev/windows-2022"] = "true".into();
@@ -49,7 +49,7 @@ fn what_goes_depends_on_the_pool_only_where_pools_are_to_say_so() {
         ("{spec: {deletionPolicy: Retain}}", false),
         ("{spec: {mode: DryRun}}", false),
         ("{spec: {nodeSelector: {team: nobody}}}", true),
-        // Not valid by today's rules: as much is taken off as can be read.
+        // Not valid by today's rules: everything that can be read is removed.
         ("{spec: {retiredTaints: [{key: a, effect: NoExecute}]}}", true),
     ];
     for (pool, goes) in cases {
@@ -108,7 +108,7 @@ fn forged_annotations_cost_others_nothing() {
     let all = [&foreign[..], &["precious=x:NoSchedule"]].concat();
     let (after, parting) = clean(&marked(tainted(&all), "default", &all), &everything(&[&claimed]));
     assert_eq!(taints_of(&after), all);
-    // Of a key that belongs to Kubernetes or an autoscaler nobody is told to take it off by hand.
+    // The report never asks the administrator to remove a taint of Kubernetes or an autoscaler.
     assert_eq!(parting.doubtful, ["precious=x:NoSchedule".parse().unwrap()]);
 }
 
@@ -161,7 +161,7 @@ fn a_node_that_came_back_as_linux_loses_its_windows_build_too() {
         expected["metadata"]["labels"].as_object_mut().unwrap().remove(names::WINDOWS_BUILD);
         assert_eq!(after, expected, "{extent:?}");
 
-        // What the node reports and what it is labelled contradict each other: the marks are winpool's all the same.
+        // The node's label contradicts its report. winpool's labels and annotations are removed nevertheless.
         let mut contradicting = full_of_marks();
         contradicting["status"]["nodeInfo"]["operatingSystem"] = "linux".into();
         let (after, _) = clean(&contradicting, &cleanup(&["{}"], extent));
@@ -184,7 +184,7 @@ fn a_pool_that_says_nothing_of_taints_is_no_evidence_for_any() {
 #[test]
 fn classes_go_with_their_pool_or_when_everything_goes() {
     let made = "app.kubernetes.io/managed-by: winpool";
-    // The labels of a class, and whether it is concerned when everything goes and when pools say so.
+    // The labels of a class, and the answers for a complete cleanup and for one that follows the pools.
     let cases = [
         (format!("{made}, winpool.dev/pool: default"), true, true),
         ("winpool.dev/pool: default".to_owned(), true, true),
@@ -236,5 +236,5 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
     assert_eq!(why, "pods cannot be listed: pods is forbidden");
     let (changes, why) = released(&adopted, Ok(&unused));
     assert_eq!(changes, [pool], "who manages it is not winpool's to say");
-    assert_eq!(why, "somebody else made it");
+    assert_eq!(why, "winpool did not create it");
 }

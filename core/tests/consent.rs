@@ -1,4 +1,4 @@
-//! When a taint may be put on a node: at once, or after a check.
+//! The two cases in which a taint may be added to a node: at once, or after a check.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;
@@ -44,7 +44,7 @@ fn linux() -> Value {
     with(bare(), "metadata: {labels: {kubernetes.io/os: linux}}")
 }
 
-/// What is seen of a node: how, when (in seconds) and in what shape, under which pool.
+/// Sightings of a node: source, time in seconds, state, and pool.
 type Event<'a> = (Sighting, u64, Value, &'a Pool);
 
 fn watch(start: Instant, events: &[Event<'_>]) -> Watched {
@@ -57,7 +57,7 @@ fn watch(start: Instant, events: &[Event<'_>]) -> Watched {
     known.unwrap()
 }
 
-/// How the bare node stands, so many seconds after the start.
+/// The assessment of the bare node, this many seconds after the start.
 fn stand(pool: &Pool, object: &Value, watched: &Watched, now: Instant) -> Assessment {
     assess(&read(object), &policy([pool.clone()]), Consent::Known { uid: UID, watched, now })
 }

@@ -26,7 +26,7 @@ fn of(label: &str, reported: &str) -> Value {
     node
 }
 
-/// How a node stands so many milliseconds after the start, of which this was seen: how, when and in what shape.
+/// The assessment of a node, this many milliseconds after the start, after these sightings: source, time and state.
 fn stand(seen: &[(Sighting, u64, Value)], later: u64, spec: &str) -> Assessment {
     let (start, pool) = (Instant::now(), pool(spec));
     let after = |milliseconds| start + Duration::from_millis(milliseconds);
@@ -50,7 +50,7 @@ fn a_label_that_has_just_changed_is_not_corrected_before_the_kubelet_had_time_to
     let before = (Listed, 0, of(OLD, OLD));
     let upgraded = vec![before.clone(), (Changed, 5000, of(NEW, OLD))];
     let then = |event| [upgraded.clone(), vec![event]].concat();
-    // What was seen, when it is looked at, and the label that is written.
+    // The sightings, the time of the assessment, and the label that is written.
     let cases = [
         ("the kubelet has written the label only", upgraded.clone(), 5200, None),
         ("it reports the new build too", then((Changed, 5200, of(NEW, NEW))), 5200, None),

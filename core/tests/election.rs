@@ -1,4 +1,4 @@
-//! Leader election, whatever the network does: never do two lead at the same time.
+//! Leader election on any network: two candidates never lead at the same time.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::time::{Duration, Instant};
@@ -8,31 +8,31 @@ use proptest::{collection::vec, prelude::*, strategy::ValueTree};
 use winpool_core::election::{Candidate, ElectionStep, LEASE_DURATION, is_held};
 
 const CANDIDATES: usize = 3;
-/// A candidate waits no longer for an answer.
+/// The time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What may happen next; the number is that of a candidate.
+/// A possible event; the number is that of a candidate.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Pass(Duration),
-    /// It does what it wants to do, and the network lets it.
+    /// It executes its next step without a fault.
     Act(usize),
-    /// It begins what it wants to do: reads, or sends a write.
+    /// It begins its next step: reads, or sends a write.
     ElectionStep(usize),
-    /// What it sent arrives at the API server.
+    /// Its write arrives at the API server.
     Arrive(usize),
     /// It gets the answer, if there is one.
     Answer(usize),
-    /// It gives up waiting for the answer; the write may arrive later all the same.
+    /// It stops waiting for the answer; the write may still arrive.
     GiveUp(usize),
-    /// A write that somebody gave up arrives.
+    /// A write that its sender gave up arrives.
     ArriveLate(usize),
-    /// Its watch tells the Lease as it is now.
+    /// Its watch shows the present Lease.
     Watch(usize),
     Release(usize),
     /// Its process is killed and started again.
     Restart(usize),
-    /// Somebody deletes the Lease.
+    /// A user deletes the Lease.
     Delete,
 }
 
@@ -53,7 +53,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// The API server has another Lease than the one that a write was made from.
+/// The API server has another Lease than the write was made from.
 struct Refused;
 
 struct Sent {
@@ -62,7 +62,7 @@ struct Sent {
     answer: Option<Result<Lease, Refused>>,
 }
 
-/// The Lease on the API server, and those who want it.
+/// The Lease on the API server, and its candidates.
 struct World {
     now: Instant,
     version: u64,
@@ -98,7 +98,7 @@ impl World {
         Candidate::new(format!("process-{}", self.processes))
     }
 
-    /// As the API server does it: a write is accepted only if it was made from the Lease as it is.
+    /// Like the API server, accepts a write only if it was made from the present Lease.
     fn write(&mut self, lease: Lease) -> Result<Lease, Refused> {
         let current = self.lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
         if lease.metadata.resource_version != current {
@@ -116,7 +116,7 @@ impl World {
         match happening {
             Happening::Pass(time) => self.now += time,
             Happening::Act(one) => {
-                // The first step may be to look.
+                // The first step may be a read.
                 for part in [
                     Happening::ElectionStep(one),
                     Happening::ElectionStep(one),
@@ -168,7 +168,7 @@ impl World {
             }
             Happening::Watch(one) => self.candidates[one].0.notice(lease, now),
             Happening::Release(one) => {
-                // As the shell does it: the Lease is read first, and no write goes out any more.
+                // Like the operator: the Lease is read first, and no write is sent any more.
                 self.candidates[one].0.observe(lease, now);
                 if let Some(free) = self.candidates[one].0.release(Timestamp::UNIX_EPOCH) {
                     assert!(self.write(free).is_ok());
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// The network works again: everybody is heard at once, for as long as a Lease lasts.
+    /// The network works again: every candidate gets all answers at once, for the duration of a Lease.
     fn settle(&mut self) {
         for _ in 0..=LEASE_DURATION.as_secs() {
             for one in 0..CANDIDATES {
@@ -233,8 +233,8 @@ proptest! {
         hold(happenings, World::new());
     }
 
-    /// Once: a Lease that is gone has no version, so one that was made and deleted again in between is not missed. And
-    /// nobody starts meanwhile who cannot know of the holder.
+    /// Only once: a deleted Lease has no version, so one that was created and deleted in between would not be noticed.
+    /// And no candidate starts meanwhile that cannot know of the holder.
     #[test]
     fn no_two_lead_at_once_when_somebody_deletes_the_lease(
         before in vec(happening(), 0..60), after in vec(happening(), 0..60)

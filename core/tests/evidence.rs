@@ -1,4 +1,4 @@
-//! What a pool's status records, as the evidence of which taints are winpool's.
+//! The taints that a pool's status records as evidence that they are winpool's.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;

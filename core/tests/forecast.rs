@@ -1,4 +1,4 @@
-//! What the operator would do to a whole cluster.
+//! Forecasts of the operator's changes to a whole cluster.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;

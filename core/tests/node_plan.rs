@@ -1,4 +1,4 @@
-//! What a node should be: facts about [`assess`], each held against the node that the planned request leaves behind.
+//! Assessments of nodes by [`assess`], each checked on the node that the planned request produces.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;
@@ -62,11 +62,11 @@ fn every_known_spelling_guards_a_node_and_has_to_be_tolerated() {
     }
 }
 
-/// What the taints of a node become under a pool.
+/// The taints of a node before and after, under a pool.
 struct Case {
     fact: &'static str,
     spec: &'static str,
-    /// Taints that the annotation says winpool added; all of them stand in `status.managedTaints` too.
+    /// Taints in the node's annotation; all of them are in `status.managedTaints` too.
     owned: &'static [&'static str],
     before: &'static [&'static str],
     after: &'static [&'static str],

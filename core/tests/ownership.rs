@@ -1,4 +1,4 @@
-//! Whose a node is, what winpool may take off it, and on what evidence.
+//! The owner of a node, and the taints that winpool may remove from it, with the evidence for that.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;
@@ -119,7 +119,7 @@ fn another_pool_takes_over_marks_and_keeps_what_it_wants_itself() {
     assert_eq!(taints_of(&after), ["first:NoSchedule", MINE]);
     assert_eq!(label(&after, names::POOL), Some("default"));
     assert_eq!(applied(&after), Some(&*json!({"pool": "default", "taints": [MINE]}).to_string()));
-    // The old pool may be gone: the new owner is evidence enough, as far as any pool's taints are concerned.
+    // The old pool may be deleted: the new owner is evidence enough for the taints of any pool.
     let after =
         converge(&node, &policy([pool(&format!("{{{wants_mine}, status: {{managedTaints: ['{DEFAULT}']}}}}"))]));
     assert_eq!(taints_of(&after), ["first:NoSchedule", MINE]);
@@ -136,7 +136,7 @@ fn a_forged_annotation_removes_no_taint_that_no_pool_ever_put_on() {
         "dedicated=batch:NoSchedule",
         "os=Windows:NoSchedule",
     ];
-    // A status can be edited: even taints that it names stay when their key belongs to others.
+    // A status can be edited: even taints that it names stay if their key belongs to others.
     let claimed = format!("{{spec: SPEC, status: {{managedTaints: {:?}}}}}", &foreign[..5]);
     let node = marked(tainted(&foreign), "default", &foreign);
     for spec in ["{}", "{nodeSelector: {team: nobody}}"] {

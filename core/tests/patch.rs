@@ -1,4 +1,4 @@
-//! The one request that carries a plan: what it tests, what it writes, and that it fails when the object has changed.
+//! Patches: their tests and changes, and their failure if the object has changed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;

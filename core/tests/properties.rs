@@ -1,4 +1,4 @@
-//! What holds for every node, pool and class, and not only for the ones somebody thought of.
+//! Properties that hold for every generated node, pool and class.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;
@@ -38,7 +38,7 @@ fn pool_taint() -> impl Strategy<Value = Taint> {
     (key(), value(), select(vec!["NoSchedule", "PreferNoSchedule"])).prop_map(|(k, v, e)| Taint::new(k, v, e))
 }
 
-/// A taint as a node carries it, with fields of which winpool knows nothing.
+/// A taint as a node carries it, with fields that winpool does not know.
 fn node_taint() -> impl Strategy<Value = Value> {
     let key = prop_oneof![4 => key(), 1 => foreign_key()];
     let effect = select(vec!["NoSchedule", "PreferNoSchedule", "NoExecute"]);
@@ -69,7 +69,7 @@ fn taint_list() -> impl Strategy<Value = Vec<Value>> {
 }
 
 prop_compose! {
-    /// A node with any marks, forged ones included.
+    /// A node with any label and annotation of winpool's, including forged ones.
     fn any_node()(
         taints in prop::option::of(taint_list()),
         kernel in select(vec!["10.0.17763.1", "10.0.20348.825", "10.0.29000.1", "nonsense", ""]),

@@ -109,7 +109,7 @@ fn objects(spec: &Value) -> [Value; 3] {
     ]
 }
 
-/// Whether a workload check counts a template that tolerates nothing, where the only node has every label that a Windows
+/// True if a workload check counts a template without tolerations, when the only node has every label that a Windows
 /// node can have.
 fn is_counted(spec: &Value, class: Option<&Class>) -> bool {
     let mut spec = spec.clone();

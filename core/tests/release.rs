@@ -1,4 +1,4 @@
-//! What others have on a node survives any history of pools, and releasing everything restores the start.
+//! Other writers' taints survive any history of pools, and releasing everything restores the initial state.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;
@@ -13,12 +13,12 @@ use winpool_core::{
     plan::{Policy, Pool, WantedTaints, node_patch},
 };
 
-/// What happens to a cluster, one after the other.
+/// A change of the cluster.
 #[derive(Clone, Debug)]
 struct Step {
     /// The taints that pools `a` and `b` want now, and the team that each selects.
     pools: [(Option<Vec<Taint>>, Option<&'static str>); 2],
-    /// A taint that somebody else puts on, or takes off where it is there.
+    /// Another writer adds this taint, or removes it if it is there.
     foreign: Option<u8>,
 }
 
@@ -55,7 +55,7 @@ prop_compose! {
     }
 }
 
-/// The pools of a step, with what each has put on before.
+/// The pools of a step, with the taints that each has added before.
 fn pools(step: &Step, ever: &mut BTreeMap<&'static str, BTreeSet<Taint>>) -> Vec<Pool> {
     let named = ["a", "b"].into_iter().zip(&step.pools);
     named
@@ -81,7 +81,7 @@ fn foreign_key(number: u8) -> String {
     format!("others.example.com/{number}")
 }
 
-/// Somebody else adds a taint, or takes it off.
+/// Another writer adds a taint, or removes it.
 fn toggle(node: &mut Value, number: u8) {
     let (key, spec) = (foreign_key(number), node["spec"].as_object_mut().unwrap());
     let taints = spec.entry("taints").or_insert_with(|| json!([])).as_array_mut().unwrap();
@@ -92,7 +92,7 @@ fn toggle(node: &mut Value, number: u8) {
     }
 }
 
-/// Everything that winpool may change, but for `windows-build`, which is a fact and stays.
+/// Everything that winpool may change, except `windows-build`, which stays.
 fn face(node: &Value) -> Value {
     let mut labels = node["metadata"]["labels"].clone();
     labels.as_object_mut().unwrap().remove("node.kubernetes.io/windows-build");

@@ -1,4 +1,4 @@
-//! For any cluster and any pod: what `why pod` proposes makes the pod land, and only on nodes on which it starts.
+//! For any cluster and any pod: with the remedy of `why pod` the pod lands, and only on nodes on which it starts.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ fn classes() -> BTreeMap<String, Class> {
     classes.map(class).into()
 }
 
-/// Whether it lands, and starts wherever it may land as far as that is known.
+/// True if it lands, and starts on every node where it may land, as far as that is known.
 fn is_fine(answer: &Answer) -> bool {
     let mut possible = answer.nodes.iter().filter(|node| node.possible).peekable();
     possible.peek().is_some() && possible.all(|node| node.starts != Some(false))

@@ -1,4 +1,4 @@
-//! What the RuntimeClasses of a pool should be.
+//! Plans of a pool's RuntimeClasses.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! What a pool's status says.
+//! The status of a pool.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;
@@ -63,7 +63,7 @@ fn report(pool: &Pool, observation: &Observation) -> WindowsPoolStatus {
     status(pool, observation, None, at("2026-03-01T12:00:00Z"))
 }
 
-/// The conditions about what winpool does. The others have tests of their own.
+/// The conditions about winpool's work. The others have their own tests.
 const WORK: [&str; 4] =
     [condition::READY, condition::NODES_LABELED, condition::TAINTS_APPLIED, condition::RUNTIME_CLASSES_APPLIED];
 

@@ -5,7 +5,7 @@ use crate::assets::Component;
 use crate::certificates::{Authority, Identity};
 use crate::error::text;
 use crate::etcd::{ENDPOINT, Etcd};
-use crate::guard::{Folder, Guard};
+use crate::guard::{Directory, Guard};
 use crate::kubeconfig::{Endpoint, answers};
 use crate::process::{Launch, Process, start_on_free_port};
 use crate::proxy::Proxy;
@@ -13,8 +13,8 @@ use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Without a controller manager no namespace ever gets its default service account, and every pod would be
-/// refused for that.
+/// Without a controller manager no namespace ever gets its default service account, without which every pod would be
+/// refused.
 pub(crate) const PODS_WITHOUT_SERVICE_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
 
 /// Another API server of the same cluster, with its own connection to etcd.
@@ -22,7 +22,7 @@ pub struct Neighbour {
     _process: Process,
     port: u16,
     etcd: Proxy,
-    _folder: Folder,
+    _folder: Directory,
 }
 
 impl Neighbour {
@@ -42,7 +42,8 @@ impl Neighbour {
     }
 }
 
-/// A running API server: RBAC and Node authorization, `NodeRestriction`, the admission policies of its release.
+/// A running API server, with RBAC and Node authorization, `NodeRestriction`, and the admission policies of its
+/// release.
 pub struct ApiServer {
     process: Process,
     endpoint: Endpoint,
@@ -51,26 +52,26 @@ pub struct ApiServer {
     authority: Authority,
     service_account_key: PathBuf,
     serving: Identity,
-    folder: Folder,
+    directory: Directory,
     etcd: Arc<Etcd>,
-    /// The arguments that a neighbour has too.
+    /// The arguments that another API server of the cluster has too.
     arguments: Vec<String>,
 }
 
 impl ApiServer {
     /// Starts an API server that keeps its state in `etcd` under `prefix`, and waits until it is ready.
     ///
-    /// No controller manager watches over it: namespaces have no service accounts (pods do without), a deleted
-    /// namespace stays, nothing is garbage-collected, and new nodes keep their not-ready taint.
+    /// There is no controller manager: namespaces have no service accounts (pods do without), a deleted namespace
+    /// stays, nothing is garbage-collected, and new nodes keep their not-ready taint.
     pub async fn start(etcd: &Arc<Etcd>, prefix: &str) -> Result<Self> {
         Self::start_with(etcd, prefix, &[PODS_WITHOUT_SERVICE_ACCOUNTS]).await
     }
 
-    /// Starts an API server with more flags; a flag given here stands after, and so wins over, the usual one.
+    /// Starts an API server with more flags. They follow the usual ones, and so override them.
     pub async fn start_with(etcd: &Arc<Etcd>, prefix: &str, flags: &[&str]) -> Result<Self> {
         let program = Component::KubeApiserver.path().await?;
-        let folder = Guard::get()?.folder("api-server")?;
-        let authority = Authority::new(folder.path())?;
+        let directory = Guard::get()?.directory("api-server")?;
+        let authority = Authority::new(directory.path())?;
         let serving = authority.serving()?;
         let admin = authority.client("admin", Some("system:masters"))?;
         let (service_account_key, service_account_public_key) = authority.service_account_keys()?;
@@ -82,7 +83,7 @@ impl ApiServer {
             format!("--client-ca-file={}", text(&authority.certificate())?),
             format!("--service-account-key-file={}", text(&service_account_public_key)?),
             format!("--service-account-signing-key-file={}", text(&service_account_key)?),
-            format!("--cert-dir={}", text(folder.path())?),
+            format!("--cert-dir={}", text(directory.path())?),
         ];
         arguments.extend(CONSTANT_FLAGS.iter().chain(flags).map(ToString::to_string));
         let of_all = arguments.clone();
@@ -94,15 +95,15 @@ impl ApiServer {
                 name: "kube-apiserver",
                 program: &program,
                 arguments: arguments.iter().cloned().chain([port]).collect(),
-                folder: etcd.folder(),
-                logs: folder.path(),
+                directory: etcd.directory(),
+                logs: directory.path(),
             })
         };
         let ready = async |port| answers(connect(&Endpoint::on(port, &authority), &admin), "/readyz").await;
         let (process, port) = start_on_free_port(launch, ready).await?;
 
         let endpoint = Endpoint::on(port, &authority);
-        let kubeconfig = folder.path().join("kubeconfig");
+        let kubeconfig = directory.path().join("kubeconfig");
         endpoint.write_kubeconfig(&admin, &kubeconfig)?;
         Ok(Self {
             process,
@@ -112,16 +113,16 @@ impl ApiServer {
             authority,
             service_account_key,
             serving,
-            folder,
+            directory,
             etcd: Arc::clone(etcd),
             arguments: of_all,
         })
     }
 
-    /// Starts another API server of the same cluster, which reaches etcd by a network of its own.
+    /// Starts another API server of the same cluster, which reaches etcd through its own proxy.
     pub async fn neighbour(&self) -> Result<Neighbour> {
         let program = Component::KubeApiserver.path().await?;
-        let folder = Guard::get()?.folder("neighbour")?;
+        let directory = Guard::get()?.directory("neighbour")?;
         let etcd = Proxy::to_etcd(&self.etcd).await?;
         let launch = |port| {
             let own = [format!("--etcd-servers=http://127.0.0.1:{}", etcd.port()), format!("--secure-port={port}")];
@@ -129,19 +130,19 @@ impl ApiServer {
                 name: "kube-apiserver",
                 program: &program,
                 arguments: self.arguments.iter().cloned().chain(own).collect(),
-                folder: folder.path(),
-                logs: folder.path(),
+                directory: directory.path(),
+                logs: directory.path(),
             })
         };
         let ready = async |port| answers(self.connect_to_neighbour(port), "/readyz").await;
         let (process, port) = start_on_free_port(launch, ready).await?;
-        Ok(Neighbour { _process: process, port, etcd, _folder: folder })
+        Ok(Neighbour { _process: process, port, etcd, _folder: directory })
     }
 
     /// Ends it with SIGKILL, starts it again on its port, and waits until it is ready.
     pub async fn restart(&self) -> Result<()> {
         self.process.start_again()?;
-        // A connection of the old process would tell nothing about the new one.
+        // A connection of the old process would not show if the new one works.
         self.process.until(async || answers(self.connect(), "/readyz").await).await
     }
 
@@ -181,8 +182,8 @@ impl ApiServer {
     }
 
     /// The directory with its logs, certificates and kubeconfig.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// The process.

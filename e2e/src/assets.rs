@@ -1,4 +1,5 @@
-//! The programs of the control plane and its users: found, or built once from pinned Go modules and kept in the user's cache.
+//! The binaries of the control plane and its tools: found, or built once from pinned Go modules and kept in the user's
+//! cache.
 
 use crate::error::FileContext;
 use crate::go::{self, Module};
@@ -6,7 +7,7 @@ use crate::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A program that the control plane is made of, or used with.
+/// A binary of the control plane, or a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Component {
     /// etcd.
@@ -17,38 +18,38 @@ pub enum Component {
     KubeScheduler,
     /// kube-controller-manager.
     KubeControllerManager,
-    /// kwok, which plays the kubelet of simulated nodes.
+    /// kwok, the kubelet of simulated nodes.
     Kwok,
     /// Prometheus.
     Prometheus,
     /// promtool, which checks and tests rules.
     Promtool,
-    /// kubectl, with kustomize in it.
+    /// kubectl, which includes kustomize.
     Kubectl,
     /// Helm.
     Helm,
 }
 
-/// The Go module in a folder of this crate.
+/// The Go module in a directory of this crate.
 macro_rules! module {
-    ($folder:literal, $tags:literal, $duration:literal) => {
+    ($directory:literal, $tags:literal, $duration:literal) => {
         Module {
-            folder: concat!(env!("CARGO_MANIFEST_DIR"), "/", $folder),
-            go_mod: include_str!(concat!("../", $folder, "/go.mod")),
-            go_sum: include_str!(concat!("../", $folder, "/go.sum")),
+            directory: concat!(env!("CARGO_MANIFEST_DIR"), "/", $directory),
+            go_mod: include_str!(concat!("../", $directory, "/go.mod")),
+            go_sum: include_str!(concat!("../", $directory, "/go.sum")),
             tags: $tags,
             duration: $duration,
         }
     };
 }
 
-/// The newest Kubernetes that is supported, with kubectl, and etcd for all of them.
+/// The newest supported Kubernetes, with kubectl, and etcd for all versions.
 const CONTROL_PLANE: Module = module!("control-plane", "", "all of it takes about 4 minutes");
 
-/// Names an older Kubernetes for API server, scheduler and controller manager, such as 1.33.
+/// Selects an older Kubernetes for API server, scheduler and controller manager, such as 1.33.
 const VERSION_VARIABLE: &str = "WINPOOL_E2E_KUBERNETES";
 
-/// The older ones, by what [`VERSION_VARIABLE`] says.
+/// The older versions, by the value of [`VERSION_VARIABLE`].
 const OLDER: [(&str, Module); 4] = [
     ("1.33", module!("control-plane/1.33", "", "all of it takes about 3 minutes")),
     ("1.34", module!("control-plane/1.34", "", "all of it takes about 3 minutes")),
@@ -56,35 +57,35 @@ const OLDER: [(&str, Module); 4] = [
     ("1.36", module!("control-plane/1.36", "", "all of it takes about 3 minutes")),
 ];
 
-/// kwok needs other versions of the same libraries, so it is a module of its own.
+/// Its own module, because kwok needs other versions of the same libraries.
 const KWOK: Module = module!("kwok", "", "about a minute");
 
 /// Prometheus without its web pages, which the module does not contain, and without service discoveries, whose clients
 /// are a third of its packages.
 const PROMETHEUS: Module = module!("prometheus", "remove_all_sd", "about 2 minutes");
 
-/// Not built: its definitions of custom resources are read.
+/// Not built: only its CRDs are read.
 const PROMETHEUS_OPERATOR: Module = module!("prometheus-operator", "", "");
 
-/// Helm is built with newer libraries than the control plane has.
+/// Its own module, because Helm needs newer libraries than the control plane.
 const HELM: Module = module!("helm", "", "about 2 minutes");
 
-/// How a simulated node gets ready.
+/// The stage in which a simulated node becomes ready.
 const NODE_READY: &str = include_str!("../kwok/node-ready.yaml");
 
-/// What else it and its pods go through, in kwok's own words: files of the kwok module.
+/// The other stages of a node and its pods: files of the kwok module.
 const STAGES: [&str; 3] =
     ["node/heartbeat-with-lease/node-heartbeat-with-lease.yaml", "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml"];
 
-/// The version of Kubernetes that is built: the one that go.mod pins.
+/// The version of Kubernetes to build, as pinned in go.mod.
 ///
 /// # Errors
-/// When go.mod does not pin it, or an unknown one is asked for.
+/// Fails if go.mod does not pin it, or an unknown version is requested.
 pub fn kubernetes_version() -> Result<&'static str> {
     kubernetes()?.version_of("k8s.io/kubernetes")
 }
 
-/// The newest that is supported.
+/// The newest supported version.
 pub(crate) fn newest_kubernetes() -> Result<&'static str> {
     CONTROL_PLANE.version_of("k8s.io/kubernetes")
 }
@@ -109,7 +110,7 @@ fn kubernetes() -> Result<&'static Module> {
 }
 
 impl Component {
-    /// The name of the program.
+    /// The file name of the binary.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -125,19 +126,19 @@ impl Component {
         }
     }
 
-    /// The program: from the folder `KUBEBUILDER_ASSETS`, else from the cache, else built now.
+    /// The path of the binary: in the directory `KUBEBUILDER_ASSETS`, else in the cache, else built now.
     ///
     /// `KUBEBUILDER_ASSETS` must have etcd and kube-apiserver; it seldom has the others, which are then built.
     ///
     /// # Errors
-    /// When it is neither there nor can be built.
+    /// Fails if it is not there and cannot be built.
     pub async fn path(self) -> Result<PathBuf> {
         off_the_runtime(move || self.find()).await
     }
 
     fn find(self) -> Result<PathBuf> {
-        if let Some(folder) = std::env::var_os("KUBEBUILDER_ASSETS") {
-            let path = Path::new(&folder).join(self.name());
+        if let Some(directory) = std::env::var_os("KUBEBUILDER_ASSETS") {
+            let path = Path::new(&directory).join(self.name());
             if path.is_file() {
                 return Ok(path);
             }
@@ -196,7 +197,8 @@ impl Component {
         }
     }
 
-    /// Kubernetes and Helm learn their versions from the linker only; without it the server says v0.0.0.
+    /// Kubernetes and Helm learn their versions only from the linker; without these flags the API server reports
+    /// v0.0.0.
     fn linker_flags(self, version: &str) -> String {
         let small = "-s -w";
         match self.pinned_module() {
@@ -207,7 +209,7 @@ impl Component {
     }
 }
 
-/// Linker flags that tell a program of Kubernetes its version, and leave out what only debuggers need.
+/// Linker flags that set the version, and leave out debug information.
 pub(crate) fn kubernetes_linker_flags(version: &str) -> String {
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
@@ -215,17 +217,17 @@ pub(crate) fn kubernetes_linker_flags(version: &str) -> String {
     format!("-s -w {variable}Version={version} {variable}Major={major} {variable}Minor={minor}")
 }
 
-/// One file with the stages that kwok is to play.
+/// Writes one file with the stages for kwok.
 pub(crate) async fn kwok_stages() -> Result<PathBuf> {
     off_the_runtime(|| {
         let version = KWOK.version_of("sigs.k8s.io/kwok")?;
         let fingerprint = fingerprint(&[&[NODE_READY], &STAGES[..]].concat());
         let target = cache_folder()?.join(format!("kwok-stages-{version}-{fingerprint}.yaml"));
         make_once(&target, "kwok's stages", |path| {
-            let folder = go::source_folder(&KWOK, "sigs.k8s.io/kwok")?.join("kustomize/stage");
+            let directory = go::source_folder(&KWOK, "sigs.k8s.io/kwok")?.join("kustomize/stage");
             let mut stages = NODE_READY.to_owned();
             for stage in STAGES {
-                let file = folder.join(stage);
+                let file = directory.join(stage);
                 stages.push_str("---\n");
                 stages.push_str(&fs::read_to_string(&file).when("read", &file)?);
             }
@@ -236,10 +238,10 @@ pub(crate) async fn kwok_stages() -> Result<PathBuf> {
     .await
 }
 
-/// The CustomResourceDefinition of a kind of the Prometheus operator, by its plural, as YAML.
+/// The CRD of a kind of the Prometheus operator, by its plural, as YAML.
 ///
 /// # Errors
-/// When the module cannot be had, or has no such kind.
+/// Fails if the module cannot be downloaded, or has no such kind.
 pub async fn prometheus_operator_definition(plural: &'static str) -> Result<String> {
     off_the_runtime(move || {
         let module = go::source_folder(&PROMETHEUS_OPERATOR, "github.com/prometheus-operator/prometheus-operator")?;
@@ -249,13 +251,13 @@ pub async fn prometheus_operator_definition(plural: &'static str) -> Result<Stri
     .await
 }
 
-/// Makes `target` unless it is there. Two processes do not make it twice, and one that is interrupted leaves
-/// nothing that looks like it: it is made under another name and renamed.
+/// Creates `target` unless it exists. Only one process does so, and an interrupted one leaves no incomplete file: the
+/// file is renamed at the end.
 pub(crate) fn make_once(target: &Path, what: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if target.exists() {
         return Ok(());
     }
-    // One lock for all: builds share most of their packages, and side by side each would compile them.
+    // One lock for all: builds share most of their packages, and in parallel each would compile them.
     let lock_path = target.with_file_name("lock");
     let lock = fs::File::create(&lock_path).when("write", &lock_path)?;
     if lock.try_lock().is_err() {
@@ -273,13 +275,13 @@ pub(crate) fn make_once(target: &Path, what: &str, make: impl FnOnce(&Path) -> R
 /// `$XDG_CACHE_HOME/winpool` or `~/.cache/winpool`.
 pub(crate) fn cache_folder() -> Result<PathBuf> {
     let from = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
-    let folder = from("XDG_CACHE_HOME")
+    let directory = from("XDG_CACHE_HOME")
         .filter(|path| path.is_absolute())
         .or_else(|| Some(from("HOME")?.join(".cache")))
         .ok_or(Error::NoCacheFolder)?
         .join("winpool");
-    fs::create_dir_all(&folder).when("make the folder", &folder)?;
-    Ok(folder)
+    fs::create_dir_all(&directory).when("make the directory", &directory)?;
+    Ok(directory)
 }
 
 /// FNV-1a: short, and the same in every release of Rust, unlike the standard hasher.
@@ -291,13 +293,13 @@ pub(crate) fn fingerprint(parts: &[&str]) -> String {
     format!("{hash:016x}")[..8].to_owned()
 }
 
-/// Building takes minutes, and a test's runtime may have other things to do.
+/// In its own thread: building takes minutes, and a test's runtime may have other work.
 pub(crate) async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(failed) => match failed.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is going down; nobody will look at the result.
+            // The runtime is ending: nobody reads the result.
             Err(_) => std::future::pending().await,
         },
     }

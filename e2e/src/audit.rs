@@ -1,7 +1,7 @@
 //! The audit log of an API server.
 
 use crate::error::{FileContext, text};
-use crate::guard::{Folder, Guard};
+use crate::guard::{Directory, Guard};
 use crate::harness::USER;
 use crate::{ApiServer, Result, lend_with};
 use k8s_openapi::jiff::Timestamp;
@@ -14,16 +14,17 @@ rules:
 - level: Request
 ";
 
-/// Operators use the account of their installation, or are users whose names start like this, by impersonation.
+/// The operator's requests come from the account of its installation, or from users with this prefix, by
+/// impersonation.
 const OPERATOR: &str = "winpool";
 
 /// Tests use this kind to ask for the operator's permissions.
 const REVIEW: &str = "selfsubjectaccessreviews";
 
 /// The requests of operators.
-pub struct AuditLog(Folder);
+pub struct AuditLog(Directory);
 
-/// A request, with what it carried.
+/// A request with its content.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub user: String,
@@ -43,7 +44,7 @@ pub struct Request {
 impl AuditLog {
     /// Starts an API server that writes an audit log, for one test.
     pub async fn start() -> Result<(ApiServer, Self)> {
-        let log = Self(Guard::get()?.folder("audit")?);
+        let log = Self(Guard::get()?.directory("audit")?);
         let policy = log.0.path().join("policy.yaml");
         std::fs::write(&policy, POLICY).when("write", &policy)?;
         let policy = format!("--audit-policy-file={}", text(&policy)?);
@@ -76,7 +77,7 @@ impl AuditLog {
         let text = std::fs::read_to_string(self.file()).unwrap_or_default();
         let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let of_operator = |event: &Value| {
-            // A user who only impersonates the account is a test.
+            // A user that only impersonates the account is a test.
             let is_operator =
                 event["user"]["username"] == USER || user(event).is_some_and(|user| user.starts_with(OPERATOR));
             is_operator && event["objectRef"]["resource"] != REVIEW

@@ -1,4 +1,4 @@
-//! The certificates of one control plane: everyone trusts one authority, and it says who a client is.
+//! The certificates of one control plane. All components trust one authority, and a certificate names its user.
 
 use crate::Result;
 use crate::error::FileContext;
@@ -9,10 +9,10 @@ use rcgen::{
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Signs every certificate of one control plane and keeps them in its folder.
+/// Signs every certificate of one control plane and keeps them in its directory.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 /// A certificate and its key, as files.
@@ -23,20 +23,22 @@ pub(crate) struct Identity {
 }
 
 impl Authority {
-    pub(crate) fn new(folder: &Path) -> Result<Self> {
+    pub(crate) fn new(directory: &Path) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         params.distinguished_name.push(DnType::CommonName, "winpool-e2e");
-        let authority =
-            Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)?, folder: folder.to_owned() };
+        let authority = Self {
+            issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)?,
+            directory: directory.to_owned(),
+        };
         write(&authority.certificate(), &authority.issuer.pem())?;
         Ok(authority)
     }
 
     /// The file with the authority's own certificate.
     pub(crate) fn certificate(&self) -> PathBuf {
-        self.folder.join("ca.crt")
+        self.directory.join("ca.crt")
     }
 
     /// The authority's own certificate as a client needs it.
@@ -44,7 +46,7 @@ impl Authority {
         vec![self.issuer.der().to_vec()]
     }
 
-    /// For whatever serves TLS on 127.0.0.1, by every name under which pods know the API server.
+    /// A certificate for a server on 127.0.0.1, with every name under which pods know the API server.
     pub(crate) fn serving(&self) -> Result<Identity> {
         let names = [
             "127.0.0.1",
@@ -59,7 +61,7 @@ impl Authority {
         self.issue("serving", &params)
     }
 
-    /// For a component that is `user`, a member of `group` if there is one.
+    /// A certificate for a component that is `user`, a member of `group` if one is given.
     pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
         let mut params = CertificateParams::default();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -73,7 +75,7 @@ impl Authority {
 
     /// The key pair that signs service account tokens, as (private, public).
     pub(crate) fn service_account_keys(&self) -> Result<(PathBuf, PathBuf)> {
-        let (private, public) = (self.folder.join("sa.key"), self.folder.join("sa.pub"));
+        let (private, public) = (self.directory.join("sa.key"), self.directory.join("sa.pub"));
         let key = KeyPair::generate()?;
         write(&private, &key.serialize_pem())?;
         write(&public, &key.public_key_pem())?;
@@ -84,8 +86,8 @@ impl Authority {
         let key = KeyPair::generate()?;
         let certificate: Certificate = params.signed_by(&key, &self.issuer)?;
         let identity = Identity {
-            certificate: self.folder.join(format!("{name}.crt")),
-            key: self.folder.join(format!("{name}.key")),
+            certificate: self.directory.join(format!("{name}.crt")),
+            key: self.directory.join(format!("{name}.key")),
         };
         write(&identity.certificate, &certificate.pem())?;
         write(&identity.key, &key.serialize_pem())?;
@@ -93,7 +95,7 @@ impl Authority {
     }
 }
 
-/// The folder is readable by its owner only, so the files need no mode of their own.
+/// Only its owner can read the directory, so the files need no mode of their own.
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).when("write", path)
 }

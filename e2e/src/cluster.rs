@@ -189,8 +189,8 @@ async fn start_component(
             name: component.name(),
             program: &program,
             arguments: arguments.iter().cloned().chain([port]).collect(),
-            folder: api_server.folder(),
-            logs: api_server.folder(),
+            directory: api_server.directory(),
+            logs: api_server.directory(),
         })
     };
     let ready = async |port| answers(api_server.connect_to_neighbour(port), health).await;
@@ -213,7 +213,7 @@ async fn start_kwok(api_server: &ApiServer, more: &[&str]) -> Result<Process> {
         name: Component::Kwok.name(),
         program: &program,
         arguments,
-        folder: api_server.folder(),
-        logs: api_server.folder(),
+        directory: api_server.directory(),
+        logs: api_server.directory(),
     })
 }

@@ -1,7 +1,7 @@
 //! Restores an API server to its initial state.
 //!
-//! What is there is not guessed: every kind that the server lists is compared with what was there at first. Where emptying
-//! cannot be complete, it fails and the server is thrown away.
+//! Every kind that the server lists is compared with its initial objects. If the restoration cannot be complete, it
+//! fails and the server is stopped.
 
 use crate::{Error, Result, wait_for};
 use k8s_openapi::api::core::v1::Namespace;
@@ -13,7 +13,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Far more than it takes to delete the nodes of a large test.
+/// More than enough to delete the nodes of a large test.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The API server reads admission policies once a second: a deleted one stays in force for a while.
@@ -22,10 +22,10 @@ const SLOW_TO_GO: &str = "admissionregistration.k8s.io";
 /// The API server renews its own Leases all the time.
 const VOLATILE: &str = "leases";
 
-/// The API server itself keeps these in step with services and kinds, at a time of its choosing.
+/// The API server itself derives these from services and kinds, from time to time.
 const DERIVED: [&str; 3] = ["ipaddresses", "servicecidrs", "apiservices"];
 
-/// The API server makes these in the background, some of them after it says that it is ready.
+/// The API server creates these in the background, some of them after it reports that it is ready.
 const LATECOMERS: [(&str, &str); 7] = [
     ("namespaces", "default"),
     ("namespaces", "kube-node-lease"),
@@ -38,8 +38,8 @@ const LATECOMERS: [(&str, &str); 7] = [
 
 const NAMESPACES: &str = "namespaces";
 
-/// What contains other objects goes last: in a namespace that is gone, nothing can be rid of its finalizers any more,
-/// and objects that outlive their CustomResourceDefinition come back with the next one.
+/// Containers of other objects are deleted last: nothing can lose its finalizers in a deleted namespace, and objects
+/// that outlive their CRD come back with the next one.
 const LAST: [&str; 2] = [NAMESPACES, "customresourcedefinitions"];
 
 /// The initial objects of an API server.
@@ -64,7 +64,7 @@ struct Listing {
 }
 
 impl Baseline {
-    /// Looks at a new server, once it has made all that it makes by itself.
+    /// Reads a new server, once it has created all that it creates by itself.
     pub(crate) async fn of(client: &Client) -> Result<Self> {
         wait_for("the API server has made all that it makes by itself", LIMIT, async || {
             let listings = list_everything(client).await?;
@@ -193,7 +193,7 @@ async fn list_everything(client: &Client) -> Result<Vec<Listing>> {
     Ok(listings)
 }
 
-/// Without a controller manager nobody takes the `kubernetes` finalizer off a namespace.
+/// Without a controller manager no process removes the `kubernetes` finalizer from a namespace.
 async fn finalize(client: &Client, namespaces: &[&PartialObjectMeta<DynamicObject>]) -> Result<()> {
     let api: Api<Namespace> = Api::all(client.clone());
     for namespace in namespaces {
@@ -215,7 +215,7 @@ fn versions(listings: &[Listing]) -> impl Iterator<Item = (Id, String)> {
     listings.iter().flat_map(|listing| listing.objects.iter().map(|object| (listing.id(object), version(object))))
 }
 
-/// Where there is a generation, changes of the status do not count: the API server writes some itself.
+/// If an object has a generation, changes of its status do not count: the API server writes some itself.
 fn version(object: &PartialObjectMeta<DynamicObject>) -> String {
     match object.metadata.generation {
         Some(generation) => format!("generation {generation}"),
@@ -231,7 +231,7 @@ fn gone_is_fine<T>(result: kube::Result<T>) -> Result<()> {
     }
 }
 
-/// By its code: an unknown kind is a plain text 404 without a reason.
+/// Checks the code: for an unknown kind the answer is a plain text 404 without a reason.
 fn is_gone(status: &Status) -> bool {
     status.code == 404
 }

@@ -1,4 +1,4 @@
-//! Errors that tell the reader what to do next.
+//! Errors that say what to do next.
 
 use std::fmt;
 use std::io;
@@ -9,10 +9,10 @@ use winpool::api_server::causes::with_causes;
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why the control plane could not be built, started, reached or used.
+/// The reason why the control plane could not be built, started, reached or used.
 #[derive(thiserror::Error)]
 pub enum Error {
-    /// Go is not there to build what is missing.
+    /// Go is not installed, and something has to be built.
     #[error(
         "building {component} needs Go, and `go` could not be started ({source}). \
          Install Go 1.26 or later (https://go.dev/dl)"
@@ -25,22 +25,22 @@ pub enum Error {
     )]
     GoFailed { command: String, status: String, tail: String },
 
-    /// Wine is not there to run a real kubelet.
+    /// Wine is not installed, which a real kubelet needs.
     #[error("{0}")]
     WineMissing(String),
 
-    /// A source file of Go is not what the kubelet is built with.
+    /// A source file of Go is not the expected one.
     #[error("{} has no {line:?} any more: see e2e/kubelet/README.md", .file.display())]
     Moved {
         /// The file of the standard library.
         file: PathBuf,
-        /// What it should contain.
+        /// The expected content.
         line: &'static str,
     },
 
-    /// `KUBEBUILDER_ASSETS` names a folder without the program.
+    /// `KUBEBUILDER_ASSETS` names a directory without the binary.
     #[error(
-        "KUBEBUILDER_ASSETS is set, but {} is not there. Fill the folder (`setup-envtest use`) \
+        "KUBEBUILDER_ASSETS is set, but {} is not there. Fill the directory (`setup-envtest use`) \
          or unset the variable to have it built", .path.display()
     )]
     AssetMissing { path: PathBuf },
@@ -49,27 +49,27 @@ pub enum Error {
     #[error("{module} is not required in its go.mod: restore e2e/*/go.mod from version control")]
     NotPinned { module: String },
 
-    /// Another Kubernetes than those with a go.mod.
+    /// A Kubernetes version without a go.mod.
     #[error("{variable}={wanted}: there is a control plane of 1.33, 1.34, 1.35, 1.36 and 1.37")]
     UnknownKubernetes { variable: &'static str, wanted: String },
 
-    /// A version of Kubernetes that is not one.
+    /// A text that is no version of Kubernetes.
     #[error("{told_by} says that Kubernetes is {version:?}, which is not a version such as v1.36.3")]
     UnreadableVersion { told_by: &'static str, version: String },
 
-    /// No folder for the cache can be named.
-    #[error("no cache folder: set XDG_CACHE_HOME or HOME")]
+    /// There is no directory for the cache.
+    #[error("no cache directory: set XDG_CACHE_HOME or HOME")]
     NoCacheFolder,
 
-    /// A file or folder could not be read, written or made.
+    /// A file or directory could not be read, written or created.
     #[error("could not {action} {}: {source}", .path.display())]
     File { action: &'static str, path: PathBuf, source: io::Error },
 
-    /// No port could be had on 127.0.0.1.
+    /// There is no free port on 127.0.0.1.
     #[error("no free port on 127.0.0.1: {0}")]
     Port(io::Error),
 
-    /// A program could not be started at all.
+    /// A program could not be started.
     #[error("{program} could not be started: {source}")]
     NotStarted { program: String, source: io::Error },
 
@@ -81,11 +81,11 @@ pub enum Error {
     #[error("{program} ended by itself ({status}). The end of its log:\n{tail}")]
     Died { program: String, status: String, tail: String },
 
-    /// A condition did not come true in time.
+    /// A condition did not become true in time.
     #[error("{what}: not so after {} s. {seen}", .limit.as_secs_f32())]
     Timeout { what: String, limit: Duration, seen: String },
 
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error("a certificate could not be made: {0}")]
     Certificate(#[from] rcgen::Error),
 
@@ -93,11 +93,11 @@ pub enum Error {
     #[error("the API server: {}", with_causes(.0.as_ref()))]
     Kube(Box<kube::Error>),
 
-    /// An API server cannot be taken back to what it was born with.
+    /// An API server could not be restored to its initial state.
     #[error("it cannot be emptied: {0}")]
     NotEmptied(String),
 
-    /// A manifest cannot be used as it is.
+    /// A manifest cannot be used.
     #[error("{}: {why}", .path.display())]
     Manifest { path: PathBuf, why: String },
 
@@ -105,7 +105,7 @@ pub enum Error {
     #[error("the operator: {0}")]
     Operator(#[from] winpool::Error),
 
-    /// The operator ended without an error, but too early, or in a panic.
+    /// The operator ended without an error but too early, or by a panic.
     #[error("the operator ended by itself: {0}")]
     OperatorEnded(String),
 
@@ -114,11 +114,11 @@ pub enum Error {
     Signal(io::Error),
 
     /// A path that must go into a flag or a kubeconfig is not UTF-8.
-    #[error("{} is not UTF-8: set TMPDIR or XDG_CACHE_HOME to another folder", .0.display())]
+    #[error("{} is not UTF-8: set TMPDIR or XDG_CACHE_HOME to another directory", .0.display())]
     NotUtf8(PathBuf),
 }
 
-/// Shows the message: this is what a failed test prints.
+/// Shows the message, because a failed test prints this form.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -137,7 +137,7 @@ impl From<http::Error> for Error {
     }
 }
 
-/// Says what was tried with which file when an I/O call fails.
+/// Adds the file and the action to an I/O error.
 pub(crate) trait FileContext<T> {
     fn when(self, action: &'static str, path: &Path) -> Result<T>;
 }

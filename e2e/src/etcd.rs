@@ -1,36 +1,36 @@
-//! The store under the API servers. One serves many of them, each with a key prefix of its own.
+//! The store of the API servers. One etcd serves many of them, each with its own key prefix.
 
 use crate::Result;
 use crate::assets::Component;
 use crate::error::text;
-use crate::guard::{Folder, Guard};
+use crate::guard::{Directory, Guard};
 use crate::process::{Launch, Process};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where etcd listens: a socket in its folder, which is also the working folder of its clients. So there is no
-/// port to fight over and nobody else on the machine can reach it. etcd wants a port in the name and ignores it.
+/// The address of etcd: a socket in its directory, which is also the working directory of its clients. So it needs no
+/// free port, and nobody else on the machine can reach it. etcd requires a port in the name and ignores it.
 pub(crate) const ENDPOINT: &str = "unix://etcd.sock:0";
 const SOCKET: &str = "etcd.sock:0";
 
 /// A running etcd with empty data, stopped when this is dropped.
 pub struct Etcd {
     process: Process,
-    folder: Folder,
+    directory: Directory,
 }
 
 impl Etcd {
     /// Starts etcd and waits until it is healthy.
     pub async fn start() -> Result<Self> {
         let program = Component::Etcd.path().await?;
-        let folder = Guard::get()?.folder("etcd")?;
+        let directory = Guard::get()?.directory("etcd")?;
         let nowhere = "http://127.0.0.1:0";
-        let data = folder.path().join("data");
+        let data = directory.path().join("data");
         let arguments = [
             format!("--data-dir={}", text(&data)?),
-            // A test's data need not survive a power cut.
+            // A test's data need not survive a power failure.
             "--unsafe-no-fsync".to_owned(),
             format!("--listen-client-urls={ENDPOINT}"),
             format!("--advertise-client-urls={nowhere}"),
@@ -44,10 +44,10 @@ impl Etcd {
             name: "etcd",
             program: &program,
             arguments: arguments.into(),
-            folder: folder.path(),
-            logs: folder.path(),
+            directory: directory.path(),
+            logs: directory.path(),
         })?;
-        let etcd = Self { process, folder };
+        let etcd = Self { process, directory };
         etcd.until_healthy().await?;
         Ok(etcd)
     }
@@ -65,7 +65,7 @@ impl Etcd {
 
     /// The socket on which it listens.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.folder.path().join(SOCKET)
+        self.directory.path().join(SOCKET)
     }
 
     /// The process.
@@ -74,12 +74,12 @@ impl Etcd {
     }
 
     /// The directory with its socket and its data.
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 }
 
-/// One plain HTTP request; a client library for this would be most of the crate.
+/// Sends one plain HTTP request. A client library would be most of the crate.
 fn is_healthy(socket: &Path) -> std::io::Result<bool> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;

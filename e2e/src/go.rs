@@ -1,7 +1,7 @@
-//! The Go toolchain, as far as it is needed: build a package of a pinned module, find a module's source.
+//! The Go toolchain: builds a package of a pinned module, and finds a module's source.
 
 use crate::error::FileContext;
-use crate::process::tail;
+use crate::guard::tail;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io::Write;
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A go.mod of this crate, with what it says.
+/// A go.mod of this crate, with its settings.
 pub(crate) struct Module {
-    pub folder: &'static str,
+    pub directory: &'static str,
     pub go_mod: &'static str,
     pub go_sum: &'static str,
     /// Build tags.
     pub tags: &'static str,
-    /// How long building from it takes on two cores, as text.
+    /// The time of a build on two cores, as text.
     pub duration: &'static str,
 }
 
 impl Module {
-    /// The version at which go.mod pins another module.
+    /// The version of a dependency in go.mod.
     pub(crate) fn version_of(&self, module: &str) -> Result<&'static str> {
         self.go_mod
             .lines()
@@ -35,7 +35,7 @@ impl Module {
         let mut command = Command::new("go");
         command
             .args(arguments)
-            .current_dir(self.folder)
+            .current_dir(self.directory)
             .env("CGO_ENABLED", "0")
             .env("GOWORK", "off")
             .env("GOFLAGS", "-mod=readonly")
@@ -44,11 +44,11 @@ impl Module {
     }
 }
 
-/// What a build needs besides the package.
+/// Settings of a build besides the package.
 #[derive(Default)]
 pub(crate) struct Options<'a> {
     pub linker_flags: &'a str,
-    /// `GOOS`; that of this machine if not said.
+    /// `GOOS`; that of this machine by default.
     pub os: Option<&'a str>,
     /// A file that replaces source files of the Go standard library.
     pub overlay: Option<&'a str>,
@@ -70,7 +70,7 @@ pub(crate) fn build(module: &Module, package: &str, options: &Options<'_>, name:
         .stderr(log)
         .spawn()
         .map_err(|source| Error::GoMissing { component: name.to_owned(), source })?;
-    let status = watch(build, name, started).when("wait for the build in", Path::new(module.folder))?;
+    let status = watch(build, name, started).when("wait for the build in", Path::new(module.directory))?;
     if !status.success() {
         return Err(Error::GoFailed {
             command: format!("go build {package}"),
@@ -82,7 +82,7 @@ pub(crate) fn build(module: &Module, package: &str, options: &Options<'_>, name:
     std::fs::remove_file(&output).when("remove", &output)
 }
 
-/// Waits for the build, and says now and then that it goes on.
+/// Waits for the build, and reports from time to time that it continues.
 fn watch(mut build: Child, name: &str, started: Instant) -> std::io::Result<std::process::ExitStatus> {
     let mut next_word = Duration::from_secs(20);
     loop {
@@ -97,14 +97,14 @@ fn watch(mut build: Child, name: &str, started: Instant) -> std::io::Result<std:
     }
 }
 
-/// The folder with the source of `dependency`, downloaded if need be.
+/// The directory with the source of `dependency`, downloaded if necessary.
 pub(crate) fn source_folder(module: &Module, dependency: &str) -> Result<PathBuf> {
     run(module, &["mod", "download", dependency])?;
-    let folder = run(module, &["list", "-m", "-f", "{{.Dir}}", dependency])?;
-    Ok(PathBuf::from(folder.trim()))
+    let directory = run(module, &["list", "-m", "-f", "{{.Dir}}", dependency])?;
+    Ok(PathBuf::from(directory.trim()))
 }
 
-/// Runs `go` in the module's folder and returns what it prints.
+/// Runs `go` in the module's directory and returns its output.
 pub(crate) fn run(module: &Module, arguments: &[&str]) -> Result<String> {
     let output = module
         .command(arguments)
@@ -120,8 +120,8 @@ pub(crate) fn run(module: &Module, arguments: &[&str]) -> Result<String> {
     })
 }
 
-/// Says something to whoever waits. Not with `eprintln!`, which a test swallows until it fails.
+/// Prints to standard error. Not with `eprintln!`, which a test captures until it fails.
 pub(crate) fn progress(message: &str) {
-    // Nobody listens: nothing to do about it.
+    // Nobody reads it.
     let _ = writeln!(std::io::stderr(), "winpool-e2e: {message}");
 }

@@ -1,10 +1,10 @@
 //! Ends all children and removes all files when this process ends.
 //!
-//! Drop handlers are not enough. Statics are never dropped, and a test binary that is killed drops nothing. So
-//! one shell per process, the guard, reads a pipe that only we hold open. When we end, however we end, the
-//! pipe closes; the guard then ends its process group, in which every child was started, and removes the folder
-//! in which they all live. `PR_SET_PDEATHSIG` would do the first half only, needs a program of its own
-//! without unsafe code, and fires when the *thread* that started the child ends, which for a test is too early.
+//! Drop handlers are not enough: statics are never dropped, and a killed test binary drops nothing. So each process
+//! has one shell, the guard, that reads a pipe which only this process holds open. When the process ends in any way,
+//! the pipe closes. The guard then ends its process group, which all children belong to, and removes the directory in
+//! which they all live. `PR_SET_PDEATHSIG` would only do the first half, needs a separate program without unsafe code,
+//! and fires when the *thread* that started the child ends, which is too early for a test.
 
 use crate::error::FileContext;
 use crate::{Error, Result};
@@ -14,11 +14,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// TERM first and deaf to it: the guard is a member of the group that it ends, and still has a folder to remove.
-/// Wine's processes leave the group; they are found by what they have in their environment. Each thread is asked: the first one
-/// may have ended, and then the process seems to have none.
-/// A process may write while the folder is being removed, hence more than one try. `-s`, because dash takes no
-/// process group after `kill -TERM`.
+/// The guard ignores TERM, because it is a member of the group that it ends and still has to remove a directory.
+/// Wine's processes leave the group; they are found by their environment. Each thread is checked: the first one may
+/// have ended, and then the process seems to have no environment. A process may write while the directory is being
+/// removed, hence several attempts. `-s`, because dash accepts no process group after `kill -TERM`.
 const SCRIPT: &str = r#"
 cat >/dev/null
 trap '' TERM
@@ -32,7 +31,7 @@ kill -s KILL -- -$$
 "#;
 
 pub(crate) struct Guard {
-    /// Its standard input is the pipe; it is never waited for.
+    /// Its standard input is the pipe. It is never waited for.
     shell: Child,
     root: PathBuf,
 }
@@ -44,7 +43,7 @@ impl Guard {
     pub(crate) fn get() -> Result<&'static Self> {
         let guard = GUARD.get_or_init(|| Self::start().map_err(|error| (std::env::temp_dir(), error.kind())));
         guard.as_ref().map_err(|(path, kind)| Error::File {
-            action: "set up a temporary folder and its guard in",
+            action: "set up a temporary directory and its guard in",
             path: path.clone(),
             source: (*kind).into(),
         })
@@ -63,26 +62,25 @@ impl Guard {
         Ok(Self { shell, root: root.keep() })
     }
 
-    /// The process group that children have to be started in.
+    /// The process group of all children.
     pub(crate) fn process_group(&self) -> i32 {
         self.shell.id().cast_signed()
     }
 
-    /// A new, empty folder that is removed when it is dropped, or at the latest when this process ends.
-    pub(crate) fn folder(&self, purpose: &str) -> Result<Folder> {
-        let folder = tempfile::Builder::new()
+    /// A new, empty directory. It is removed when it is dropped, and at the latest when this process ends.
+    pub(crate) fn directory(&self, purpose: &str) -> Result<Directory> {
+        let directory = tempfile::Builder::new()
             .prefix(&format!("{purpose}-"))
             .tempdir_in(&self.root)
-            .when("make a folder in", &self.root)?;
-        Ok(Folder(folder))
+            .when("make a directory in", &self.root)?;
+        Ok(Directory(directory))
     }
 }
 
-/// A temporary folder with the logs in it. Dropped by a panicking test it shows the ends of the logs and keeps
-/// them.
-pub(crate) struct Folder(TempDir);
+/// A temporary directory with logs. If a test panics, it prints the ends of the logs and keeps the files.
+pub(crate) struct Directory(TempDir);
 
-impl Folder {
+impl Directory {
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
@@ -93,12 +91,12 @@ impl Folder {
         };
         for path in entries.flatten().map(|entry| entry.path()) {
             if path.extension().is_some_and(|extension| extension == "log") {
-                eprintln!("--- {}\n{}", path.display(), crate::process::tail(&path, 15));
+                eprintln!("--- {}\n{}", path.display(), tail(&path, 15));
             }
         }
     }
 
-    /// Out of the guard's reach.
+    /// Moves the directory away from the guard.
     fn keep(&self) -> std::io::Result<PathBuf> {
         let kept = tempfile::Builder::new().prefix("winpool-e2e-failed-").tempdir()?.keep();
         std::fs::rename(self.path(), &kept)?;
@@ -106,7 +104,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -117,4 +115,12 @@ impl Drop for Folder {
             Err(error) => eprintln!("--- the logs could not be kept: {error}"),
         }
     }
+}
+
+/// The last lines of a log.
+pub(crate) fn tail(log: &Path, lines: usize) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
 }

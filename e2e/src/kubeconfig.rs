@@ -1,4 +1,4 @@
-//! How to reach an API server: kubeconfig files and client configurations.
+//! Access to an API server: kubeconfig files and client configurations.
 
 use crate::Result;
 use crate::certificates::{Authority, Identity};
@@ -7,7 +7,7 @@ use kube::config::AuthInfo;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// An API server's address, and the authority that vouches for it.
+/// An API server's address, and the authority of its certificate.
 pub(crate) struct Endpoint {
     pub url: String,
     /// The authority's certificate, as a file and as DER.
@@ -32,7 +32,7 @@ impl Endpoint {
 
     /// A client configuration for `identity`.
     ///
-    /// Refused requests come back at once: a test wants to see a 429 or 503, not to wait for fifteen tries.
+    /// Refused requests are not retried: a test needs to see a 429 or 503 at once.
     pub(crate) fn config(&self, identity: &Identity) -> Result<kube::Config> {
         let url = http::Uri::try_from(&self.url).map_err(http::Error::from)?;
         let mut config = kube::Config::new(url);
@@ -58,7 +58,7 @@ pub(crate) fn token_kubeconfig(
     write(server, authority, &json!({"token": token}), namespace, file)
 }
 
-/// JSON, which every reader of YAML can read.
+/// JSON, which is YAML too.
 fn write(server: &str, authority: &Path, user: &Value, namespace: &str, file: &Path) -> Result<()> {
     let kubeconfig = json!({
         "apiVersion": "v1",
@@ -73,7 +73,7 @@ fn write(server: &str, authority: &Path, user: &Value, namespace: &str, file: &P
     std::fs::write(file, format!("{kubeconfig:#}\n")).when("write", file)
 }
 
-/// True if there is a client, and `path` of its server answers 200.
+/// True if there is a client, and the server answers `path` with 200.
 pub(crate) async fn answers(client: Result<kube::Client>, path: &str) -> bool {
     match (client, http::Request::get(path).body(Vec::new())) {
         (Ok(client), Ok(request)) => client.request_text(request).await.is_ok(),

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// cores; each server takes 265 MB.
 const IDLE: usize = 2;
 
-/// An API server that can be lent again and again, and what belongs to it from birth.
+/// An API server that can be lent repeatedly, with its initial objects.
 struct Lendable {
     server: ApiServer,
     baseline: Baseline,
@@ -23,21 +23,21 @@ struct Lendable {
 
 static IDLE_SERVERS: Mutex<Vec<Arc<Lendable>>> = Mutex::new(Vec::new());
 
-/// An API server for one test: nobody else uses it, and nothing is in it but what every cluster is born with.
+/// An API server for one test: no other test uses it, and it has only the objects of a new cluster.
 ///
-/// End whatever writes to it before this is dropped.
+/// Stop everything that writes to it before this is dropped.
 pub struct Lent {
     client: Client,
     lendable: Arc<Lendable>,
 }
 
-/// Lends an API server with an empty state: one that another test has used and that was emptied, or else a new
-/// one. See [`ApiServer::start`] for what it does without a controller manager.
+/// Lends an API server with an empty state: one that another test has used and that was emptied, or a new one. See
+/// [`ApiServer::start`] for the effects of a missing controller manager.
 pub async fn lend() -> Result<Lent> {
     while let Some(lendable) = take_idle() {
         match emptied(&lendable).await {
             Ok(client) => return Ok(Lent { client, lendable }),
-            // Not hidden: a server that is often thrown away costs two seconds each time.
+            // Printed, because each new server costs two seconds.
             Err(error) => progress(&format!("an API server is thrown away: {error}")),
         }
     }
@@ -48,16 +48,15 @@ pub async fn lend() -> Result<Lent> {
     Ok(Lent { client, lendable })
 }
 
-/// Starts an API server with more flags, on the same etcd as the lent ones but for one test only: it is thrown
-/// away afterwards.
+/// Starts an API server with more flags, on the same etcd as the lent ones. It serves one test and is then stopped.
 pub async fn lend_with(flags: &[&str]) -> Result<ApiServer> {
     let mut all = vec![PODS_WITHOUT_SERVICE_ACCOUNTS];
     all.extend_from_slice(flags);
     ApiServer::start_with(&shared_etcd().await?, &fresh_prefix(), &all).await
 }
 
-/// Starts a whole cluster for one test, on the same etcd as the lent API servers. It is thrown away afterwards:
-/// its controllers remember things.
+/// Starts a whole cluster for one test, on the same etcd as the lent API servers. It is stopped afterwards, because
+/// its controllers have state of their own.
 pub async fn lend_cluster() -> Result<Cluster> {
     lend_cluster_with(Flags::default()).await
 }

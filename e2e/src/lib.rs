@@ -1,24 +1,24 @@
 //! A real Kubernetes control plane on this machine, with simulated nodes: for tests, the demo and use by hand.
 //!
-//! A test borrows what it needs, and nothing of it outlives the test binary:
+//! A test borrows what it needs. Everything ends with the test binary:
 //!
 //! ```no_run
 //! # async fn test() -> winpool_e2e::Result<()> {
 //! use winpool_e2e::{SimulatedNode, lend, lend_cluster};
 //!
-//! // An API server alone: enough for whatever watches and writes.
+//! An API server alone: enough for clients that watch and write.
 //! let api = lend().await?;
 //! SimulatedNode::windows("10.0.20348.2655").name("win-a").join(&api.client()).await?;
 //! let as_kubelet = api.client_as("system:node:win-a", &["system:nodes"])?;
 //!
-//! // With scheduler, controller manager and kwok: nodes get ready and pods run.
+//! With scheduler, controller manager and kwok: nodes become ready and pods run.
 //! let cluster = lend_cluster().await?;
 //! SimulatedNode::linux().name("linux-a").join(&cluster.client()).await?;
 //! cluster.node_ready("linux-a").await?;
 //! # Ok(()) }
 //! ```
 //!
-//! `cargo run -p winpool-e2e --bin cluster` starts a cluster to play with.
+//! `cargo run -p winpool-e2e --bin cluster` starts a cluster for experiments.
 #![forbid(unsafe_code)]
 #![allow(
     missing_docs,

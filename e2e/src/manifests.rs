@@ -1,4 +1,4 @@
-//! The manifests in `examples/` and `config/`, as users apply them.
+//! The manifests in `examples/` and `config/`, applied as users apply them.
 
 use crate::error::FileContext;
 use crate::{Cluster, Error, Result};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
-/// The folder with the examples.
+/// The directory with the examples.
 pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 
 const COMPONENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components");
@@ -27,10 +27,10 @@ pub fn example(file: &str) -> Result<Vec<DynamicObject>> {
 
 /// Reads all objects that a component in `config/components/` adds to an installation.
 pub fn component(name: &str) -> Result<Vec<DynamicObject>> {
-    let folder = Path::new(COMPONENTS).join(name);
-    let kustomization: Vec<Kustomization> = read(&folder.join("kustomization.yaml"))?;
+    let directory = Path::new(COMPONENTS).join(name);
+    let kustomization: Vec<Kustomization> = read(&directory.join("kustomization.yaml"))?;
     let files = kustomization.iter().flat_map(|kustomization| &kustomization.resources);
-    Ok(files.map(|file| read(&folder.join(file))).collect::<Result<Vec<_>>>()?.concat())
+    Ok(files.map(|file| read(&directory.join(file))).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// The fields of a kustomization that matter here.

@@ -1,7 +1,7 @@
 //! A process of the control plane, with its log.
 
 use crate::error::FileContext;
-use crate::guard::Guard;
+use crate::guard::{Guard, tail};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,7 +26,7 @@ pub struct Process {
     name: &'static str,
     program: PathBuf,
     arguments: Vec<String>,
-    folder: PathBuf,
+    directory: PathBuf,
     environment: Vec<(&'static str, String)>,
     child: Mutex<Child>,
     log: PathBuf,
@@ -37,8 +37,8 @@ pub(crate) struct Launch<'a> {
     pub name: &'static str,
     pub program: &'a Path,
     pub arguments: Vec<String>,
-    /// The working folder.
-    pub folder: &'a Path,
+    /// The working directory.
+    pub directory: &'a Path,
     /// Where `<name>.log` is written.
     pub logs: &'a Path,
 }
@@ -53,12 +53,12 @@ impl Process {
     pub(crate) fn start_in(launch: Launch<'_>, environment: Vec<(&'static str, String)>) -> Result<Self> {
         let log = launch.logs.join(format!("{}.log", launch.name));
         let output = File::create(&log).when("write", &log)?;
-        let child = spawn(launch.program, &launch.arguments, launch.folder, &environment, output)?;
+        let child = spawn(launch.program, &launch.arguments, launch.directory, &environment, output)?;
         Ok(Self {
             name: launch.name,
             program: launch.program.to_owned(),
             arguments: launch.arguments,
-            folder: launch.folder.to_owned(),
+            directory: launch.directory.to_owned(),
             environment,
             child: Mutex::new(child),
             log,
@@ -69,7 +69,7 @@ impl Process {
     pub fn start_again(&self) -> Result<()> {
         self.kill();
         let output = File::options().append(true).open(&self.log).when("write", &self.log)?;
-        *self.child() = spawn(&self.program, &self.arguments, &self.folder, &self.environment, output)?;
+        *self.child() = spawn(&self.program, &self.arguments, &self.directory, &self.environment, output)?;
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Process {
         let _ = child.wait();
     }
 
-    /// Stops it (SIGSTOP): its connections stay open, and nobody answers.
+    /// Stops it (SIGSTOP): its connections stay open, and it does not answer.
     pub fn pause(&self) -> Result<()> {
         self.signal("STOP")
     }
@@ -112,7 +112,7 @@ impl Process {
         Err(Error::Died { program: self.name.to_owned(), status, tail: tail(&self.log, 20) })
     }
 
-    /// Waits until `ready` says yes; fails at once if the process ends instead.
+    /// Waits until `ready` returns true; fails at once if the process ends instead.
     pub(crate) async fn until(&self, mut ready: impl AsyncFnMut() -> bool) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         while !ready().await {
@@ -126,7 +126,7 @@ impl Process {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // Another process may have answered on the port that this one could not get.
+        // Another process may have answered on the port that this one did not get.
         self.check()
     }
 
@@ -144,17 +144,17 @@ impl Drop for Process {
 fn spawn(
     program: &Path,
     arguments: &[String],
-    folder: &Path,
+    directory: &Path,
     environment: &[(&'static str, String)],
     output: File,
 ) -> Result<Child> {
     let errors = output.try_clone().when("write the log of", program)?;
     Command::new(program)
         .args(arguments)
-        .current_dir(folder)
+        .current_dir(directory)
         // The user's proxies, feature gates and home directories must not affect the control plane.
         .env_clear()
-        .env("HOME", folder)
+        .env("HOME", directory)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(output)
@@ -166,7 +166,7 @@ fn spawn(
 
 /// Starts a server on a free port of 127.0.0.1 and waits until it is ready.
 ///
-/// Between finding a free port and using it someone else can take it; only that is worth another try.
+/// Another process may take the port between the search and its use. Only that causes another attempt.
 pub(crate) async fn start_on_free_port(
     launch: impl Fn(u16) -> Result<Process>,
     ready: impl AsyncFn(u16) -> bool,
@@ -184,8 +184,8 @@ pub(crate) async fn start_on_free_port(
     }
 }
 
-/// A port that is free now and was not given out before by this process, so that two servers that start at the
-/// same time never get the same one.
+/// A port that is free now and that this process has not given out before, so that two servers that start at the same
+/// time never get the same one.
 pub fn free_port() -> Result<u16> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
@@ -196,12 +196,4 @@ pub fn free_port() -> Result<u16> {
             return Ok(port);
         }
     }
-}
-
-/// The last lines of a log.
-pub(crate) fn tail(log: &Path, lines: usize) -> String {
-    let text = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let all: Vec<&str> = text.lines().collect();
-    all[all.len().saturating_sub(lines)..].join("\n")
 }

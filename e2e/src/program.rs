@@ -15,19 +15,20 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::sync::OnceCell;
 
-/// The limit for anything. A measured process may have much to do.
+/// The limit for any condition. A measured process may have much work.
 const LIMIT: Duration = Duration::from_mins(5);
 
 /// The interval between requests to an endpoint: short enough to measure milliseconds.
 const INTERVAL: Duration = Duration::from_micros(500);
 
-/// Starts `winpool run` as the user of `kubeconfig`, with these arguments and any free port for its endpoints. Its log lies
+/// Starts `winpool run` as the user of `kubeconfig`, with these arguments and a free port for its endpoints. Its log
+/// is beside the kubeconfig.
 /// beside the kubeconfig.
 pub async fn start_winpool(kubeconfig: &Path, arguments: &[&str]) -> Result<Process> {
     let program = winpool_program().await?;
-    let folder = kubeconfig.parent().unwrap_or(Path::new("/"));
+    let directory = kubeconfig.parent().unwrap_or(Path::new("/"));
     let arguments = ["run", "--listen", "127.0.0.1:0"].iter().chain(arguments).map(ToString::to_string).collect();
-    let launch = Launch { name: "winpool", program, arguments, folder, logs: folder };
+    let launch = Launch { name: "winpool", program, arguments, directory, logs: directory };
     Process::start_in(launch, vec![("KUBECONFIG", text(kubeconfig)?.to_owned()), ("RUST_BACKTRACE", "1".to_owned())])
 }
 
@@ -37,19 +38,19 @@ pub async fn winpool_program() -> Result<&'static Path> {
     PROGRAM.get_or_try_init(build).await.map(PathBuf::as_path)
 }
 
-/// Cargo builds the programs of a test's own package only, so it is told to, for the profile that the test has itself: the
-/// test is `target/<profile>/deps/<name>-…`.
+/// Cargo builds only the binaries of a test's own package, so winpool is built separately, with the profile of the
+/// test: the test is `target/<profile>/deps/<name>-…`.
 async fn build() -> Result<PathBuf> {
     let test = std::env::current_exe().map_err(|source| Error::NotStarted { program: "winpool".to_owned(), source })?;
-    let folder = test.ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();
-    let release = folder.file_name().is_some_and(|name| name == "release").then_some("--release");
+    let directory = test.ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();
+    let release = directory.file_name().is_some_and(|name| name == "release").then_some("--release");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(&cargo);
     command.args(["build", "--quiet", "--locked", "-p", "winpool", "--bin", "winpool"]).args(release);
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let output = command.output().await.map_err(|source| Error::NotStarted { program: cargo, source })?;
     if output.status.success() {
-        return Ok(folder.join("winpool"));
+        return Ok(directory.join("winpool"));
     }
     Err(Error::ToolFailed {
         command: "cargo build -p winpool".to_owned(),
@@ -86,7 +87,7 @@ impl Program {
     /// Starts it with this kubeconfig.
     pub fn start_with(program: &Path, server: &ApiServer, kubeconfig: &Path) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let log = server.folder().join("winpool.log");
+        let log = server.directory().join("winpool.log");
         let log = File::options().create(true).append(true).open(&log).when("write", &log)?;
         let mut command = Command::new(program);
         command.args(["run", "--listen", &address.to_string()]).env("KUBECONFIG", kubeconfig).stderr(log);
@@ -127,7 +128,7 @@ impl Program {
         Err(Error::Timeout { what, limit: LIMIT, seen })
     }
 
-    /// Returns code and body of the response, or `None` while nobody answers.
+    /// Returns code and body of the response, or `None` while nothing answers.
     async fn get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.address).await.ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: winpool\r\nConnection: close\r\n\r\n");

@@ -2,7 +2,7 @@
 
 use crate::assets::Component;
 use crate::error::{FileContext, text};
-use crate::guard::{Folder, Guard};
+use crate::guard::{Directory, Guard};
 use crate::kubeconfig::answers;
 use crate::process::{Launch, Process, start_on_free_port};
 use crate::{Error, Result};
@@ -17,22 +17,22 @@ use std::process::{Command, Output};
 pub struct Prometheus {
     _process: Process,
     client: Client,
-    _folder: Folder,
+    _folder: Directory,
 }
 
 impl Prometheus {
     /// Starts it: it scrapes `targets` as job `winpool` each second, and evaluates the rule groups of `rules`.
     pub async fn start(targets: &[SocketAddr], rules: &Value) -> Result<Self> {
         let program = Component::Prometheus.path().await?;
-        let folder = Guard::get()?.folder("prometheus")?;
+        let directory = Guard::get()?.directory("prometheus")?;
         let configuration = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": ["rules.yml"],
             "scrape_configs": [{"job_name": "winpool", "static_configs": [{"targets": targets}]}],
         });
         // YAML may be written as JSON.
-        write(&folder.path().join("prometheus.yml"), &configuration)?;
-        write(&folder.path().join("rules.yml"), rules)?;
+        write(&directory.path().join("prometheus.yml"), &configuration)?;
+        write(&directory.path().join("rules.yml"), rules)?;
         let launch = |port| {
             Process::start(Launch {
                 name: Component::Prometheus.name(),
@@ -42,14 +42,14 @@ impl Prometheus {
                     "--storage.tsdb.path=data".to_owned(),
                     format!("--web.listen-address=127.0.0.1:{port}"),
                 ],
-                folder: folder.path(),
-                logs: folder.path(),
+                directory: directory.path(),
+                logs: directory.path(),
             })
         };
-        // A plain client of the same library that speaks to API servers.
+        // A plain client of the same library.
         let ready = async |port| answers(client(port), "/-/ready").await;
         let (process, port) = start_on_free_port(launch, ready).await?;
-        Ok(Self { _process: process, client: client(port)?, _folder: folder })
+        Ok(Self { _process: process, client: client(port)?, _folder: directory })
     }
 
     /// Returns the labels and value of each series that the query finds now.
@@ -74,13 +74,13 @@ fn write(path: &Path, content: &Value) -> Result<()> {
     fs::write(path, content.to_string()).when("write", path)
 }
 
-/// Runs promtool in `folder`, with this as its standard input.
-pub async fn promtool(arguments: &[&str], folder: &Path, input: &str) -> Result<Output> {
+/// Runs promtool in `directory`, with this as its standard input.
+pub async fn promtool(arguments: &[&str], directory: &Path, input: &str) -> Result<Output> {
     let program = Component::Promtool.path().await?;
-    let stdin = folder.join("promtool.stdin");
+    let stdin = directory.join("promtool.stdin");
     fs::write(&stdin, input).when("write", &stdin)?;
     let file = fs::File::open(&stdin).when("read", &stdin)?;
     let mut command = Command::new(&program);
-    let output = command.args(arguments).current_dir(folder).stdin(file).output();
+    let output = command.args(arguments).current_dir(directory).stdin(file).output();
     output.map_err(|source| Error::NotStarted { program: text(&program).unwrap_or("promtool").to_owned(), source })
 }

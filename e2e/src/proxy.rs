@@ -8,8 +8,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Passes connections on to an address of this machine, until it is cut. What it passes may be TLS: certificates are for
-/// the address, whatever the port.
+/// Passes connections on to an address of this machine, until it is cut. The connections may use TLS: certificates are
+/// for the address, with any port.
 pub struct Proxy {
     port: u16,
     cut: watch::Sender<bool>,
@@ -45,7 +45,7 @@ impl Proxy {
         self.port
     }
 
-    /// Drops everything. Connections stay open, as in a network that loses packets, and new ones are accepted.
+    /// Cuts the network. Connections stay open, as in a network that loses packets, and new ones are accepted.
     pub fn cut(&self) {
         self.cut.send_replace(true);
     }
@@ -77,7 +77,7 @@ async fn pass_on(mut client: TcpStream, target: Target, mut cut: watch::Receiver
         _ = passing => false,
     };
     if was_cut {
-        // An error says that the proxy is gone.
+        // An error means that the proxy is dropped.
         let _ = cut.wait_for(|cut| !*cut).await;
     }
 }

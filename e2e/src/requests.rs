@@ -13,7 +13,7 @@ const RESOURCES: [&str; 5] = ["nodes", "pods", "runtimeclasses", "windowspools",
 pub struct Requests(BTreeMap<String, u64>);
 
 impl Requests {
-    /// Reads the numbers until now.
+    /// Reads the present numbers.
     pub async fn until_now(client: &Client) -> Result<Self> {
         let text = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
         let mut counts = BTreeMap::new();
@@ -23,7 +23,7 @@ impl Requests {
                 let (_, rest) = labels.split_once(&format!("{key}=\""))?;
                 Some(rest.split_once('"')?.0)
             };
-            // `resource` also ends `subresource`: it comes first.
+            // `resource` also ends `subresource`, so that comes first.
             let (Some(verb), Some(resource)) = (label("verb"), label(",resource")) else { continue };
             if verb == "WATCH" || !RESOURCES.contains(&resource) {
                 continue;
@@ -59,7 +59,7 @@ impl Requests {
         self.0.values().sum()
     }
 
-    /// `1000 PATCH nodes, 1 LIST pods`.
+    /// Formats them as `1000 PATCH nodes, 1 LIST pods`.
     pub fn text(&self) -> String {
         if self.0.is_empty() {
             return "none".to_owned();
@@ -73,7 +73,7 @@ fn to_count(value: f64) -> u64 {
     value as u64
 }
 
-/// The value of a sample, by its name with its labels as they are written: `winpool_pending_changes{pool="default"}`.
+/// The value of a sample, by its name and labels as in the text format: `winpool_pending_changes{pool="default"}`.
 pub fn sample(metrics: &str, name: &str) -> Option<f64> {
     metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }

@@ -37,10 +37,10 @@ pub async fn nodes_join(cluster: &Cluster) -> Result<()> {
     join(cluster, nodes).await
 }
 
-/// The same with real kubelets on the Windows nodes: they are there as long as what this returns.
+/// The same with real kubelets on the Windows nodes. They run until the returned machines are dropped.
 ///
 /// # Errors
-/// When real kubelets cannot run here, a node cannot join, or does not get ready.
+/// Fails if real kubelets cannot run here, or a node cannot join or does not become ready.
 pub async fn machines_join(cluster: &Cluster) -> Result<Vec<Machine>> {
     join(cluster, [SimulatedNode::linux().name("linux-a"), SimulatedNode::linux().name("linux-b")]).await?;
     let mut machines = Vec::new();
@@ -50,16 +50,16 @@ pub async fn machines_join(cluster: &Cluster) -> Result<Vec<Machine>> {
     for machine in &machines {
         cluster.node_ready(machine.name()).await?;
     }
-    // As a kubelet before 1.17 registers it. Those since then restore the label when they start, and not before.
+    // As a kubelet before 1.17 registers it. Later ones restore the label only when they start.
     let unlabel = Patch::Merge(json!({"metadata": {"labels": {WINDOWS_BUILD: null}}}));
     Api::<Node>::all(cluster.client()).patch(UNLABELLED, &PatchParams::default(), &unlabel).await?;
     Ok(machines)
 }
 
-/// These nodes join and get ready.
+/// Joins these nodes, and waits until they are Ready.
 ///
 /// # Errors
-/// When a node cannot join, or does not get ready.
+/// Fails if a node cannot join, or does not become ready.
 pub async fn join(cluster: &Cluster, nodes: impl IntoIterator<Item = SimulatedNode>) -> Result<()> {
     let mut names = Vec::new();
     for node in nodes {
@@ -117,7 +117,7 @@ fn is_ready(pool: &WindowsPool) -> bool {
 fn conditions(pool: &WindowsPool) -> String {
     let all = pool.status.iter().flat_map(|status| &status.conditions);
     all.fold("It says:".to_owned(), |mut text, condition| {
-        // Writing to a String does not fail.
+        // Writing to a String never fails.
         let _ = write!(text, "\n{}={}: {}", condition.type_, condition.status, condition.message);
         text
     })
@@ -125,7 +125,7 @@ fn conditions(pool: &WindowsPool) -> String {
 
 /// The operator, running in this process.
 ///
-/// Without a logger it runs in silence; see [`winpool::telemetry`].
+/// Without a logger it logs nothing; see [`winpool::telemetry`].
 pub struct Operator {
     stop: CancellationToken,
     task: JoinHandle<std::result::Result<(), winpool::Error>>,

@@ -1,4 +1,4 @@
-//! kubectl and Helm, as a cluster's administrator uses them.
+//! kubectl and Helm, as an administrator uses them.
 
 use crate::assets::Component;
 use crate::error::text;
@@ -9,9 +9,9 @@ use std::process::Stdio;
 use tokio::process::Command;
 
 impl Component {
-    /// Runs the program to its end, as the user of `kubeconfig`, and returns what it wrote to its standard output.
+    /// Runs the program as the user of `kubeconfig`, and returns its standard output.
     ///
-    /// The user's own environment and configuration have no influence; caches go to the kubeconfig's folder.
+    /// The user's own environment and configuration have no influence. Caches are in the kubeconfig's directory.
     pub async fn run(self, kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
         let program = self.path().await?;
         let home = kubeconfig.parent().unwrap_or(Path::new("/"));

@@ -1,4 +1,4 @@
-//! The Kubernetes that runs, and tests that need a newer one.
+//! The Kubernetes version of the tests, and tests that need a newer one.
 
 use crate::assets::{Component, newest_kubernetes};
 use crate::go::progress;
@@ -7,19 +7,19 @@ use tokio::process::Command;
 use tokio::sync::OnceCell;
 use winpool_core::windows::KubernetesVersion;
 
-/// What tests need and not every supported Kubernetes has.
+/// A feature that tests need and not every supported Kubernetes has.
 #[derive(Clone, Copy, Debug)]
 pub struct Feature<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The first version that has it, by the minor of 1.
+    /// The first version with it, by the minor of 1.
     pub since: u32,
 }
 
-/// MutatingAdmissionPolicy in the version that winpool's are written in.
+/// MutatingAdmissionPolicy in the version of winpool's policies.
 pub const MUTATING_ADMISSION_POLICY: Feature<'_> = Feature { name: "MutatingAdmissionPolicy v1", since: 36 };
 
-/// Ends a test, and says so, where the Kubernetes that runs lacks this [`Feature`]. On the newest it never does.
+/// Ends a test with a message if the Kubernetes version lacks this [`Feature`]. On the newest version it never does.
 #[macro_export]
 macro_rules! needs {
     ($feature:expr) => {
@@ -30,20 +30,20 @@ macro_rules! needs {
 }
 
 impl Feature<'_> {
-    /// Whether the Kubernetes that runs has it.
+    /// True if the Kubernetes version has it.
     ///
     /// # Errors
-    /// When its version cannot be told.
+    /// Fails if the version is unknown.
     pub async fn is_there(&self) -> Result<bool> {
         let version = newest_kubernetes()?;
         let newest = read(version).ok_or_else(|| unreadable("go.mod", version))?;
         Ok(self.is_in(running_kubernetes().await?, newest))
     }
 
-    /// Whether it is not there: then somebody is told that a test is skipped.
+    /// True if it is missing; then a message says that the test is skipped.
     ///
     /// # Errors
-    /// When the version of Kubernetes cannot be told.
+    /// Fails if the version of Kubernetes is unknown.
     pub async fn is_missing(&self) -> Result<bool> {
         let missing = !self.is_there().await?;
         if missing {
@@ -54,16 +54,16 @@ impl Feature<'_> {
         Ok(missing)
     }
 
-    /// The newest has everything: a test that nobody can run is a mistake, and has to fail there.
+    /// The newest version has every feature: a test that can run nowhere is a mistake and fails there.
     fn is_in(&self, running: KubernetesVersion, newest: KubernetesVersion) -> bool {
         running >= newest || running.minor >= self.since
     }
 }
 
-/// The version of the API server that is started: what the program says of itself, wherever it comes from.
+/// The version of the API server, from its binary.
 ///
 /// # Errors
-/// When it cannot be had, or does not say.
+/// Fails if the binary is missing, or prints no version.
 pub async fn running_kubernetes() -> Result<KubernetesVersion> {
     static VERSION: OnceCell<KubernetesVersion> = OnceCell::const_new();
     VERSION.get_or_try_init(ask).await.copied()

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 /// Short, because most conditions become true within a few milliseconds.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// The limit for anything in a simulated cluster.
+/// The limit for any condition in a simulated cluster.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Polls until `probe` returns a value. After `limit` the error says what it waited for.
+/// Polls until `probe` returns a value. After `limit` the error names the condition.
 ///
 /// An error of the probe ends the wait.
 ///

@@ -164,12 +164,12 @@ async fn a_windows_node_gets_ready_and_a_pod_bound_to_it_runs() -> Result<()> {
 async fn a_dropped_cluster_leaves_no_process_and_no_file() -> Result<()> {
     let cluster = lend_cluster().await?;
     let [_, own @ ..] = cluster.processes().map(Process::pid);
-    let folder = cluster.api_server().folder().to_owned();
-    assert!(folder.exists());
+    let directory = cluster.api_server().directory().to_owned();
+    assert!(directory.exists());
     assert_eq!(own.map(runs), [true; 4]);
     drop(cluster);
     assert_eq!(own.map(runs), [false; 4]);
-    assert!(!folder.exists());
+    assert!(!directory.exists());
     Ok(())
 }
 
@@ -181,7 +181,7 @@ async fn a_killed_owner_leaves_no_process_and_no_file() -> Result<()> {
     owner.process.kill().expect("it runs");
     owner.process.wait().expect("it ends");
     wait_for("everything is gone", LIMIT, async || {
-        let gone = !owner.pids.iter().copied().any(runs) && !owner.folder.exists();
+        let gone = !owner.pids.iter().copied().any(runs) && !owner.directory.exists();
         Ok(gone.then_some(()))
     })
     .await
@@ -199,7 +199,7 @@ async fn flags_can_be_added() -> Result<()> {
 struct PlaygroundCluster {
     process: Child,
     pids: Vec<u32>,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl PlaygroundCluster {
@@ -209,9 +209,9 @@ impl PlaygroundCluster {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
-        let folder = kubeconfig_in_first_line(&mut process).parent().unwrap().to_owned();
+        let directory = kubeconfig_in_first_line(&mut process).parent().unwrap().to_owned();
         let pids = pids_in_introduction(&mut process);
-        Self { process, pids, folder }
+        Self { process, pids, directory }
     }
 }
 
@@ -239,7 +239,7 @@ fn pids_in_introduction(process: &mut Child) -> Vec<u32> {
     line.split(' ').map(|pid| pid.parse().expect("a pid")).collect()
 }
 
-/// Whether the process is there and is not merely waiting to be reaped by somebody else.
+/// True if the process exists and is not a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))

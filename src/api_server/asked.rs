@@ -1,15 +1,14 @@
-//! What a request asks of the API server, as metrics name it.
+//! The verb and the resource of a request, for metrics.
 
 use axum::http::{Method, Uri};
 
-/// What is asked for.
 pub const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "other"];
 
-/// Of which kind of object. A name of an object is in no label.
+/// The kinds of object. No label holds the name of an object.
 pub const RESOURCES: [&str; 9] =
     ["nodes", "pods", "runtimeclasses", "windowspools", "windowspools/status", "events", "leases", "version", "other"];
 
-/// What a request asks, as metrics name it.
+/// The verb and the resource of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asked {
     /// One of [`VERBS`].
@@ -19,7 +18,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Read from the path: `/api/v1/nodes/a`, `/apis/<group>/<version>/namespaces/<namespace>/<resource>/<name>`.
+    /// Reads them from the path: `/api/v1/nodes/a`,
+    /// `/apis/<group>/<version>/namespaces/<namespace>/<resource>/<name>`.
     #[must_use]
     pub fn of(method: &Method, uri: &Uri) -> Self {
         let path: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();

@@ -1,11 +1,10 @@
-//! Errors in few words: what the API server said, or why it could not be reached.
+//! Short messages for errors: the API server's own words, or the reason why it could not be reached.
 
 use std::error::Error;
 
 use kube::{core::Status, runtime::watcher};
 
-/// The error with those behind it, as far as it does not repeat them itself: why a server cannot be reached is known to
-/// the innermost only.
+/// The error and its causes, each said once. Only the innermost cause says why a server cannot be reached.
 #[must_use]
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = words(error);
@@ -20,20 +19,20 @@ pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// What is not in the words of this error yet.
+/// The causes that the error's own message does not repeat.
 fn behind<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     use kube::Error::{Api, HyperError, Service};
     let says_all = matches!(of_kube(error), Some(Api(_) | Service(_) | HyperError(_)));
     error.source().filter(|_| !says_all && !error.is::<watcher::Error>())
 }
 
-/// As a source, an error in a box is the box.
+/// kube wraps its errors in boxes; as a source, such an error is the box.
 fn of_kube<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e kube::Error> {
     let boxed = || error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref);
     error.downcast_ref().or_else(boxed)
 }
 
-/// What kube shows of an answer is meant for its developers: it is the whole `Status`, twice.
+/// kube shows an answer for developers: the whole `Status`, twice.
 fn words(error: &(dyn Error + 'static)) -> String {
     if let Some(error) = of_kube(error) {
         return match error {
@@ -52,7 +51,7 @@ fn words(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// `429 Too many requests, please try again later`.
+/// Formats a status as `429 Too many requests, please try again later`.
 fn said(status: &Status) -> String {
     let words = if status.message.is_empty() { &status.reason } else { &status.message };
     let words = words.trim().trim_end_matches('.');
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
     use crate::api_server::error::RequestError;
 
-    /// What a layer below says of another.
+    /// An error of one layer that wraps that of another.
     #[derive(Debug)]
     struct Layer(&'static str, io::Error);
 

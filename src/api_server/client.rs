@@ -1,7 +1,7 @@
 //! The client of the Kubernetes API: kube's own, but with `TCP_NODELAY`.
 //!
 //! kube leaves Nagle's algorithm on (<https://github.com/kube-rs/kube/issues/2056>). The first request on a connection
-//! then waits until the end of the TLS handshake is acknowledged, which Linux puts off by 40 ms.
+//! then waits until the end of the TLS handshake is acknowledged, which Linux delays by 40 ms.
 
 use std::sync::Arc;
 
@@ -32,14 +32,15 @@ struct Unreachable {
     error: legacy::Error,
 }
 
-/// Makes a client that counts its requests, if there is somewhere to count them. A proxy of the kubeconfig, or of
-/// `HTTPS_PROXY`, is used as kube does it, which leaves Nagle's algorithm on.
+/// Creates a client, which counts its requests if `metrics` is given. With a proxy from the kubeconfig or
+/// `HTTPS_PROXY`, kube's own connector is used, which leaves Nagle's algorithm on.
 ///
-/// Nothing is tried again by the client: its users have a limit and count per object, while kube's 15 tries would block
-/// for minutes.
+/// The client retries nothing: its callers limit and count their attempts for each object, and kube's 15 attempts
+/// would block for minutes.
 ///
 /// # Errors
-/// When the configuration is not usable: certificates that cannot be read, an unknown way to log in or kind of proxy.
+/// Fails if the configuration is not usable: certificates that cannot be read, an unknown way to log in or kind of
+/// proxy.
 pub fn connect(mut config: Config, metrics: Option<Arc<Metrics>>) -> kube::Result<Client> {
     config.default_retry = false;
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
@@ -48,7 +49,7 @@ pub fn connect(mut config: Config, metrics: Option<Arc<Metrics>>) -> kube::Resul
         return Ok(ClientBuilder::try_from(config)?.with_layer(&counted).build());
     }
     let mut tcp = HttpConnector::new();
-    // TLS comes on top.
+    // TLS is added on top of this connector.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);

@@ -1,4 +1,4 @@
-//! Why requests to the API server fail.
+//! Errors of requests to the API server.
 
 use std::time::Duration;
 
@@ -7,23 +7,22 @@ use thiserror::Error;
 
 use super::causes::with_causes;
 
-/// How long the API server may take to answer a request.
+/// The time limit for one request.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a request to the API server did not do what it was sent for. Reads never fail with `Stale`, `Conflict` or
-/// `NotLeading`.
+/// The reason why a request to the API server failed. Reads never fail with `Stale`, `Conflict` or `NotLeading`.
 #[derive(Debug, Error)]
 pub enum RequestError {
-    /// A `test` of the patch failed: the object is not what it was computed from. Read it again, plan again.
+    /// A `test` of the patch failed: the object has changed. Read it again and plan again.
     #[error("the object is not what the change was computed from")]
     Stale,
-    /// Another write came in between, or an object of that name exists already. Read it again, plan again.
+    /// Another write came first, or an object with that name exists. Read it again and plan again.
     #[error("another write came in between")]
     Conflict,
     /// The object is gone.
     #[error("the object is gone")]
     Gone,
-    /// The API server, or a policy in it, refuses this write, and will refuse it again.
+    /// The API server or one of its policies refuses this write, and will refuse it again.
     #[error("the API server refuses: {0}")]
     Denied(String),
     /// The API server cannot be reached, is busy, or failed.
@@ -38,23 +37,24 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// What [`Self::as_str`] can be.
+    /// All values of [`Self::as_str`].
     pub const WORDS: [&str; 7] = ["stale", "conflict", "gone", "denied", "failed", "timed_out", "not_leading"];
 
-    /// Whether the API server refuses this, and will refuse it again.
+    /// True if the API server refuses this write, and will refuse it again.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Denied(_))
     }
 
-    /// Whether the API server refuses this, or does not know the account that asks: the same request will not succeed.
+    /// True if the account lacks the permission, or the API server does not accept the account: the same request will
+    /// fail again.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         let has_no_account = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 401);
         self.is_denied() || matches!(self, Self::Failed(error) if has_no_account(error))
     }
 
-    /// One word for metrics and logs.
+    /// The error as one word, for metrics and logs.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -78,8 +78,9 @@ impl From<kube::Error> for RequestError {
     }
 }
 
-/// Tells refusals apart. A failed JSON Patch `test` is 422 without causes; an invalid value, and a denial by a
-/// ValidatingAdmissionPolicy without a reason, is 422 with causes. A policy may also choose 401, 403 or 413.
+/// Tells the kinds of refusals apart. A failed JSON Patch `test` is 422 without causes. An invalid value is 422 with
+/// causes, and so is a denial by a ValidatingAdmissionPolicy without a reason. A policy may also choose 401, 403 or
+/// 413.
 fn refusal(status: Box<Status>) -> RequestError {
     let has_causes = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
     match status.code {
@@ -92,7 +93,7 @@ fn refusal(status: Box<Status>) -> RequestError {
     }
 }
 
-/// Waits for an answer, at most [`REQUEST_TIMEOUT`].
+/// Waits for an answer for up to [`REQUEST_TIMEOUT`].
 pub(crate) async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, RequestError> {
     within(REQUEST_TIMEOUT, answer).await
 }

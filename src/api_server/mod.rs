@@ -1,4 +1,4 @@
-//! The API server: how it is reached, asked and understood.
+//! The client of the API server, its requests and their errors.
 
 pub mod asked;
 pub mod causes;

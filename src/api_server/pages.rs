@@ -1,4 +1,5 @@
-//! Lists in pages, so that no answer grows with the cluster, nor with what others write.
+//! Lists in pages of a limited size, so that one answer stays small however many objects there are, and however large
+//! other writers make them.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -10,13 +11,13 @@ use tower::service_fn;
 
 use crate::api_server::error::{RequestError, in_time};
 
-/// Objects asked for in one request. More gain no time, and a page of nodes with all their images is 10 KB each.
+/// The number of objects in one request. More are no faster, and a node with all its images is 10 KB.
 pub(crate) const PAGE: u32 = 100;
 
-/// Hands over every object that `parameters` select, one page after the other.
+/// Hands over every object that `parameters` select, page by page.
 ///
 /// # Errors
-/// When they cannot be listed.
+/// Fails if the objects cannot be listed.
 pub(crate) async fn each<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,
@@ -25,14 +26,14 @@ pub(crate) async fn each<K: Clone + Debug + DeserializeOwned>(
     asking(1, api, parameters, found).await
 }
 
-/// How often [`each_patiently`] asks for a page.
+/// The number of attempts of [`each_patiently`] for one page.
 const ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// As [`each`], for a listing so long that a request which fails must not end it.
+/// Like [`each`], and retries a page: a long listing must not end with one failed request.
 ///
 /// # Errors
-/// When they cannot be listed.
+/// Fails if the objects cannot be listed.
 pub(crate) async fn each_patiently<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,
@@ -67,13 +68,13 @@ async fn asking<K: Clone + Debug + DeserializeOwned>(
     }
 }
 
-/// A page that is larger is asked for again with fewer objects. Whoever writes an object decides how large it is: up to
+/// The size above which a page is requested again with fewer objects. The writer of an object decides its size: up to
 /// 1.5 MiB in etcd, which can be six times as much in JSON. A hundred nodes of 40 KB each still fit.
 const LARGEST: usize = 4 << 20;
-/// How many times fewer.
+/// The factor by which such a page is made smaller.
 const FEWER: u32 = 10;
 
-/// A client that gives up pages which turn out too large, and asks for smaller ones.
+/// Returns a client that abandons pages above [`LARGEST`] and requests smaller ones.
 pub(crate) fn small(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     Client::new(service_fn(move |request| send(client.clone(), request)), namespace)
@@ -100,7 +101,7 @@ async fn send(client: Client, request: Request<Body>) -> kube::Result<Response<B
     }
 }
 
-/// How many objects a list is asked for; `None` for other requests.
+/// The `limit` of a list request; `None` for other requests.
 fn limit(request: &Request<Body>) -> Option<u32> {
     let query = request.uri().query().filter(|_| request.method() == Method::GET)?;
     query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse().ok())
@@ -109,7 +110,7 @@ fn limit(request: &Request<Body>) -> Option<u32> {
 fn with_limit(uri: &Uri, limit: u32) -> Uri {
     let pair = |pair: &str| if pair.starts_with("limit=") { format!("limit={limit}") } else { pair.to_owned() };
     let query: Vec<String> = uri.query().unwrap_or_default().split('&').map(pair).collect();
-    // What was a URI still is one.
+    // A URI with another query is still a URI.
     format!("{}?{}", uri.path(), query.join("&")).parse().unwrap_or_else(|_| uri.clone())
 }
 
@@ -122,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A server of so many nodes, each of this size, in pages as they are asked for, and what it was asked.
+    /// Starts a server with this many nodes of this size, and records its requests.
     fn server(nodes: usize, size: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let seen = Arc::clone(&asked);
@@ -161,7 +162,7 @@ mod tests {
     async fn pages_of_large_objects_are_smaller_and_none_is_left_out() {
         let asked = ["100 from 0", "10 from 0", "100 from 10", "10 from 10", "100 from 20"].map(str::to_owned);
         assert_eq!(listed(21, 400_000).await, (21, asked.to_vec()));
-        // One object always comes, however large.
+        // A page with one object is accepted, however large it is.
         let asked = ["100 from 0", "10 from 0", "1 from 0", "100 from 1"].map(str::to_owned);
         assert_eq!(listed(2, 4_000_000).await, (2, asked.to_vec()));
     }

@@ -1,5 +1,5 @@
-//! Pods and what makes them, read only when it matters who uses a class or who would become unschedulable: never watched,
-//! never cached.
+//! Lists pods and workloads. They are read only to see who uses a RuntimeClass or who could not be scheduled any more;
+//! they are never watched or cached.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,6 @@ use super::pages;
 #[serde(from = "pod::Pod")]
 pub struct ListedPod {
     metadata: ObjectMeta,
-    /// What is read.
     pub pod: pod::Pod,
 }
 
@@ -37,22 +36,21 @@ pub(crate) fn unfinished() -> ListParams {
     ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed")
 }
 
-/// All pods of the cluster that have not finished, in pages.
+/// Lists all pods of the cluster that have not finished.
 ///
 /// # Errors
-/// When they cannot be listed.
+/// Fails if they cannot be listed.
 pub(crate) async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<pod::Pod>, RequestError> {
     let mut found = Vec::new();
     pages::each(pods, unfinished(), |listed: ListedPod| found.push(listed.pod)).await?;
     Ok(found)
 }
 
-/// An object that makes pods from a template, as winpool reads it.
+/// A workload as winpool reads it: an object that creates pods from a template.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Workload")]
 pub struct ListedWorkload {
     metadata: ObjectMeta,
-    /// What is read.
     pub workload: Workload,
 }
 
@@ -91,7 +89,7 @@ impl Resource for ListedWorkload {
     }
 }
 
-/// The objects of this kind: in one namespace, or in all.
+/// The API of a workload kind, in one namespace or in all.
 pub(crate) fn workloads(client: &Client, kind: WorkloadKind, namespace: Option<&str>) -> Api<ListedWorkload> {
     let known = LISTED_KINDS.iter().find(|(known, ..)| *known == kind);
     let (group, version, plural) =
@@ -109,7 +107,7 @@ pub(crate) fn workloads(client: &Client, kind: WorkloadKind, namespace: Option<&
     }
 }
 
-/// Selects those of a kind that count. A Deployment tells all about its `ReplicaSets`.
+/// Selects the objects of a kind that count. A Deployment stands for its `ReplicaSets`.
 pub(crate) fn of_kind(kind: WorkloadKind) -> ListParams {
     match kind {
         WorkloadKind::ReplicaSet => ListParams::default().labels("!pod-template-hash"),

@@ -1,4 +1,4 @@
-//! Counts the requests to the API server, by what is asked of which kind of object.
+//! Counts the requests to the API server by verb and resource, and obeys the pauses that it asks for.
 
 use std::{
     pin::Pin,
@@ -14,10 +14,10 @@ use crate::metrics::Metrics;
 
 use super::asked::Asked;
 
-/// The longest pause that is kept to: API servers ask for seconds.
+/// The longest pause that is obeyed. API servers ask for seconds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Counts every request that passes, and keeps to the pauses that the API server asks for.
+/// Counts every request, and obeys the pauses that the API server asks for.
 #[must_use]
 pub fn counted<S>(metrics: Arc<Metrics>) -> impl Layer<S, Service = Counted<S>> {
     layer_fn(move |inner| Counted { inner, metrics: Arc::clone(&metrics) })
@@ -60,15 +60,15 @@ where
     }
 }
 
-/// How long a server with too much to do wants to be left alone. Whoever asked hears of it after that time only, and then
-/// makes a pause of its own, so that all who ask keep to it.
+/// The pause that an overloaded API server asks for. The caller gets the answer only after that pause, and then adds
+/// its own back-off, so every caller obeys it.
 fn pause<A>(answer: &Response<A>) -> Option<Duration> {
     let too_many = answer.status() == StatusCode::TOO_MANY_REQUESTS;
     let seconds = answer.headers().get(RETRY_AFTER).filter(|_| too_many)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_PAUSE))
 }
 
-/// Counts when it is dropped, as the request may be before it was answered.
+/// Counts on drop, because a request may be dropped before it is answered.
 struct Count {
     metrics: Arc<Metrics>,
     asked: Asked,

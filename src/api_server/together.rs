@@ -1,13 +1,13 @@
-//! Requests that the API server permits, all of them, before it executes the first.
+//! Sends several requests only if the API server permits all of them.
 //!
-//! Each of the objects that winpool was installed as gives the permission to write the others. So the permissions to
-//! write them have to be had before any of them goes.
+//! Each object of winpool's installation gives the permission to write the others. So all of these writes have to be
+//! permitted before the first one is executed.
 //!
-//! The API server decides by the head of a request whether it is permitted, and reads its body later
-//! (`WithAuthorization` wraps the handlers, and `PatchResource` begins by reading the body). With `Expect: 100-continue`
-//! Go's HTTP server answers `100 Continue` when a handler begins to read the body. So that answer says that the request
-//! is permitted, and no body is sent before all requests have it. (Through a proxy that the kubeconfig names, kube's own
-//! client sends them, which withholds nothing. No operator in a cluster needs one.)
+//! The API server authorizes a request by its head, and reads the body later (`WithAuthorization` wraps the handlers,
+//! and `PatchResource` begins by reading the body). With `Expect: 100-continue` Go's HTTP server answers `100
+//! Continue` when a handler begins to read the body. So that answer says that the request is permitted, and no body is
+//! sent before all requests have it. (Through a proxy that the kubeconfig names, kube's own client sends them, which
+//! withholds nothing. No operator in a cluster needs one.)
 
 use std::{
     io,
@@ -26,17 +26,18 @@ use kube::Client;
 use tokio::{sync::watch, time::timeout};
 use tower::BoxError;
 
-/// How long all requests wait for their permission. A proxy that understands HTTP may never pass on `100 Continue`:
-/// RFC 9110 then wants the bodies sent all the same.
+/// The time limit for the permissions. A proxy that understands HTTP may never pass on `100 Continue`: RFC 9110 then
+/// requires that the bodies are sent nevertheless.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Of several requests the one with this number, and why it failed.
+/// The number of a request, and the reason why it failed.
 pub type Refused = (usize, kube::Error);
 
-/// Sends these requests, on a connection each. If one is refused before the API server reads its body, none is executed.
+/// Sends these requests, on a connection each. If one is refused before the API server reads its body, none is
+/// executed.
 ///
 /// # Errors
-/// The first request that fails.
+/// Returns the first request that fails.
 pub async fn send(client: &Client, requests: Vec<Request<Vec<u8>>>) -> Result<(), Refused> {
     let all = requests.len();
     let (gate, permitted) = (watch::Sender::new(false), watch::Sender::new(0));
@@ -67,22 +68,21 @@ pub async fn send(client: &Client, requests: Vec<Request<Vec<u8>>>) -> Result<()
         }
     }
     gate.send_replace(true);
-    // All of them are executed, whatever becomes of one.
+    // All of them are executed, even if one fails.
     answers.collect::<Vec<_>>().await.into_iter().collect()
 }
 
-/// Withholds the body of the request that has it among its extensions, until it is true. If it is dropped before, the
+/// Withholds the body of the request that has this among its extensions until it is true. If it is dropped before, the
 /// request fails.
 #[derive(Clone)]
 struct Gate(watch::Receiver<bool>);
 
-/// A body that may have to wait.
 pub struct Gated<B> {
     gate: Option<BoxFuture<'static, Result<(), io::Error>>>,
     body: B,
 }
 
-/// Where bodies are withheld: right before the requests are sent.
+/// Withholds bodies, right before the requests are sent.
 pub fn gated<B>(mut request: Request<B>) -> Request<Gated<B>> {
     let gate = request.extensions_mut().remove::<Gate>().map(|Gate(mut open)| {
         let opens = async move { open.wait_for(|open| *open).await.map(drop).map_err(io::Error::other) };
@@ -132,7 +132,7 @@ mod tests {
     const DONE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
     const FORBIDDEN: &str = "HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n";
 
-    /// Returns when the head of a request has come, without a byte of its body.
+    /// Returns when the head of a request has arrived, without a byte of its body.
     async fn head(listener: &TcpListener) -> TcpStream {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = Vec::new();

@@ -1,8 +1,8 @@
-//! What the nodes add up to, by pool: kept as their events pass, so that the cost of one event does not grow with the
+//! Sums over the nodes of each pool. Events of nodes update them, so the cost of an event does not grow with the
 //! number of nodes.
 //!
-//! The index judges nodes by the pools *as they are to be published*: a pool's RuntimeClasses are made from what its nodes
-//! show before the pool may touch them.
+//! The index assesses nodes by the policy *before* it is published: a pool's RuntimeClasses are made from the builds
+//! of its nodes, and must exist before the pool may change the nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -20,33 +20,29 @@ use winpool_core::{
 
 use crate::cache::{node::CachedNode, shared::Shared};
 
-/// A refusal by the API server: what was refused, why, and until when it is not sent again.
+/// A part of a node's plan that the API server refused.
 #[derive(Clone, Debug)]
 pub struct NodeRefusal {
-    /// The part of the plan that was refused.
     pub plan: NodePlan,
-    /// The refuser's own words.
+    /// The message of the API server or of the policy that refused.
     pub message: Arc<str>,
-    /// When to try again.
+    /// The time of the next attempt.
     pub until: Instant,
 }
 
-/// Nodes of one pool, build and state.
+/// The number of nodes in one pool with the same build and state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
-    /// Name of the pool.
     pub pool: String,
-    /// What they run, if they say it.
+    /// Their build, if they report one.
     pub build: Option<Build>,
-    /// Whether this release or the pool has a name for the build.
+    /// True if this release or the pool has a name for the build.
     pub named: bool,
-    /// How they stand.
     pub state: State,
-    /// How many there are.
     pub count: usize,
 }
 
-/// Nodes by pool, build and state, and what they show.
+/// The index of all nodes.
 #[derive(Default)]
 pub struct Index(Mutex<Inner>);
 
@@ -55,34 +51,34 @@ struct Inner {
     policy: Arc<Policy>,
     nodes: HashMap<Arc<str>, Entry>,
     pools: BTreeMap<String, Tally>,
-    /// Most nodes add the same to their pool, and most writes change the same.
+    /// Shared, because most nodes contribute the same to their pool, and most writes change the same.
     contributions: Shared<Contribution>,
     fingerprints: Shared<ChangeFingerprint>,
 }
 
-/// What is kept of a node. There are thousands, so what few have stands elsewhere.
+/// The record of one node. Fields that few nodes have are stored elsewhere, because there are thousands of nodes.
 #[derive(Default)]
 struct Entry {
     watched: Watched,
     contributions: Vec<Arc<Contribution>>,
-    /// Pools that select the node and do not own it, each with the owner.
+    /// Pools that select the node and do not own it, each with the pool that does.
     overlaps: Vec<(String, String)>,
     refusal: Option<Box<NodeRefusal>>,
-    /// What was written lately, and who undoes it as far as that is known.
+    /// Recent writes, and the other writer that reverts them, if it is known.
     conflict: Option<Box<WriteConflict<Arc<ChangeFingerprint>>>>,
     other_writer: Option<Box<OtherWriter>>,
-    /// When the node was first seen to need a write.
+    /// The time at which the node first needed a write.
     pending_since: Option<Instant>,
 }
 
-/// Who undoes what winpool writes on a node, and until when winpool stands back.
+/// The writer that reverts winpool's changes of a node, and the end of the back-off.
 struct OtherWriter {
     name: Arc<str>,
     until: Instant,
 }
 
 impl Entry {
-    /// How long the change that `assessment` plans has to wait because another writer keeps reverting it.
+    /// The time for which the change that `assessment` plans has to wait because another writer keeps reverting it.
     fn pause(&self, assessment: &Assessment, now: Instant) -> Option<Duration> {
         self.conflict.as_ref()?.pause(&assessment.fingerprint, now)
     }
@@ -94,8 +90,8 @@ impl Entry {
 }
 
 impl Index {
-    /// Counts nodes by this policy from now on; where it differs from the last one, all of `nodes` anew. They are read
-    /// while the index is locked, so that none that was observed later is overwritten by what it was before.
+    /// Counts nodes by this policy from now on. If it differs from the last one, all `nodes` are counted again. They
+    /// are read while the index is locked, so that no older state of a node replaces a newer one.
     pub fn judge_by(&self, policy: Policy, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
         let mut inner = self.lock();
         if *inner.policy == policy {
@@ -107,7 +103,7 @@ impl Index {
         }
     }
 
-    /// A node was seen. Tells whether what its pools add up to changed, or the number of nodes.
+    /// Records a node that was seen. Returns true if the sums of its pools or the number of nodes changed.
     pub fn observe(&self, node: &CachedNode) -> bool {
         let mut inner = self.lock();
         let is_new = !inner.nodes.contains_key(node.name());
@@ -115,7 +111,7 @@ impl Index {
         inner.observe(node, sighting) || is_new
     }
 
-    /// A node went. Tells whether there was one.
+    /// Removes a node. Returns true if it was known.
     pub fn remove(&self, name: &str) -> bool {
         let mut inner = self.lock();
         let Some(entry) = inner.nodes.remove(name) else { return false };
@@ -127,7 +123,7 @@ impl Index {
         true
     }
 
-    /// These are all nodes that there are: what a fresh list has. What happened before it is not known.
+    /// Replaces all nodes, after a new list. Events that were missed before it are unknown.
     pub fn replace(&self, nodes: &[Arc<CachedNode>]) {
         let names: BTreeSet<&str> = nodes.iter().map(|node| node.name()).collect();
         let gone: Vec<_> = self.lock().nodes.keys().filter(|name| !names.contains(name.as_ref())).cloned().collect();
@@ -140,8 +136,7 @@ impl Index {
         }
     }
 
-    /// Forgets what this process was refused, what it wrote and what it saw: another one may have led since. `nodes` are
-    /// all nodes.
+    /// Forgets refusals, writes and back-offs, because another process may have led since. `nodes` are all nodes.
     pub fn begin_anew(&self, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
         let mut inner = self.lock();
         for entry in inner.nodes.values_mut() {
@@ -152,13 +147,13 @@ impl Index {
         }
     }
 
-    /// What is known of a node's past.
+    /// The record of a node's past.
     #[must_use]
     pub fn watched(&self, name: &str) -> Watched {
         self.lock().nodes.get(name).map(|entry| entry.watched.clone()).unwrap_or_default()
     }
 
-    /// The API server refuses a part of a node's plan.
+    /// Records that the API server refused a part of a node's plan.
     pub fn refused(&self, node: &CachedNode, refusal: NodeRefusal) {
         let mut inner = self.lock();
         inner.observe(node, Sighting::Changed);
@@ -168,13 +163,13 @@ impl Index {
         inner.observe(node, Sighting::Changed);
     }
 
-    /// The refusal that still stands against this plan of a node.
+    /// The refusal that still applies to this plan of a node.
     #[must_use]
     pub fn refusal(&self, name: &str, plan: &NodePlan) -> Option<NodeRefusal> {
         self.lock().nodes.get(name)?.refuses(plan).cloned()
     }
 
-    /// The change that `assessment` planned was accepted.
+    /// Records that the change planned by `assessment` was accepted.
     pub fn written(&self, name: &str, assessment: &Assessment) {
         let mut inner = self.lock();
         let fingerprint = inner.fingerprints.share(assessment.fingerprint.clone());
@@ -183,13 +178,13 @@ impl Index {
         }
     }
 
-    /// How long this change of a node has to wait because another writer keeps reverting it.
+    /// The time for which this change of a node has to wait because another writer keeps reverting it.
     #[must_use]
     pub fn contested(&self, name: &str, assessment: &Assessment) -> Option<Duration> {
         self.lock().nodes.get(name)?.pause(assessment, Instant::now())
     }
 
-    /// Whether the API server refuses this change of a node, or another writer keeps reverting it.
+    /// True if the API server refuses this change of a node, or another writer keeps reverting it.
     #[must_use]
     pub fn is_blocked(&self, name: &str, assessment: &Assessment) -> bool {
         let (inner, now) = (self.lock(), Instant::now());
@@ -197,7 +192,7 @@ impl Index {
         entry.is_some_and(|entry| entry.refuses(&assessment.plan).is_some() || entry.pause(assessment, now).is_some())
     }
 
-    /// Whether the node's next try is set already, so that its events are no reason for one.
+    /// True if the next attempt for the node is scheduled already, so that its events start none.
     #[must_use]
     pub fn stands_back(&self, name: &str, assessment: &Assessment) -> bool {
         let (inner, now) = (self.lock(), Instant::now());
@@ -207,8 +202,8 @@ impl Index {
         })
     }
 
-    /// Records who undoes what winpool writes on a node, in words for people, and how long winpool stands back. Tells
-    /// whether the name is news.
+    /// Records the other writer that reverts changes of a node, as a text, and the duration of the back-off. Returns
+    /// true if the text is new.
     pub fn back_off(&self, node: &CachedNode, other_writer: &str, pause: Duration) -> bool {
         let mut inner = self.lock();
         let news = inner.nodes.get_mut(node.name()).is_some_and(|entry| {
@@ -221,23 +216,23 @@ impl Index {
         news
     }
 
-    /// The time has come at which the node stands otherwise, though nothing happened to it.
+    /// Assesses an unchanged node again when the time has come at which its assessment changes.
     pub fn look_again(&self, node: &CachedNode) -> bool {
         self.lock().observe(node, Sighting::Changed)
     }
 
-    /// Since when the node needs a write; asked once, when it was accepted.
+    /// Takes the time since which the node has needed a write; called once, when the write was accepted.
     pub fn take_pending_since(&self, name: &str) -> Option<Instant> {
         self.lock().nodes.get_mut(name)?.pending_since.take()
     }
 
-    /// What the nodes of a pool add up to.
+    /// The sums over the nodes of a pool.
     #[must_use]
     pub fn tally(&self, pool: &str) -> Tally {
         self.lock().pools.get(pool).cloned().unwrap_or_default()
     }
 
-    /// Numbers of nodes by pool, build and state.
+    /// The numbers of nodes by pool, build and state.
     #[must_use]
     pub fn states(&self) -> Vec<Nodes> {
         let inner = self.lock();
@@ -259,7 +254,7 @@ impl Index {
         inner.pools.iter().flat_map(of_pool).collect()
     }
 
-    /// How many nodes of a pool a write would make what the pool wants.
+    /// The number of nodes of a pool that still need a write.
     #[must_use]
     pub fn unfinished(&self, pool: &str) -> usize {
         self.lock().pools.get(pool).map_or(0, Tally::unfinished)

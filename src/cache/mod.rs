@@ -1,4 +1,4 @@
-//! What watches keep of the cluster, and what that adds up to.
+//! Cached nodes, and the index of what they add up to.
 
 pub mod index;
 pub mod node;

@@ -1,10 +1,10 @@
 //! The lean cached node.
 //!
-//! A cluster has thousands of nodes, each some 10 KB of JSON, of which winpool reads a few fields. What it keeps is
-//! shared where nodes are alike: label pairs, taint lists and version strings.
+//! A cluster has thousands of nodes of about 10 KB of JSON, of which winpool reads a few fields. Label pairs, taint
+//! lists and version strings are shared between nodes.
 //!
-//! Whoever has a kubelet's credentials decides how large its node is, so only so much of one is kept. A patch tests what
-//! it was computed from: what was left out makes it fail, and the node is reported as blocked.
+//! The kubelet decides the size of its node, so only a limited part of a node is cached. A patch tests the values it
+//! was computed from: if some were left out, the patch fails and the node is reported as blocked.
 
 use std::{
     collections::BTreeMap,
@@ -27,38 +27,36 @@ use winpool_core::{
 
 use crate::cache::shared::Shared;
 
-/// Labels that are kept of a node, the first by key. Nodes have some dozens.
+/// The number of labels that are cached of a node, the first by key. Nodes have a few dozen.
 pub const LABELS: usize = 512;
-/// Taints that are kept of a node. Nodes have a few.
+/// The number of taints that are cached of a node. Nodes have a few.
 pub const TAINTS: usize = 128;
-/// The longest text, in bytes, that is kept; longer ones are as if they were not there.
+/// The longest text that is cached, in bytes. Longer ones are treated as absent.
 pub const TEXT: usize = 4096;
-/// Runtime handlers that are kept of a node. Nodes have a few.
+/// The number of runtime handlers that are cached of a node. Nodes have a few.
 const HANDLERS: usize = 64;
-/// The longest name that a RuntimeClass can have for its handler.
+/// The longest handler name of a RuntimeClass.
 const HANDLER: usize = 63;
 
-/// A Node as winpool caches it. `metadata` has name, uid and resourceVersion only.
+/// A Node as winpool caches it.
 #[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
 #[resource(inherit = Node)]
 #[serde(from = "Wire")]
 pub struct CachedNode {
-    /// Name, uid and resourceVersion.
+    /// Only name, uid and resourceVersion.
     pub metadata: ObjectMeta,
-    /// What plans are made from.
+    /// The fields that plans are made from.
     pub seen: plan::Node,
-    /// Whether it is as it was when it registered: no kubelet has reported its status since.
+    /// True until the kubelet first reports the node's status after registration.
     pub is_as_registered: bool,
 }
 
 impl CachedNode {
-    /// `metadata.name`.
     #[must_use]
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// `metadata.uid`.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
@@ -70,12 +68,12 @@ pub(crate) fn windows() -> String {
     format!("{}={}", names::OS, names::WINDOWS)
 }
 
-/// The label selector of nodes that came back as another system and still carry the mark of a pool.
+/// The label selector of nodes that came back with another operating system and still carry winpool's pool label.
 pub(crate) fn reimaged() -> String {
     format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS)
 }
 
-/// The fields to decode; serde skips all others, managedFields and images included, without keeping them.
+/// The fields to decode. serde skips all others, such as managedFields and images.
 #[derive(Deserialize)]
 struct Wire {
     metadata: WireMetadata,
@@ -170,7 +168,7 @@ fn handler_names(First(handlers): First<WireHandler, HANDLERS>) -> Arc<[Box<str>
     handlers.into_iter().map(|handler| handler.name).filter(|name| name.len() <= HANDLER).collect()
 }
 
-/// The first items of a list; the others are read and dropped.
+/// The first `MOST` items of a list. The others are read and dropped.
 struct First<T, const MOST: usize>(Vec<T>);
 
 impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for First<T, MOST> {

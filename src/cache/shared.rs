@@ -1,4 +1,4 @@
-//! Values that many nodes have alike, kept once.
+//! Values that many nodes have in common, stored once.
 
 use std::{
     borrow::Borrow,
@@ -7,12 +7,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Values of which one copy is kept, as long as anybody has it.
+/// Values that are stored once, for as long as they are used.
 pub(crate) struct Shared<T: ?Sized>(Mutex<Values<T>>);
 
 struct Values<T: ?Sized> {
     values: HashSet<Arc<T>>,
-    /// Size at which values that no node has any more are dropped.
+    /// The size at which unused values are dropped.
     sweep_at: usize,
 }
 
@@ -25,7 +25,7 @@ impl<T: ?Sized> Default for Shared<T> {
 }
 
 impl<T: ?Sized + Eq + Hash> Shared<T> {
-    /// The one copy of this value.
+    /// Returns the shared copy of this value.
     pub fn share<V: Borrow<T> + Into<Arc<T>>>(&self, value: V) -> Arc<T> {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = shared.values.get(value.borrow()) {

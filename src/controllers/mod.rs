@@ -1,4 +1,4 @@
-//! The node and the pool controller: watch, call the plan, apply.
+//! The node and the pool controller: they watch, let the core decide, and write.
 
 pub mod node;
 pub mod pool;
@@ -20,46 +20,41 @@ use crate::{
     write::Applier,
 };
 
-/// What both controllers share.
+/// The state that both controllers share.
 pub struct Context {
-    /// Writes.
     pub applier: Applier,
-    /// Whether this process leads. Without that it keeps its caches and does nothing.
+    /// A process that does not lead keeps its caches up to date and writes nothing.
     pub leadership: Leadership,
-    /// Counts.
     pub metrics: Arc<Metrics>,
-    /// What the nodes add up to.
     pub index: Arc<Index>,
-    /// What the nodes are judged by.
+    /// The policy that nodes are assessed by.
     pub policy: Publisher,
-    /// The cached nodes.
     pub nodes: Store<CachedNode>,
-    /// Nodes with all their metadata, to be read when somebody contests them.
+    /// Nodes with all their metadata, read when another writer reverts winpool's changes.
     pub metadata: Api<PartialObjectMeta<Node>>,
-    /// The cached pools.
     pub pools: Store<GuardedPool>,
-    /// Pods, to be listed when it matters who uses what.
+    /// Pods, listed when it matters who uses a RuntimeClass.
     pub pods: Api<ListedPod>,
-    /// The cached RuntimeClasses, all of the cluster's.
+    /// The cached RuntimeClasses: all in the cluster.
     pub classes: Store<RuntimeClass>,
-    /// What the cluster's control plane tells of itself.
     pub control_plane: pool::ControlPlane,
-    /// Which caches are filled.
+    /// Shows which caches are filled.
     pub synced: Synced,
-    /// Tells the pool controller that something changed which pools are made from.
+    /// Notifies the pool controller that something changed that pools are made from.
     pub changed: watch::Sender<()>,
-    /// Lists what is not cached.
+    /// Lists objects that are not cached.
     pub client: Client,
-    /// How long a write that was refused is not sent again.
+    /// The pause after a write that was refused.
     pub(crate) patience: Duration,
 }
 
 impl Context {
-    /// Begins and ends the terms of leadership, for ever. Each starts all over: another process may have led in between.
+    /// Follows the terms of leadership, for ever. Each term starts afresh, because another process may have led in
+    /// between.
     pub async fn follow_leadership(&self) -> Infallible {
         loop {
             let term = self.leadership.begun().await;
-            tracing::info!("leads: this process writes to the cluster");
+            tracing::info!("this process leads and writes to the cluster");
             self.metrics.leads(true);
             self.index.begin_anew(|| self.nodes.state());
             self.policy.open(term);
@@ -69,18 +64,18 @@ impl Context {
             self.policy.withdraw();
             self.metrics.leads(false);
             self.metrics.keep_pools(|_| false);
-            tracing::warn!("leads no more: another process has the Lease, or it could not be renewed");
+            tracing::warn!("this process no longer leads: another process has the Lease, or it could not be renewed");
         }
     }
 
-    /// The term of leadership, once all is ready for it.
+    /// The current term, once both the index and the policy belong to it.
     #[must_use]
     pub fn term(&self) -> Option<u64> {
         self.leadership.term().filter(|term| self.policy.term() == Some(*term))
     }
 }
 
-/// Which caches have seen their first list whole. A cache's own `wait_until_ready` wakes one waiter only.
+/// Shows which caches have received their first list. A cache's own `wait_until_ready` wakes only one waiter.
 pub struct Synced {
     nodes: watch::Sender<bool>,
     pools: watch::Sender<bool>,
@@ -91,23 +86,19 @@ pub struct Synced {
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
-    /// Nodes.
     Nodes,
-    /// WindowsPools.
     Pools,
-    /// RuntimeClasses.
     Classes,
 }
 
 impl Synced {
-    /// Nothing is filled yet.
     #[must_use]
     pub fn new() -> Self {
         let flag = || watch::Sender::new(false);
         Self { nodes: flag(), pools: flag(), classes: flag(), all: flag() }
     }
 
-    /// A cache has its first list.
+    /// Records that a cache has received its first list.
     pub fn filled(&self, cache: Cache) {
         let flag = match cache {
             Cache::Nodes => &self.nodes,
@@ -119,13 +110,13 @@ impl Synced {
         self.all.send_if_modified(|known| std::mem::replace(known, all) != all);
     }
 
-    /// Whether all caches are filled.
+    /// True if all caches are filled.
     #[must_use]
     pub fn all(&self) -> bool {
         *self.all.borrow()
     }
 
-    /// The same, to be waited for.
+    /// Becomes true when all caches are filled.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<bool> {
         self.all.subscribe()

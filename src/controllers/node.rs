@@ -1,4 +1,4 @@
-//! Nodes: label, taint, mark.
+//! The node controller: labels, taints and annotates nodes.
 
 use std::{
     pin::pin,
@@ -36,7 +36,7 @@ use crate::{
 use super::{Cache, Context, queue::Queue};
 
 const CONTROLLER: &str = "node";
-/// How often a node may change between reading and writing before it has to queue again.
+/// The number of attempts for a node that changes between reading and writing, before it is queued again.
 const ATTEMPTS: usize = 4;
 
 /// Reconciles Windows nodes, `concurrency` of them at the same time, until `stop` is cancelled and the requests in flight have
@@ -55,8 +55,8 @@ pub async fn run(
     reconcile_all(events, context.nodes.clone(), observe, &context, concurrency, stop).await;
 }
 
-/// Finds nodes that came back as another system under their old name, and removes what winpool added to them. The watch of
-/// Windows nodes cannot tell them from nodes that are gone.
+/// Finds nodes that came back with another operating system under their old name, and removes winpool's labels,
+/// annotations and taints from them. The watch of Windows nodes cannot tell them from deleted nodes.
 pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: CancellationToken) {
     let others = watcher::Config::default().labels(&node::reimaged());
     let (nodes, writer) = reflector::store();
@@ -114,7 +114,7 @@ async fn reconcile_all(
 /// Keeps the index as events pass, and adds only those nodes to the queue that have to be written.
 fn observe(event: Event<CachedNode>, queue: &mut Queue, context: &Context) {
     let (changed, nodes) = match event {
-        // Until a list is complete the cache shows what was before it, and that is where reconciles look.
+        // Until a list is complete the cache has the state before it, and that is what reconciles read.
         Event::Init | Event::InitApply(_) => return,
         Event::InitDone => {
             let nodes = context.nodes.state();
@@ -135,7 +135,7 @@ fn observe(event: Event<CachedNode>, queue: &mut Queue, context: &Context) {
     nodes.iter().filter(|node| needs_work(node, context)).for_each(|node| queue.add(node.name()));
 }
 
-/// Whether there is something to write, and no reason to wait with it.
+/// True if there is something to write, and no reason to wait.
 fn needs_work(node: &CachedNode, context: &Context) -> bool {
     let Some(policy) = context.policy.current() else { return false };
     let assessment = judge(node, &policy, context);
@@ -146,7 +146,7 @@ fn needs_work(node: &CachedNode, context: &Context) -> bool {
     (!assessment.plan.is_empty() && !waits()) || assessment.label_settles.is_some()
 }
 
-/// How the node stands at this moment.
+/// Assesses the node as it is now.
 fn judge(node: &CachedNode, policy: &Policy, context: &Context) -> Assessment {
     let watched = context.index.watched(node.name());
     assess(&node.seen, policy, Consent::Known { uid: node.uid(), watched: &watched, now: Instant::now() })
@@ -175,7 +175,7 @@ fn conclude(name: &str, result: Result<Option<Duration>, RequestError>, queue: &
     }
 }
 
-/// Sends what the plan says, from fresh reads where the cached node turns out to be old.
+/// Writes the plan. If the cached node turns out to be stale, reads it again.
 async fn bring_up_to_date(
     cached: &CachedNode,
     policy: &Policy,
@@ -188,7 +188,7 @@ async fn bring_up_to_date(
         let assessment = judge(&node, policy, context);
         let plan = &assessment.plan;
         if plan.is_empty() {
-            // A taint may no longer be put on, although the node has not changed.
+            // A taint may no longer be added, although the node has not changed.
             if failed.is_none() && context.index.look_again(&node) {
                 context.changed.send_replace(());
             }
@@ -234,7 +234,8 @@ fn next_look(assessment: &Assessment) -> Option<Duration> {
     assessment.label_settles.map(|until| until.saturating_duration_since(Instant::now()))
 }
 
-/// The whole was refused: sends the label and the rest apart, so that a refused taint does not hold up the label.
+/// Sends the label and the rest apart after the whole plan was refused, so that a refused taint does not delay the
+/// label.
 async fn send_parts(
     node: &CachedNode,
     Assessment { pool, plan, .. }: &Assessment,
@@ -254,7 +255,7 @@ async fn send_parts(
         match context.applier.patch_node(node.name(), patch).await {
             Ok(()) => {
                 log_written(node.name(), pool, &part);
-                // As it was accepted: a fresh read could have what the next part was not computed from.
+                // Computed, because a fresh read could contain changes that the next part was not computed from.
                 current.seen = current.seen.after(&part);
             }
             Err(RequestError::Denied(message)) => denied = Some(message),
@@ -307,9 +308,9 @@ fn report(name: &str, assessment: &Assessment, context: &Context) {
     log_written(name, assessment.pool.as_deref(), &assessment.plan);
 }
 
-/// The line for a node that was written, with every change but the annotation that repeats them.
+/// Logs a node that was written, with every change but the annotation that repeats them.
 fn log_written(name: &str, pool: Option<&str>, plan: &NodePlan) {
-    // As kubectl writes them.
+    // Uses kubectl's notation.
     let write = |LabelChange { key, to, .. }: &LabelChange| match to {
         Some(value) => format!("{key}={value}"),
         None => format!("{key}-"),

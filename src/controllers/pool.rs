@@ -1,5 +1,5 @@
-//! Pools: the operator as an interpreter of [`winpool_core::plan::reconcile`]. It does what the loop says, pool by pool and
-//! at the same time, and decides nothing.
+//! The pool controller: the operator as an interpreter of [`winpool_core::plan::reconcile`]. It executes the steps of
+//! the loop, each pool independently, and decides nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,7 +47,7 @@ pub async fn run(client: Client, store: Writer<GuardedPool>, context: Arc<Contex
     future::join(watching, Loop::new(Arc::clone(&context)).run(stop)).await;
 }
 
-/// Keeps the cache of RuntimeClasses, and tells the pools when one changes.
+/// Caches RuntimeClasses, and notifies the pools when one changes.
 pub async fn watch_classes(
     client: Client,
     store: Writer<RuntimeClass>,
@@ -75,14 +75,14 @@ fn noticed<K>(event: &watcher::Result<Event<K>>, cache: Cache, context: &Context
         Ok(Event::Apply(_) | Event::Delete(_)) => {
             context.changed.send_replace(());
         }
-        // Until a list is complete the cache shows what was before it.
+        // Until a list is complete the cache has the state before it.
         Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
     }
 }
 
-/// Something that was started has ended.
+/// The result of a task that was started.
 enum Done {
-    /// A step of a pool, with what came of it and, if it failed, one word for metrics.
+    /// A step of a pool with its answer and, if it failed, one word for metrics.
     Step {
         pool: String,
         step: Step,
@@ -95,7 +95,7 @@ enum Done {
         are_settled: bool,
     },
     ControlPlane(ControlPlaneInfo),
-    /// People were told something, or the term of leadership ended before.
+    /// An Event was written, or the term of leadership ended before.
     Nothing,
 }
 
@@ -105,13 +105,13 @@ struct Loop {
     term: Option<u64>,
     memory: Memory,
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
-    /// Pools of which a step is under way.
+    /// Pools that have a step in progress.
     busy: BTreeSet<String>,
-    /// When the first step of a pool since it last waited was begun, and the first error since.
+    /// The start of the first step of a pool since it last waited, and the first error since.
     rounds: BTreeMap<String, (Instant, Option<&'static str>)>,
-    /// What the control plane answered last. Pools wait for the first answer: it stands in every status.
+    /// The last answer of the control plane. Pools wait for the first one, because every status contains it.
     control_plane: Option<ControlPlaneInfo>,
-    /// When the control plane is asked again; `None` while it is.
+    /// The time of the next question to the control plane; `None` while one is in progress.
     ask_at: Option<Instant>,
 }
 
@@ -143,7 +143,7 @@ impl Loop {
                 () = sleep_until(wake.into()) => {}
             }
         }
-        // What is in flight may end; nothing new begins.
+        // Requests in flight may end; no new ones begin.
         while self.under_way.next().await.is_some() {}
     }
 
@@ -179,7 +179,7 @@ impl Loop {
         }
     }
 
-    /// Starts all that can be started, and returns when to come back if nothing happens before.
+    /// Starts every step that can be started, and returns the time to continue if nothing happens before.
     fn advance(&mut self) -> Instant {
         let far = Instant::now() + Duration::from_hours(1);
         let term = self.context.term();
@@ -190,7 +190,7 @@ impl Loop {
             return far;
         }
         if term.is_none() {
-            // The index of a standby is up to date when it takes over.
+            // Keeps the index of a standby up to date, so that it can take over.
             let policy = Memory::default().policy(&self.context.pools.state());
             self.context.index.judge_by(policy, || self.context.nodes.state());
             return far;
@@ -218,7 +218,7 @@ impl Loop {
         wake
     }
 
-    /// A term of leadership begins, or ends: what was remembered is of no use.
+    /// Starts or ends a term of leadership, and forgets the last one.
     fn begin(&mut self, term: Option<u64>) {
         self.term = term;
         self.memory = Memory::new(self.context.patience);
@@ -228,7 +228,7 @@ impl Loop {
         self.ask_at = Some(Instant::now());
     }
 
-    /// Takes the pool as far as it comes without waiting for an answer. Returns when it is due again.
+    /// Advances the pool until it waits for an answer. Returns the time at which it is due again.
     fn advance_pool(
         &mut self,
         guarded: &Arc<GuardedPool>,
@@ -290,14 +290,14 @@ impl Loop {
         })
     }
 
-    /// Starts this, for as long as the term of leadership lasts.
+    /// Starts this work, and drops it when the term of leadership ends.
     fn spawn(&self, work: impl Future<Output = Done> + Send + 'static) {
         let (leadership, Some(term)) = (self.context.leadership.clone(), self.term) else { return };
         let work = async move { leadership.during(term, work).await.unwrap_or(Done::Nothing) };
         self.under_way.push(work.boxed());
     }
 
-    /// Asks the control plane if it is time to. Returns when it is.
+    /// Asks the control plane if it is time to. Returns the time of the next question.
     fn ask_control_plane(&mut self) -> Option<Instant> {
         if self.ask_at? <= Instant::now() {
             self.ask_at = None;
@@ -325,7 +325,7 @@ impl Loop {
         }
     }
 
-    /// Logs what happened, and tells people by Events.
+    /// Logs what happened, and writes Events.
     fn tell(&self, pools: &[Arc<GuardedPool>], memory: &mut Memory) {
         for (pool, note) in memory.take_notes() {
             notes::log(&pool, &note);

@@ -1,4 +1,4 @@
-//! Who wants to lead: holds and renews the Lease.
+//! A candidate for leadership: acquires and renews the Lease.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -29,26 +29,25 @@ use crate::{
     write::Leases,
 };
 
-/// How long the release may take, within the time that a process has to end.
+/// The time limit for the release, within the time that a process has to end.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(900);
-/// The shortest pause after a failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Wants to lead, as long as it runs.
+/// A candidate, for as long as it runs.
 pub struct Elector {
     leases: Leases,
     candidate: Candidate,
     term: watch::Sender<Option<Term>>,
     events: BoxStream<'static, watcher::Result<Option<Lease>>>,
     pauses: ExponentialBackoff,
-    /// After a failure: no write before.
+    /// The end of the pause after a failure.
     paused_until: Option<Instant>,
-    /// Whether the last request failed, so that it is said once.
+    /// True if the last request failed, so that a failure is logged once.
     failing: bool,
 }
 
 impl Elector {
-    /// A candidate for the Lease `winpool` in this namespace.
+    /// Creates a candidate for the Lease `winpool` in this namespace.
     #[must_use]
     pub fn new(client: Client, namespace: &str) -> Self {
         let leases = Leases::new(client, namespace);
@@ -64,14 +63,13 @@ impl Elector {
         }
     }
 
-    /// Whether it leads.
     #[must_use]
     pub fn leadership(&self) -> Leadership {
         Leadership(self.term.subscribe())
     }
 
-    /// Runs until `resign` is cancelled, and then lets the next one have the Lease. When the future is dropped before, the
-    /// Lease has to run out.
+    /// Runs until `resign` is cancelled, and then releases the Lease. If the future is dropped before, the Lease has
+    /// to expire.
     pub async fn run(mut self, resign: CancellationToken) {
         loop {
             let next = tokio::select! {
@@ -94,12 +92,15 @@ impl Elector {
             Ok(true) => tracing::info!("Lease released"),
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(error = words(&error), "Lease not released: if this process has it, it has to run out");
+                tracing::warn!(
+                    error = words(&error),
+                    "Lease not released: if this process holds it, it expires by itself"
+                );
             }
         }
     }
 
-    /// Does what is next, and returns when to do the one after that.
+    /// Takes the next step, and returns the time of the one after it.
     async fn step(&mut self) -> Instant {
         let now = Instant::now();
         match self.candidate.next(now) {
@@ -137,26 +138,26 @@ impl Elector {
                 self.publish();
                 now
             }
-            // The Lease changed: whose it is now matters at once.
+            // The Lease has changed: its holder has to be known at once.
             Err(RequestError::Conflict | RequestError::Gone) => {
                 self.candidate.doubt();
                 self.pause();
                 if !was_holder {
-                    // The watch should have told that. It may be dead without knowing it.
+                    // The watch should have reported that. It may be broken without an error.
                     self.events = watch(&self.leases);
                 }
                 self.look().await
             }
             Err(error) => {
-                // It may have been accepted all the same.
+                // The request may have been accepted nevertheless.
                 self.candidate.doubt();
                 self.failed(&error)
             }
         }
     }
 
-    /// Tells whether there was something to release. A write that was just under way may have been accepted, or still be, so
-    /// the Lease is read first, and again if it changed.
+    /// Returns true if there was something to release. The Lease is read first, and again if it changed, because a
+    /// write in progress may have been accepted.
     async fn release(&mut self) -> Result<bool, RequestError> {
         loop {
             self.candidate.observe(self.leases.read().await?, Instant::now());
@@ -185,8 +186,8 @@ impl Elector {
             tracing::warn!(
                 error = words(error),
                 namespace,
-                "no access to the Lease {}, without which this process cannot lead; trying again (it takes the rights to get, \
-                 list, watch, create and update leases in that namespace)",
+                "no access to the Lease {}, without which this process cannot lead; trying again (it needs the permissions \
+                 get, list, watch, create and update for leases in that namespace)",
                 names::LEASE,
             );
         }
@@ -200,7 +201,7 @@ impl Elector {
     }
 }
 
-/// Pauses after failures, with jitter: candidates that lost the API server together do not come back together.
+/// Pauses after failures. Their jitter keeps candidates from all coming back at the same moment.
 fn pauses() -> ExponentialBuilder {
     let builder = ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_delay(RETRY_PERIOD);
     builder.with_jitter().without_max_times()
@@ -211,10 +212,10 @@ fn watch(leases: &Leases) -> BoxStream<'static, watcher::Result<Option<Lease>>> 
     events.inspect(outages("Lease")).boxed()
 }
 
-/// The pod's name and something that no other process has, of the same pod neither.
+/// The pod's name and a random number, so that two processes of the same pod differ.
 pub(super) fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| names::LEASE.to_owned());
-    // The one source of randomness in the standard library: its keys come from the system.
+    // The one source of randomness in the standard library: the system chooses its keys.
     let unique = RandomState::new().hash_one((std::process::id(), Instant::now()));
     format!("{host}_{unique:016x}")
 }

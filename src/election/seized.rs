@@ -1,4 +1,4 @@
-//! The Lease in the hands of a command that has to be alone with the cluster.
+//! The Lease, taken by a command that must be the only writer.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::{
     write::Leases,
 };
 
-/// How often a Lease may change while it is seized.
+/// The number of attempts while others change the Lease.
 const ATTEMPTS: usize = 10;
 
-/// How often it is looked whether a Lease is renewed: twice as often as a leader does that.
+/// The pause between two reads of the Lease: half the pause between two renewals.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The Lease, taken by force: nobody else leads until it is released or its time is over.
+/// The Lease, taken by force. No other process leads until it is released or expires.
 pub struct Seized {
     leases: Leases,
     lease: Lease,
@@ -31,18 +31,19 @@ fn version(lease: Option<&Lease>) -> Option<String> {
 }
 
 impl Seized {
-    /// Takes the Lease `winpool` in this namespace from its holder, for `duration`, and returns when nobody else can
-    /// write any more. For a command that has to be alone with the cluster for a while, such as one that cleans up.
+    /// Takes the Lease `winpool` in this namespace from its holder, for `duration`, and returns when no other process
+    /// can write any more. For a command that has to be the only writer for a while, such as `winpool cleanup`.
     ///
-    /// Nobody leads any more in any case [`LEASE_DURATION`] after the last renewal. So if somebody holds the Lease, this
-    /// watches it for that long. One that is not renewed meanwhile is left over. One that is renewed is taken at once, and
-    /// then this waits for [`LEASE_DURATION`] again. If nobody holds the Lease, this does not wait.
+    /// A process stops leading at the latest [`LEASE_DURATION`] after its last renewal. So if the Lease has a holder,
+    /// this watches it for that long. A Lease that is not renewed meanwhile was left by a process that is gone. One
+    /// that is renewed is taken at once, and this waits for [`LEASE_DURATION`] again. If the Lease has no holder, this
+    /// does not wait.
     ///
-    /// Operators that run stay standby until `duration` is over since they saw it. What is written has to end before
-    /// that; [`Seized::leadership`] sees to it.
+    /// Running operators stay standby until `duration` is over, counted from when they saw it. All writes have to end
+    /// before that; [`Seized::leadership`] ends then.
     ///
     /// # Errors
-    /// When the Lease cannot be read or written; [`RequestError::Conflict`] when others keep writing it.
+    /// Fails if the Lease cannot be read or written, with [`RequestError::Conflict`] if others keep writing it.
     pub async fn take(client: Client, namespace: &str, duration: Duration) -> Result<Self, RequestError> {
         let (leases, identity) = (Leases::new(client, namespace), identity());
         let (mut current, mut had_leader) = (leases.read().await?, false);
@@ -69,7 +70,7 @@ impl Seized {
                 Err(error) => return Err(error),
             };
             if had_leader {
-                tracing::info!("waiting until the leader before has ended, {} s", LEASE_DURATION.as_secs());
+                tracing::info!("waiting until the previous leader has stopped, {} s", LEASE_DURATION.as_secs());
                 tokio::time::sleep(LEASE_DURATION).await;
             }
             let leadership =
@@ -79,22 +80,22 @@ impl Seized {
         Err(RequestError::Conflict)
     }
 
-    /// Whether somebody led when it was taken.
+    /// True if the Lease had a holder when it was taken.
     #[must_use]
     pub fn had_leader(&self) -> bool {
         self.had_leader
     }
 
-    /// The right to write, for an [`Applier`](crate::write::Applier).
+    /// The leadership for an [`Applier`](crate::write::Applier).
     #[must_use]
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
 
-    /// Lets the next one lead.
+    /// Releases the Lease, so that the next process can lead.
     ///
     /// # Errors
-    /// When the Lease cannot be written, or is not the one that was taken any more.
+    /// Fails if the Lease cannot be written, or has been taken by another process.
     pub async fn release(self) -> Result<(), RequestError> {
         self.leases.write(&released(self.lease, Timestamp::now())).await.map(|_| ())
     }

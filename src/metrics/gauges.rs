@@ -1,4 +1,4 @@
-//! What pools look like now: read from the index when it is scraped, or kept as the pool controller last saw it.
+//! Gauges of pools: read from the index when they are scraped, or kept as the pool controller last saw them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,13 +24,13 @@ use winpool_core::{
 use super::reference::{self, CONDITION_STATUS};
 use crate::cache::index::Index;
 
-/// The build of nodes that report none.
+/// The label value for nodes that report no build.
 pub(super) const UNKNOWN: &str = "unknown";
-/// Builds that neither this release nor a pool has a name for, all together: a node may report any number, and
-/// Prometheus keeps every value that a label ever had.
+/// The label value for all builds that neither this release nor a pool names. A node may report any number, and
+/// Prometheus stores every value that a label ever had.
 pub(super) const OTHER: &str = "other";
 
-/// The gauges of all pools. A standby shows none, so that sums over all processes are right.
+/// The gauges of all pools. A standby exposes none, so that sums over all processes are right.
 #[derive(Clone)]
 pub(super) struct Gauges {
     index: Arc<Index>,
@@ -38,11 +38,11 @@ pub(super) struct Gauges {
     pools: Arc<Mutex<BTreeMap<String, Pool>>>,
 }
 
-/// What the pool controller last saw of a pool.
+/// The state of a pool as the pool controller last saw it.
 #[derive(Default)]
 struct Pool {
     classes: BTreeMap<ClassState, i64>,
-    /// Types with their status.
+    /// The conditions' types and statuses.
     conditions: BTreeMap<String, String>,
 }
 
@@ -144,7 +144,7 @@ fn gauge(family: &mut MetricEncoder, labels: &[(&str, &str)], value: i64) -> fmt
     ConstGauge::new(value).encode(family.encode_family(&labels)?)
 }
 
-/// The first moment after the last day of support.
+/// The first second after the last day of support.
 fn end_of_support(build: Build) -> Option<i64> {
     let day_after = product::by_build(build)?.end_of_support().checked_add(1.day()).ok()?;
     Some(day_after.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second())
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn support_ends_when_its_last_day_does() {
-        // 2029-01-09 is the last day of Windows Server 2019.
+        // Microsoft supports Windows Server 2019 until 2029-01-09.
         assert_eq!(end_of_support(Build::new(17763)), Some(1_862_697_600));
         assert_eq!(end_of_support(Build::new(29000)), None);
     }

@@ -1,4 +1,4 @@
-//! The standard metrics of a process, from `/proc/self`. Absent where there is none.
+//! The standard metrics of a process, from `/proc/self`. They are absent on systems without it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use prometheus_client::{
 
 use super::reference;
 
-/// Reads `/proc/self` when it is asked.
+/// Reads `/proc/self` on each scrape.
 #[derive(Debug)]
 pub(super) struct Process;
 
@@ -32,7 +32,7 @@ impl Collector for Process {
     }
 }
 
-/// Clock ticks a second: 100 for programs on Linux, whatever the kernel uses itself.
+/// Clock ticks per second. Linux shows 100 to programs, whatever the kernel uses itself.
 const TICKS: f64 = 100.0;
 
 /// `VmRSS` of proc(5), which the kernel gives in KiB.
@@ -47,7 +47,7 @@ fn cpu_seconds() -> Option<f64> {
     Some((stat_ticks(14)? + stat_ticks(15)?) / TICKS)
 }
 
-/// `btime` of proc(5), when the machine started, and `starttime`, how long after that the process did.
+/// The time at which the machine started, `btime` of proc(5), plus the process's `starttime`.
 fn start_time() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let booted: f64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
@@ -57,7 +57,7 @@ fn start_time() -> Option<f64> {
 /// A field of `/proc/self/stat`, numbered as in proc(5).
 fn stat_ticks(field: usize) -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field, the program's name, may itself contain spaces and parentheses.
+    // The second field, the name, may contain spaces and parentheses.
     let (_, from_third) = stat.rsplit_once(')')?;
     from_third.split_whitespace().nth(field - 3)?.parse().ok()
 }

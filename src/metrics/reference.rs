@@ -1,4 +1,4 @@
-//! Every metric, in one table: what is registered, what `/metrics` says of it, and `docs/reference/metrics.md`.
+//! Every metric, in one table: registration, `/metrics` and `docs/reference/metrics.md` are made from it.
 
 use std::fmt;
 
@@ -15,19 +15,17 @@ use winpool_core::{
 use super::{CONTROLLERS, Operation, RESULTS};
 use crate::api_server::{asked, error::RequestError};
 
-/// A metric of winpool.
 pub struct Description {
-    /// The name in queries; a histogram has more, made of it.
+    /// The name in queries. A histogram has further names that begin with it.
     pub name: &'static str,
-    /// What its numbers are.
     pub kind: Kind,
     /// Its labels, in order.
     pub labels: &'static [Label],
-    /// What it says, in sentences without the last full stop.
+    /// The meaning, as sentences without the last full stop.
     pub meaning: &'static str,
 }
 
-/// What the numbers of a metric are.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It only grows, from zero when the process starts.
@@ -38,19 +36,16 @@ pub enum Kind {
     Histogram,
 }
 
-/// A label of a metric.
 pub struct Label {
-    /// Its name.
     pub name: &'static str,
-    /// What it can be.
     pub values: Values,
 }
 
-/// What a label can be. Never the name of a node, nor anything else that a node chooses.
+/// The values of a label: never the name of a node, nor anything else that a node chooses.
 pub enum Values {
-    /// One of these.
+    /// A closed list.
     Closed(fn() -> Vec<&'static str>),
-    /// Whatever this says, which says too why it does not grow.
+    /// An open set, described in words that say why it does not grow.
     Open(&'static str),
 }
 
@@ -65,10 +60,10 @@ const fn open(name: &'static str, values: &'static str) -> Label {
 const CONTROLLER: Label = closed("controller", || CONTROLLERS.to_vec());
 const POOL: Label = open("pool", "name of a WindowsPool");
 const BUILD: &str = "a build with a name, such as `10.0.20348`";
-/// What a condition can be.
+/// The values of a condition's status.
 pub(super) const CONDITION_STATUS: [&str; 3] = ["True", "False", "Unknown"];
 
-/// `ok`, or why a write was not accepted.
+/// `ok`, or the reason why a write was not accepted.
 fn write_results() -> Vec<&'static str> {
     ["ok"].into_iter().chain(RequestError::WORDS).collect()
 }
@@ -77,7 +72,7 @@ pub(super) static BUILD_INFO: Description = Description {
     name: "winpool_build_info",
     kind: Kind::Gauge,
     labels: &[open("version", "version of winpool")],
-    meaning: "Always 1. What runs",
+    meaning: "Always 1, with the version that runs",
 };
 
 pub(super) static LEADER: Description = Description {
@@ -91,23 +86,23 @@ pub(super) static RECONCILES: Description = Description {
     name: "winpool_reconcile_total",
     kind: Kind::Counter,
     labels: &[CONTROLLER, closed("result", || RESULTS.to_vec())],
-    meaning: "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that are right \
-              are not reconciled",
+    meaning: "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that need \
+              no change are not reconciled",
 };
 
 pub(super) static RECONCILE_ERRORS: Description = Description {
     name: "winpool_reconcile_errors_total",
     kind: Kind::Counter,
     labels: &[CONTROLLER, closed("reason", || RequestError::WORDS.to_vec())],
-    meaning: "Reconciles that failed and are tried again. What the API server refuses for good is no error here: see \
-              the state blocked of winpool_nodes",
+    meaning: "Reconciles that failed and are tried again. Writes that the API server refuses permanently are not \
+              counted here: see the state blocked of winpool_nodes",
 };
 
 pub(super) static RECONCILE_DURATION: Description = Description {
     name: "winpool_reconcile_duration_seconds",
     kind: Kind::Histogram,
     labels: &[CONTROLLER],
-    meaning: "How long reconciles took, with their requests",
+    meaning: "Duration of reconciles, including their requests",
 };
 
 pub(super) static NODE_WRITES: Description = Description {
@@ -128,8 +123,8 @@ pub(super) static CONVERGENCE: Description = Description {
     name: "winpool_node_convergence_seconds",
     kind: Kind::Histogram,
     labels: &[],
-    meaning: "From the first sight of a Node that needs a write to the accepted patch. Nodes that never get there are \
-              not in it: see winpool_nodes",
+    meaning: "Time from the first event of a Node that needs a write to the accepted patch. Nodes that are never \
+              written are not included: see winpool_nodes",
 };
 
 pub(super) static NODES: Description = Description {
@@ -144,24 +139,23 @@ pub(super) static NODES: Description = Description {
         ),
         closed("state", || State::ALL.map(State::as_str).to_vec()),
     ],
-    meaning: "Windows nodes of a pool. With mode DryRun, pending ones are those that would be changed. A combination \
-              without nodes is absent",
+    meaning: "Windows nodes of a pool. With mode DryRun, pending nodes are those that would be changed. Combinations \
+              without nodes are absent",
 };
 
 pub(super) static RUNTIME_CLASSES: Description = Description {
     name: "winpool_runtimeclasses",
     kind: Kind::Gauge,
     labels: &[POOL, closed("state", || ClassState::ALL.map(ClassState::as_str).to_vec())],
-    meaning: "RuntimeClasses of a pool. A state without classes is absent",
+    meaning: "RuntimeClasses of a pool. States without classes are absent",
 };
 
 pub(super) static PENDING_CHANGES: Description = Description {
     name: "winpool_pending_changes",
     kind: Kind::Gauge,
     labels: &[POOL],
-    meaning: "Nodes and RuntimeClasses that are not yet as the pool wants them and that a write would make so. With \
-              mode DryRun: what Enforce would write. With Enforce: what is about to be written, and what waits because \
-              it is held, contested or refused",
+    meaning: "Nodes and RuntimeClasses that still need a write. With mode DryRun: what Enforce would write. With \
+              Enforce: what is about to be written, and what waits because it is held, contested or refused",
 };
 
 pub(super) static POOL_CONDITION: Description = Description {
@@ -175,7 +169,7 @@ pub(super) static END_OF_SUPPORT: Description = Description {
     name: "winpool_windows_end_of_support_timestamp_seconds",
     kind: Kind::Gauge,
     labels: &[open("build", BUILD)],
-    meaning: "When Microsoft's support of a build that nodes of a pool run ends, in seconds since 1970",
+    meaning: "End of Microsoft's support of a build that nodes of a pool run, in seconds since 1970",
 };
 
 pub(super) static KUBE_REQUESTS: Description = Description {
@@ -186,8 +180,7 @@ pub(super) static KUBE_REQUESTS: Description = Description {
         closed("resource", || asked::RESOURCES.to_vec()),
         open("code", "HTTP status; `error` without an answer; `cancelled` if winpool no longer waited for one"),
     ],
-    meaning: "Requests to the API server, Events included. A watch counts when it is answered, and not what comes \
-              through it",
+    meaning: "Requests to the API server, including Events. A watch counts once, when it is answered",
 };
 
 pub(super) static RESIDENT_MEMORY: Description =
@@ -204,14 +197,14 @@ pub(super) static START_TIME: Description = Description {
     name: "process_start_time_seconds",
     kind: Kind::Gauge,
     labels: &[],
-    meaning: "When the process started, in seconds since 1970",
+    meaning: "Start of the process, in seconds since 1970",
 };
 
 pub(super) static OPEN_FILES: Description = Description {
     name: "process_open_fds",
     kind: Kind::Gauge,
     labels: &[],
-    meaning: "Open files, connections included",
+    meaning: "Open files, including connections",
 };
 
 /// Every metric, in the order of the reference.
@@ -237,14 +230,14 @@ pub static METRICS: &[&Description] = &[
 ];
 
 impl Description {
-    /// What the format wants to have apart from the name, and adds to it itself.
+    /// The name without the parts that the format adds itself.
     fn base_name(&self) -> &'static str {
         let name = if self.kind == Kind::Counter { self.name.trim_end_matches("_total") } else { self.name };
         let unit = self.unit().map_or("", Unit::as_str);
         name.strip_suffix(unit).map_or(name, |name| name.trim_end_matches('_'))
     }
 
-    /// The unit, which ends the name.
+    /// The unit, with which the name ends.
     #[must_use]
     pub fn unit(&self) -> Option<&'static Unit> {
         static UNITS: [Unit; 2] = [Unit::Seconds, Unit::Bytes];
@@ -259,7 +252,7 @@ impl Description {
         }
     }
 
-    /// Says what the samples that follow are.
+    /// Writes the description of the samples that follow.
     pub(super) fn encode<'e>(&self, encoder: &'e mut DescriptorEncoder) -> Result<MetricEncoder<'e>, fmt::Error> {
         let kind = match self.kind {
             Kind::Counter => MetricType::Counter,
@@ -292,14 +285,14 @@ impl Label {
     }
 }
 
-/// `docs/reference/metrics.md`.
+/// Renders `docs/reference/metrics.md`.
 #[must_use]
 pub fn markdown() -> String {
     let head = "<!-- Generated by `make generate` from src/metrics/reference.rs; do not edit. -->\n\
                 # Metrics\n\n\
-                `/metrics` serves them as OpenMetrics text, on the port of `--listen` (8080). Only the replica that \
-                leads has the metrics of pools and nodes. A label never names a node, and has no value that a node \
-                could choose. Counters are there from the start, at zero, where their labels are a closed list.\n\n\
+                `/metrics` serves them as OpenMetrics text, on the port of `--listen` (8080). Only the leader has the \
+                metrics of pools and nodes. No label has the name of a node, or a value that a node could choose. \
+                Counters whose labels are closed lists start at zero.\n\n\
                 | Name | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|\n";
     METRICS.iter().fold(head.to_owned(), |text, metric| text + &metric.markdown())
 }

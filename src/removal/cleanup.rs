@@ -1,4 +1,4 @@
-//! Taking winpool out of a cluster: look at all of it, take off what is winpool's, look again.
+//! Removes winpool from a cluster: finds everything that is winpool's, removes it, and looks again.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
@@ -23,18 +23,17 @@ use crate::{
     write::Applier,
 };
 
-/// Nodes written at the same time.
 const CONCURRENCY: usize = 16;
-/// How often a node may change between reading and writing before the whole cluster is looked at again.
+/// The number of attempts for a node that changes between reading and writing, before the whole cluster is read again.
 const ATTEMPTS: usize = 4;
-/// How often the cluster is gone through before what is left is reported.
+/// The number of rounds through the cluster before the rest is reported.
 const ROUNDS: u32 = 5;
-/// Between one round and the next, times the number of rounds.
+/// The pause after a round, times the number of rounds.
 const PAUSE: Duration = Duration::from_secs(1);
-/// After so many nodes it is said how far it came.
+/// The number of nodes after which progress is reported.
 const MANY: usize = 500;
 
-/// The cluster cannot be looked at.
+/// The cluster cannot be read.
 #[derive(Debug, Error)]
 #[error("cannot read {what}: {source}")]
 pub struct Unreadable {
@@ -48,41 +47,40 @@ impl Unreadable {
         Self { what: "the objects that winpool was installed as", source }
     }
 
-    /// Whether the permission is missing, or the account is gone.
+    /// True if the permission is missing, or the account is gone.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.source.is_forbidden()
     }
 }
 
-/// Something of winpool's that is still there.
+/// Something of winpool's that could not be removed.
 #[derive(Debug)]
 pub struct Leftover {
-    /// Kind and name of what it is on.
+    /// Kind and name of the object.
     pub object: String,
-    /// Why.
     pub why: Why,
 }
 
-/// Why something is still there.
+/// The reason why something could not be removed.
 #[derive(Debug)]
 pub enum Why {
-    /// It was not to be written.
+    /// The write failed.
     Refused(RequestError),
-    /// It has to wait for something else that is left.
+    /// It has to wait for other objects that could not be cleaned up.
     Waits,
-    /// It was taken off, and is there again.
+    /// It was removed, and another writer put it back.
     CameBack,
 }
 
 impl Leftover {
-    /// Whether the API server refuses to change it, and will refuse that again.
+    /// True if the API server refuses to change it, and will refuse that again.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(&self.why, Why::Refused(error) if error.is_denied())
     }
 
-    /// Whether something puts it back.
+    /// True if another writer puts it back.
     #[must_use]
     pub fn came_back(&self) -> bool {
         matches!(self.why, Why::CameBack)
@@ -94,18 +92,18 @@ impl fmt::Display for Leftover {
         write!(f, "{}: ", self.object)?;
         match &self.why {
             Why::Refused(error) => error.fmt(f),
-            Why::Waits => f.write_str("waits for the others"),
-            Why::CameBack => f.write_str("something put it back"),
+            Why::Waits => f.write_str("waits for the objects that could not be cleaned up"),
+            Why::CameBack => f.write_str("another writer put it back"),
         }
     }
 }
 
-/// What is in the cluster of winpool's.
+/// Everything of winpool's in the cluster.
 pub struct Findings {
     judge: plan::Cleanup,
-    /// Nodes with marks, and what takes these off.
+    /// Nodes with winpool's labels, annotations or taints, and the change that removes these.
     pub nodes: Vec<(CachedNode, NodePlan)>,
-    /// Nodes with marks that ask to be left alone.
+    /// Such nodes with the annotation `winpool.dev/ignore`.
     pub ignored: Vec<String>,
     /// Taints that stay although the annotation of their node names them, with the names of the nodes.
     pub doubtful: Vec<(String, Taint)>,
@@ -116,7 +114,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Whether there is nothing to take off.
+    /// True if there is nothing to remove.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.classes.is_empty() && self.pools.is_empty()
@@ -131,7 +129,7 @@ impl Findings {
     }
 }
 
-/// Takes winpool out of a cluster.
+/// Removes winpool from a cluster.
 pub struct Cleaner {
     applier: Applier,
     nodes: Api<CachedNode>,
@@ -142,7 +140,7 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// Looks through `client` and writes through `applier`.
+    /// Creates one that reads through `client` and writes through `applier`.
     #[must_use]
     pub fn new(client: Client, applier: Applier, extent: Extent) -> Self {
         Self {
@@ -155,15 +153,16 @@ impl Cleaner {
         }
     }
 
-    /// Looks at the whole cluster. No selector finds a node whose label somebody took off, so all nodes are listed.
+    /// Reads the whole cluster. All nodes are listed, because no selector finds a node whose label another writer
+    /// removed.
     ///
     /// # Errors
-    /// When nodes, pools or RuntimeClasses cannot be listed.
+    /// Fails if nodes, pools or RuntimeClasses cannot be listed.
     pub async fn look(&self) -> Result<Findings, Unreadable> {
         let unreadable = |what| move |source| Unreadable { what, source };
         let (mut pools, mut all, mut classes) = (Vec::new(), Vec::new(), Vec::new());
         match pages::each(&self.pools, ListParams::default(), |pool| all.push(pool)).await {
-            // Without the kind there are no pools.
+            // Without the CRD there are no pools.
             Ok(()) | Err(RequestError::Gone) => {}
             Err(source) => return Err(Unreadable { what: "WindowsPools", source }),
         }
@@ -214,11 +213,11 @@ impl Cleaner {
         Ok(classes.into_iter().map(end).collect())
     }
 
-    /// Takes off what was found, looks again, and goes on until nothing is found, something comes back, or nothing helps.
-    /// Says to `tell` what it does.
+    /// Removes the findings, reads the cluster again, and goes on until nothing is found, another writer puts
+    /// something back, or nothing helps. Reports its progress to `tell`.
     ///
     /// # Errors
-    /// When the cluster cannot be looked at again.
+    /// Fails if the cluster cannot be read again.
     pub async fn run(&self, found: Findings, tell: &(dyn Fn(String) + Sync)) -> Result<Vec<Leftover>, Unreadable> {
         let mut findings = found;
         let mut round = 1;
@@ -235,8 +234,8 @@ impl Cleaner {
         }
     }
 
-    /// Nodes first, so that no class goes whose nodes are still tainted, and finalizers last: until then pools are the
-    /// evidence of what winpool put where.
+    /// Cleans nodes first, so that no class goes whose nodes are still tainted, and removes finalizers last: until
+    /// then pools are the record of winpool's changes.
     async fn take_off(&self, findings: &Findings, tell: &(dyn Fn(String) + Sync)) -> Done {
         let mut done = self.clean_nodes(findings, tell).await;
         if self.has_to_wait(&done) {
@@ -248,7 +247,7 @@ impl Cleaner {
             match (&result, end) {
                 (Ok(()), ClassRetirement::Delete) => tell(format!("RuntimeClass {name} deleted")),
                 (Ok(()), ClassRetirement::Release { why, .. }) => {
-                    tell(format!("RuntimeClass {name} stays and is no longer winpool's: {why}"));
+                    tell(format!("RuntimeClass {name} stays and is no longer managed: {why}"));
                 }
                 _ => {}
             }
@@ -261,15 +260,15 @@ impl Cleaner {
             let name = pool.name.as_deref().unwrap_or_default();
             let result = self.applier.set_finalizer(pool, false).await;
             if result.is_ok() {
-                tell(format!("WindowsPool {name} freed of the finalizer {}", names::CLEANUP));
+                tell(format!("finalizer {} removed from WindowsPool {name}", names::CLEANUP));
             }
             done.note(format!("WindowsPool {name}"), result);
         }
         done
     }
 
-    /// Somebody who reads the report can mend what is refused and try again. An operator that is being removed cannot
-    /// wait for that.
+    /// True if the next kind of object has to wait. A person who runs the command can fix what is refused and run it
+    /// again. An operator that is being removed cannot wait for that.
     fn has_to_wait(&self, done: &Done) -> bool {
         done.refused.iter().any(|(_, error)| self.extent == Extent::Everything || !error.is_denied())
     }
@@ -302,7 +301,7 @@ impl Cleaner {
         (format!("Node {}", node.name()), self.take_off_node(node, plan, judge).await)
     }
 
-    /// Sends what the plan says, from fresh reads where the node changed since it was listed.
+    /// Writes the plan, and reads the node again if it has changed.
     async fn take_off_node(
         &self,
         found: &CachedNode,
@@ -331,7 +330,7 @@ impl Cleaner {
     }
 }
 
-/// What became of the objects that were to be written.
+/// The results of the writes.
 #[derive(Default)]
 struct Done {
     taken_off: BTreeSet<String>,
@@ -347,7 +346,8 @@ impl Done {
     }
 }
 
-/// What is still there and why. A node that refused counts also when its pool is no more, so that it is no longer found.
+/// Everything that is left, with the reason. A node whose write was denied counts even if its pool is gone and it is
+/// no longer found.
 fn leftovers(findings: &Findings, done: Done) -> Vec<Leftover> {
     let mut found: BTreeSet<String> = findings.objects().collect();
     let mut left = Vec::new();
@@ -367,7 +367,7 @@ fn has_finalizer(pool: &GuardedPool) -> bool {
     pool.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)
 }
 
-/// A pool whose spec does not decode wants no taint; what its status says that it put on still counts. It has its
+/// A pool whose spec does not decode wants no taint. The taints that its status records still count, and it has the
 /// finalizer if it was to clean up.
 fn as_far_as_readable(guarded: &GuardedPool) -> WindowsPool {
     guarded.pool.clone().unwrap_or_else(|_| {

@@ -1,7 +1,7 @@
-//! What winpool was installed as, and how it notices that it is being removed.
+//! The objects of winpool's own installation. Their deletion tells the operator that it is being removed.
 //!
-//! The manifests put the finalizer `winpool.dev/cleanup` on the operator's own account and rights. Deleting them then
-//! waits for the operator, which still has these rights and takes its marks off the cluster first.
+//! The manifests put the finalizer `winpool.dev/cleanup` on the operator's own account and permissions. Their deletion
+//! then waits for the operator, which still has the permissions and cleans up the cluster first.
 
 use std::time::{Duration, Instant};
 
@@ -31,22 +31,22 @@ use crate::{
     write::Applier,
 };
 
-/// How long a process that was told to end looks whether winpool is being removed.
+/// The time limit for finding out, on termination, if winpool is being removed.
 const LAST_LOOK: Duration = Duration::from_secs(3);
-/// How long one that does not lead lets the leader finish its requests and clean up.
+/// The time in which the leader may finish its requests and clean up, before a standby does it.
 const AFTER_THE_LEADER: Duration = Duration::from_secs(5);
-/// How often an object may change between reading and writing, and how many of them may be refused.
+/// The number of attempts while others change the objects, or refuse some of them.
 const ATTEMPTS: usize = 10;
-/// Between one attempt to clean up and the next.
+/// The pause between two attempts to clean up.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// How long a removal may take. A pod has 60 seconds to end, and the token of a ServiceAccount works for 60 seconds after
-/// the account got its deletionTimestamp, which has no fractions of seconds (`Validate` in `pkg/serviceaccount/claims.go`
-/// of Kubernetes; 60.6 seconds were measured).
+/// The time limit for a removal. A pod has 60 seconds to end, and the token of a ServiceAccount works for 60 seconds
+/// after the account got its deletionTimestamp, which has no fractions of seconds (`Validate` in
+/// `pkg/serviceaccount/claims.go` of Kubernetes; 60.6 seconds were measured).
 pub const BUDGET: Duration = Duration::from_secs(55);
 
-/// The objects that winpool was installed as: ClusterRoleBinding, ClusterRole, and in a namespace RoleBinding, Role and
-/// ServiceAccount, all of one name.
+/// The objects of the installation: ClusterRoleBinding and ClusterRole, and RoleBinding, Role and ServiceAccount in a
+/// namespace, all with the same name.
 pub struct Installation {
     client: Client,
     name: String,
@@ -54,13 +54,13 @@ pub struct Installation {
     parts: [Part; 5],
 }
 
-/// One of these objects, which may not be there.
+/// A kind of these objects. The object may not exist.
 struct Part {
     kind: String,
     api: Api<DynamicObject>,
 }
 
-/// One of them with winpool's finalizer.
+/// An object of the installation that has winpool's finalizer.
 pub struct HeldObject {
     kind: String,
     api: Api<DynamicObject>,
@@ -74,7 +74,6 @@ impl HeldObject {
         format!("{} {}", self.kind, self.metadata.name.as_deref().unwrap_or_default())
     }
 
-    /// Whether it is being deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
@@ -82,10 +81,10 @@ impl HeldObject {
 }
 
 impl Installation {
-    /// What the manifests call it.
+    /// The name in the manifests.
     pub const DEFAULT_NAME: &str = "winpool";
 
-    /// The one of this name, whose pods run in `namespace`.
+    /// The installation with this name, whose pods run in `namespace`.
     #[must_use]
     pub fn new(client: Client, name: &str, namespace: &str) -> Self {
         let part = |resource: ApiResource| {
@@ -106,22 +105,22 @@ impl Installation {
         Self { client, name: name.to_owned(), namespace: namespace.to_owned(), parts }
     }
 
-    /// Tells whether the operator has to clean up before it ends: comes back when the installation is being deleted,
-    /// and when `stop` is cancelled.
+    /// Returns true if the installation is being deleted, and then the operator has to clean up; returns false once
+    /// `stop` is cancelled and it is not.
     pub async fn is_removed(&self, stop: &CancellationToken) -> bool {
         tokio::select! {
             () = self.removal() => return true,
             () = stop.cancelled() => {}
         }
-        // A pod may be told to end before the watch says why, and a namespace is not watched: when it is deleted, its
-        // pods go first.
+        // A pod may be terminated before the watch reports the reason. Namespaces are not watched: the pods of a
+        // deleted namespace go first.
         self.look().await.unwrap_or_else(|error| {
             tracing::debug!(error = words(&error), "cannot tell whether winpool is being removed");
             false
         })
     }
 
-    /// Whether any of the objects, or their namespace, is being deleted.
+    /// True if any of the objects, or their namespace, is being deleted.
     async fn look(&self) -> Result<bool, RequestError> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let namespace = in_time(namespaces.get_metadata_opt(&self.namespace));
@@ -167,10 +166,10 @@ impl Installation {
         }
     }
 
-    /// Those of its objects that wait for winpool when they are deleted.
+    /// The objects with winpool's finalizer.
     ///
     /// # Errors
-    /// When one cannot be read.
+    /// Fails if one cannot be read.
     pub async fn held(&self) -> Result<Vec<HeldObject>, RequestError> {
         let reads = future::try_join_all(self.parts.iter().map(|part| self.read(part)));
         Ok(reads.await?.into_iter().flatten().collect())
@@ -182,10 +181,11 @@ impl Installation {
         Ok(found.map(|metadata| HeldObject { kind: part.kind.clone(), api: part.api.clone(), metadata }))
     }
 
-    /// Takes the finalizer off those that `goes` says, all at the same moment, and returns what keeps it.
+    /// Removes the finalizer from the objects for which `goes` is true, all at the same moment. Returns those that
+    /// keep it.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if they cannot be read.
     pub async fn let_go(
         &self,
         applier: &Applier,
@@ -202,7 +202,7 @@ impl Installation {
                 Err((number, error)) => {
                     let goes_on = error.is_denied();
                     left.push(Leftover { object: held[number].object(), why: Why::Refused(error) });
-                    // Without one that is refused for good the others can go all the same.
+                    // One object that is refused permanently does not keep the others.
                     if !goes_on {
                         break;
                     }
@@ -212,30 +212,33 @@ impl Installation {
         Ok(left)
     }
 
-    /// Cleans up and lets the installation go: the end of the operator when winpool is being removed. One that does not
-    /// lead first lets the leader do it.
+    /// Cleans up the cluster and releases the installation, which ends the operator. A standby lets the leader do it
+    /// first.
     pub async fn remove(&self, applier: Applier, leads: bool, until: Instant) {
-        tracing::info!(installation = self.name, leads, "winpool is being removed: taking its marks off the cluster");
+        tracing::info!(installation = self.name, leads, "winpool is being removed: cleaning up the cluster");
         if !leads {
             tokio::time::sleep(AFTER_THE_LEADER).await;
-            // Who is refused has lost its permissions to a leader that was done.
+            // A refusal means that the leader was done and the permissions are gone.
             if self.look().await.map_or_else(|error| error.is_forbidden(), |removed| !removed) {
                 tracing::info!("the leader has cleaned up");
                 return;
             }
         }
         match tokio::time::timeout_at(until.into(), self.clean_up(applier)).await {
-            Ok(Ok(left)) if left.is_empty() => tracing::info!("nothing of winpool's is left"),
+            Ok(Ok(left)) if left.is_empty() => tracing::info!("cleaned up: nothing is left"),
             Ok(Ok(left)) => left.iter().for_each(|left| tracing::warn!(detail = words(left), "left as it is")),
-            // Another replica may have ended it, and taken the permissions of this one with it.
+            // Another replica may have finished, and with that have removed the permissions of this one.
             Ok(Err(error)) => {
-                tracing::warn!(error = words(&error), "not cleaned up here; if nobody else did: winpool cleanup");
+                tracing::warn!(
+                    error = words(&error),
+                    "not cleaned up by this replica; if no other replica did, run: winpool cleanup"
+                );
             }
-            Err(_) => tracing::error!("not cleaned up in time; end it with: winpool cleanup"),
+            Err(_) => tracing::error!("not cleaned up in time; run: winpool cleanup"),
         }
     }
 
-    /// Tries again until nothing is left but what the API server refuses.
+    /// Retries until nothing is left but objects that the API server refuses.
     async fn clean_up(&self, applier: Applier) -> Result<Vec<Leftover>, Unreadable> {
         let cleaner = Cleaner::new(self.client.clone(), applier.clone(), Extent::AsPoolsSay);
         loop {
@@ -255,7 +258,7 @@ impl Installation {
     async fn try_to_clean_up(&self, cleaner: &Cleaner, applier: &Applier) -> Result<Vec<Leftover>, Unreadable> {
         let findings = cleaner.look().await?;
         for node in &findings.ignored {
-            tracing::warn!(node, "ignored by its annotation: keeps its marks");
+            tracing::warn!(node, "the node has the annotation winpool.dev/ignore and is not cleaned up");
         }
         let mut left = cleaner.run(findings, &|line| tracing::info!(detail = words(&line), "cleanup")).await?;
         if left.iter().all(Leftover::is_denied) {

@@ -1,4 +1,4 @@
-//! The end: what winpool takes off when it is uninstalled.
+//! Cleaning up, when winpool is uninstalled.
 
 pub mod cleanup;
 pub mod installation;

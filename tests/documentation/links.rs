@@ -1,4 +1,4 @@
-//! Links within the repository lead to something that is there, on GitHub and in the book.
+//! Links within the repository have a target, on GitHub and in the book.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::page::{Page, ROOT};
 
-/// How pages of the book, and what is read elsewhere, name a file of the repository.
+/// The address under which pages of the book and other texts name a file of the repository.
 const REPOSITORY: [&str; 2] =
     ["https://github.com/winpool/winpool/blob/main/", "https://github.com/winpool/winpool/tree/main/"];
 
@@ -27,7 +27,7 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
-/// What is missing there would not be found by a reader.
+/// Directories that no link may lead to.
 #[test]
 fn every_page_is_in_the_book() {
     let summary = Page::read("docs/SUMMARY.md");
@@ -40,7 +40,7 @@ fn every_page_is_in_the_book() {
     assert_eq!(listed.difference(&found).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "listed, and no pages");
 }
 
-/// Whole, or the end of it where the text has said the beginning.
+/// The whole address, or its end if the text has its beginning.
 #[test]
 fn every_file_that_contributing_names_is_there() {
     let mut there = BTreeSet::new();
@@ -57,10 +57,10 @@ fn every_file_that_contributing_names_is_there() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-fn tree(folder: &Path, there: &mut BTreeSet<PathBuf>) {
-    for entry in std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
+fn tree(directory: &Path, there: &mut BTreeSet<PathBuf>) {
+    for entry in std::fs::read_dir(Path::new(ROOT).join(directory)).unwrap() {
         let entry = entry.unwrap();
-        let path = folder.join(entry.file_name());
+        let path = directory.join(entry.file_name());
         if entry.file_type().unwrap().is_dir() && !["target", ".git"].contains(&path.to_str().unwrap()) {
             tree(&path, there);
         }
@@ -77,11 +77,11 @@ fn check(page: &Page, link: &str, anchors: &BTreeMap<&Path, &[String]>) -> Resul
         Some((path, fragment)) => (path, Some(fragment)),
         None => (in_repository.unwrap_or(link), None),
     };
-    let folder = page.path.parent().unwrap_or(Path::new(""));
+    let directory = page.path.parent().unwrap_or(Path::new(""));
     let target = match in_repository {
         Some(_) => PathBuf::from(path),
         None if path.is_empty() => page.path.clone(),
-        None => tidy(&folder.join(path)).ok_or("leads out of the repository")?,
+        None => tidy(&directory.join(path)).ok_or("leads out of the repository")?,
     };
     let file = Path::new(ROOT).join(&target);
     if !file.exists() {
@@ -92,7 +92,7 @@ fn check(page: &Page, link: &str, anchors: &BTreeMap<&Path, &[String]>) -> Resul
             return Err("leads out of the book: write https://github.com/winpool/winpool/blob/main/…");
         }
         if file.is_dir() {
-            return Err("is a folder, which the book does not show: name a page of it");
+            return Err("is a directory, which the book does not show: name a page of it");
         }
     }
     match (fragment, anchors.get(target.as_path())) {

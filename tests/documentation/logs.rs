@@ -1,4 +1,4 @@
-//! The lines that winpool logs, above DEBUG, are in the reference.
+//! The reference has every line above DEBUG that winpool logs.
 
 use std::{fs, path::Path};
 
@@ -21,8 +21,8 @@ fn every_log_line_is_in_the_reference() {
     assert!(lines > 20, "{lines} lines were found");
 }
 
-fn sources(folder: &Path) -> Vec<(String, String)> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+fn sources(directory: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries
         .flat_map(|path| match path.extension() {
             _ if path.is_dir() => sources(&path),
@@ -34,13 +34,13 @@ fn sources(folder: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The literal text of each, up to what is put into it.
+/// The literal text of each message, up to the first placeholder.
 fn messages(source: &str) -> Vec<&str> {
     let calls = ["tracing::info!(", "tracing::warn!(", "tracing::error!("];
     let mut found = Vec::new();
     for call in calls {
         for arguments in source.split(call).skip(1) {
-            // Values are named or called: the message alone is a literal by itself.
+            // Values are named or called, so the message is the only literal by itself.
             let mut parts = arguments.split('"');
             let mut before = parts.next().unwrap_or_default();
             for (number, part) in parts.enumerate() {

@@ -1,12 +1,12 @@
-//! What is written for users: links lead somewhere, manifests are valid, and every command does what is shown.
+//! The documentation: links have a target, manifests are valid, and every command prints the output that is shown.
 //!
-//! A page says in a comment on which cluster its commands are run, `<!-- scene: windows-nodes -->`, and in another, if older
-//! versions of Kubernetes have it print something else, `<!-- kubernetes: 1.36 -->`. In a block of the
-//! language `console` each line after `$ ` is a command, and the lines below it are what it prints; with no lines below,
-//! it only has to succeed. `…` stands for anything within a line, alone on a line for any lines. Ages and times may
-//! differ. Marks follow the language after a comma: `console,fails` for a last command that has to fail, `console,norun`
-//! for commands that cannot be run here, with the reason in a comment above, `yaml,file=pool.yaml` for a manifest that
-//! the reader saves under this name.
+//! A page names the cluster for its commands in a comment, `<!-- scene: windows-nodes -->`, and in another one the
+//! oldest Kubernetes that prints the same, `<!-- kubernetes: 1.36 -->`. In a block of the language `console` each line
+//! after `$ ` is a command, and the lines below it are its output; without output, the command only has to succeed.
+//! `…` stands for any text within a line, and alone on a line for any lines. Ages and times may differ. Marks follow
+//! the language after a comma: `console,fails` for a last command that has to fail, `console,norun` for commands that
+//! cannot run here, with the reason in a comment above, `yaml,file=pool.yaml` for a manifest that the reader saves
+//! under this name.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod links;
@@ -25,7 +25,7 @@ use winpool_e2e::{Feature, needs};
 /// One test for each page that has commands.
 macro_rules! pages {
     ($($name:ident: $path:literal,)*) => {
-        /// The pages that are tried.
+        /// The pages that are tested.
         const TRIED: &[&str] = &[$($path),*];
 
         $(#[tokio::test]
@@ -45,10 +45,12 @@ pages! {
     gitops: "docs/guides/gitops.md",
     hyper_v: "docs/guides/hyper-v.md",
     install: "docs/guides/install.md",
+    monitoring: "docs/guides/monitoring.md",
     removal: "docs/guides/removal.md",
     scale_from_zero: "docs/guides/autoscaling.md",
     security: "docs/guides/security.md",
     troubleshooting: "docs/guides/troubleshooting.md",
+    upgrade: "docs/guides/upgrade.md",
     windows_versions: "docs/guides/windows-versions.md",
 }
 
@@ -87,14 +89,14 @@ fn every_page_with_commands_is_tried() {
     assert_eq!(found, tried);
 }
 
-/// What this machine cannot run: each has its reason beside it, and there should be few.
+/// Commands that cannot run here: each has its reason beside it, and there should be few.
 #[test]
 fn what_is_not_run_is_known() {
     let mut found = Vec::new();
     for page in Page::of_users() {
         for block in page.blocks.iter().filter(|block| block.has("norun")) {
             let (path, line) = (page.path.display(), block.line);
-            assert!(block.comment.starts_with("norun: "), "{path}:{line}: <!-- norun: why --> has to stand above it");
+            assert!(block.comment.starts_with("norun: "), "{path}:{line}: write <!-- norun: why --> above it");
             found.extend(transcript::steps(&block.text).into_iter().map(|step| format!("{path}: {}", step.command)));
         }
     }
@@ -105,11 +107,11 @@ fn what_is_not_run_is_known() {
 const NOT_RUN: &[&str] = &[
     "README.md: make demo    # see it at work: a local Kubernetes 1.37 control plane with simulated Windows nodes",
     "README.md: make test    # everything that has to pass",
-    "docs/guides/check.md: winpool check -f deploy/ -f windowspool.yaml --min-severity error",
+    "docs/guides/check.md: winpool check -f deploy/ -f windowspool.yaml --fail-on error",
     "docs/guides/install.md: cargo install --locked --path .",
 ];
 
-/// Other languages of shells would be read as commands and never run.
+/// Other shell languages would be taken for commands and never run.
 #[test]
 fn commands_stand_in_blocks_that_are_run() {
     for page in Page::of_users() {

@@ -1,4 +1,4 @@
-//! A page of Markdown, as far as it is tried.
+//! Reads the parts of a Markdown page that tests need.
 
 use std::{
     collections::BTreeMap,
@@ -9,19 +9,19 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What a page consists of.
+/// A page.
 pub struct Page {
     /// Below the root of the repository.
     pub path: PathBuf,
-    /// The cluster on which its commands are run.
+    /// The cluster for its commands.
     pub scene: Option<String>,
-    /// The oldest Kubernetes that prints what it shows, by the minor of 1; 0 for all.
+    /// The oldest Kubernetes that prints the shown output, by the minor of 1; 0 for all.
     pub kubernetes: u32,
     /// Its blocks of code.
     pub blocks: Vec<Block>,
-    /// Where its links and images lead, and their lines.
+    /// The targets of its links and images, with their lines.
     pub links: Vec<(String, usize)>,
-    /// The ends of links to its headings.
+    /// The anchors of its headings.
     pub anchors: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether it has this mark after its language.
+    /// True if it has this mark after its language.
     pub fn has(&self, mark: &str) -> bool {
         self.marks.iter().any(|found| found == mark)
     }
@@ -133,11 +133,11 @@ fn anchor(heading: &str, seen: &mut BTreeMap<String, usize>) -> String {
     if *times == 1 { slug } else { format!("{slug}-{}", *times - 1) }
 }
 
-fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
+fn collect(directory: &Path, paths: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(Path::new(ROOT).join(directory)).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        let path = folder.join(&name);
+        let path = directory.join(&name);
         if entry.file_type().unwrap().is_dir() {
             if name != "target" && !name.starts_with('.') {
                 collect(&path, paths);

@@ -1,4 +1,4 @@
-//! The clusters on which pages are tried.
+//! The clusters on which pages are tested.
 
 use std::path::Path;
 
@@ -26,17 +26,17 @@ impl Scene {
     /// Sets the scene of this name.
     pub async fn set(name: &str) -> Self {
         match name {
-            // No cluster at all: the commands read manifests.
+            // No cluster: the commands read manifests.
             "files" => Self { cluster: None, _host: None, _operator: None },
-            // Windows Server 2019, 2022 and 2025 beside Linux, as they come; nothing is installed.
+            // Windows Server 2019, 2022 and 2025 beside Linux, as they register; nothing is installed.
             "windows-nodes" => Self::bare(windows_servers(), Operated::ByPods).await,
-            // The same with winpool at work, and a pool with all defaults that is Ready.
+            // The same with a running winpool, and a pool with all defaults that is Ready.
             "winpool" => Self::bare(windows_servers(), Operated::Here).await.with_pool().await,
             // The same without any pool.
             "operator" => Self::bare(windows_servers(), Operated::Here).await,
             // One node of each cloud, as they are created there.
             "clouds" => Self::bare(clouds(), Operated::Here).await,
-            // A cluster with a history: a taint of old, workloads that tolerate nothing, a class of somebody's.
+            // An existing cluster: an old taint, workloads without tolerations, a class that winpool did not create.
             "history" => Self::bare(with_history(), Operated::Here).await.with_workloads().await,
             other => panic!("there is no scene {other}"),
         }
@@ -87,7 +87,7 @@ impl Scene {
     }
 }
 
-/// Where the operator runs.
+/// The place where the operator runs.
 enum Operated {
     /// In pods, once the page has installed it.
     ByPods,
@@ -95,7 +95,7 @@ enum Operated {
     Here,
 }
 
-/// As these clouds create them: what AKS, EKS and the others say of themselves, see [`Sample`].
+/// Nodes as these clouds create them: see [`Sample`].
 fn clouds() -> Vec<SimulatedNode> {
     vec![
         SimulatedNode::sample(Sample::S1),
@@ -109,7 +109,7 @@ fn clouds() -> Vec<SimulatedNode> {
     ]
 }
 
-/// One node is tainted as the Kubernetes documentation proposed until 1.16, the other not at all.
+/// One node has the taint that the Kubernetes documentation proposed until 1.16, the other has none.
 fn with_history() -> Vec<SimulatedNode> {
     vec![
         SimulatedNode::windows("10.0.17763.6659").name("win-2019").taint("os", "Win1809", "NoSchedule"),

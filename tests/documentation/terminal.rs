@@ -1,4 +1,4 @@
-//! The terminal of a reader who does what a page says.
+//! The terminal of a reader who follows a page.
 
 use std::{path::Path, process::Stdio, time::Instant};
 
@@ -12,15 +12,15 @@ use crate::{
     transcript::{Step, agrees},
 };
 
-/// A folder that looks like a checkout, with kubectl, Helm and winpool on the PATH.
+/// A directory that looks like a checkout, with kubectl, Helm and winpool on the PATH.
 pub struct Terminal {
-    /// Not the repository itself, so that what is saved here does not end up in it.
-    folder: TempDir,
+    /// Not the repository itself, so that files which are saved here do not end up in it.
+    directory: TempDir,
     programs: TempDir,
     kubeconfig: String,
 }
 
-/// What a command did.
+/// The result of a command.
 struct Outcome {
     code: Option<i32>,
     text: String,
@@ -28,10 +28,10 @@ struct Outcome {
 
 impl Terminal {
     pub async fn open(scene: &Scene) -> Self {
-        let (folder, programs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let (directory, programs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let link = |from: &Path, to: &Path| std::os::unix::fs::symlink(from, to).unwrap();
         for entry in ["charts", "config", "crds", "docs", "examples"] {
-            link(&Path::new(ROOT).join(entry), &folder.path().join(entry));
+            link(&Path::new(ROOT).join(entry), &directory.path().join(entry));
         }
         let winpool = Path::new(env!("CARGO_BIN_EXE_winpool"));
         link(winpool, &programs.path().join("winpool"));
@@ -39,14 +39,14 @@ impl Terminal {
         for component in [Component::Kubectl, Component::Helm] {
             link(&component.path().await.unwrap(), &programs.path().join(component.name()));
         }
-        Self { folder, programs, kubeconfig: scene.kubeconfig() }
+        Self { directory, programs, kubeconfig: scene.kubeconfig() }
     }
 
     pub fn save(&self, file: &str, text: &str) {
-        std::fs::write(self.folder.path().join(file), text).unwrap();
+        std::fs::write(self.directory.path().join(file), text).unwrap();
     }
 
-    /// Does what the page says; the difference, if it shows something else.
+    /// Executes the page; the difference, if the output is not the shown one.
     pub async fn follow(&self, step: &Step, fails: bool) -> Result<(), String> {
         let shown = step.shown.join("\n");
         let shown: Vec<String> = shown.trim_end().lines().map(str::to_owned).collect();
@@ -58,7 +58,7 @@ impl Terminal {
         let started = Instant::now();
         let mut outcome = self.run(&step.command).await;
         if !is_right(&outcome) && only_looks(&step.command) {
-            // A reader looks again, too, until what was begun is done.
+            // Repeats read commands until the change that was begun is complete, as a reader does.
             let again = wait_for("it is as shown", LIMIT, async || {
                 outcome = self.run(&step.command).await;
                 Ok(is_right(&outcome).then_some(()))
@@ -78,7 +78,7 @@ impl Terminal {
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.programs.path().display());
         let output = Command::new("bash")
             .args(["-c", &format!("exec 2>&1\n{command}")])
-            .current_dir(self.folder.path())
+            .current_dir(self.directory.path())
             .env_clear()
             .env("PATH", path)
             .env("HOME", self.programs.path())
@@ -92,12 +92,12 @@ impl Terminal {
     }
 }
 
-/// Its exit code 2 says that there is something to do, or that something was found.
+/// Exit code 2 means that there is something to do, or that something was found.
 fn of_winpool(command: &str) -> bool {
     command.starts_with("winpool ") || command.starts_with("kubectl winpool ")
 }
 
-/// Whether it may be run once more.
+/// True if it may be repeated.
 fn only_looks(command: &str) -> bool {
     let words: Vec<&str> = command.split_whitespace().collect();
     if words.contains(&"--dry-run=server") {

@@ -1,11 +1,11 @@
-//! What a page shows of a terminal, and whether it is what the terminal shows.
+//! Compares the output on a page with the real one.
 
-/// A command and what is shown of its output.
+/// A command with its shown output.
 pub struct Step {
     pub command: String,
     /// Empty if it only has to succeed.
     pub shown: Vec<String>,
-    /// Counted from the fence of its block.
+    /// The line, counted from the fence of its block.
     pub line: usize,
 }
 
@@ -31,7 +31,7 @@ pub fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether these lines are those that are shown.
+/// True if these lines match the shown ones.
 pub fn agrees(shown: &[String], printed: &[&str]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),
@@ -44,7 +44,7 @@ pub fn agrees(shown: &[String], printed: &[&str]) -> bool {
     }
 }
 
-/// `…` stands for any letters.
+/// `…` matches any text.
 fn matches(shown: &str, printed: &str) -> bool {
     let Some((start, mut rest)) = shown.split_once('…') else { return shown == printed };
     let Some(mut printed) = printed.strip_prefix(start) else { return false };
@@ -56,7 +56,7 @@ fn matches(shown: &str, printed: &str) -> bool {
     printed.ends_with(rest)
 }
 
-/// Without what differs each time: ages, times, and the widths of columns that follow from them.
+/// The text without ages, times, and the column widths that depend on them.
 fn normalised(line: &str) -> String {
     let indent = line.len() - line.trim_start().len();
     let word = |word| match word {

@@ -16,15 +16,15 @@ use winpool_e2e::{MUTATING_ADMISSION_POLICY, wait_for};
 
 use crate::scene::{CHART, CONFIG, NAMESPACE, Scene};
 
-/// How many of the policies are of kind `MutatingAdmissionPolicy`.
+/// The number of policies of kind `MutatingAdmissionPolicy`.
 const MUTATING: usize = 4;
 
 #[tokio::test]
-async fn a_release_is_installed_upgraded_with_its_definition_and_uninstalled_without_a_trace() {
+async fn a_release_is_installed_upgraded_with_its_definition_and_uninstalled_completely() {
     let scene = Scene::new().await;
-    // With restricted Pod Security, which Helm's own --create-namespace does not ask for.
+    // With restricted Pod Security, which Helm's own --create-namespace does not set.
     scene.kubectl(&["apply", "-f", &format!("{CONFIG}/namespace.yaml")]).await;
-    let older = older_chart(&scene.folder());
+    let older = older_chart(&scene.directory());
     let release = |verb, chart| [verb, "winpool", chart, "--namespace", NAMESPACE, "--wait", "--timeout", "60s"];
     scene.helm(&release("install", older.as_str())).await;
     assert_eq!(columns(&scene).await, 0);
@@ -32,7 +32,7 @@ async fn a_release_is_installed_upgraded_with_its_definition_and_uninstalled_wit
     scene.pool_is_ready().await;
 
     let mut upgrade = release("upgrade", CHART).to_vec();
-    upgrade.extend(["--set", "args={--log-format=json}"]);
+    upgrade.extend(["--set", "extraArgs={--log-format=json}"]);
     scene.helm(&upgrade).await;
     assert!(columns(&scene).await > 0, "the definition is that of the new chart");
     let deployments: Api<Deployment> = Api::namespaced(scene.cluster.client(), NAMESPACE);
@@ -55,7 +55,7 @@ async fn a_release_is_installed_upgraded_with_its_definition_and_uninstalled_wit
 }
 
 #[tokio::test]
-async fn with_all_policies_winpool_does_its_work_and_is_uninstalled_without_a_trace() {
+async fn with_all_policies_winpool_does_its_work_and_is_uninstalled_completely() {
     let mutates = MUTATING_ADMISSION_POLICY.is_there().await.unwrap();
     let scene = Scene::new().await;
     let policies = ["advise", "assignClass", "bornTainted", "guard", "linuxByDefault", "tolerateWindows"];
@@ -76,7 +76,7 @@ async fn with_all_policies_winpool_does_its_work_and_is_uninstalled_without_a_tr
             (count(AdmissionPolicyState::Installed), count(AdmissionPolicyState::Unsupported));
         Ok(((installed, unsupported) == (policies.len() - left_out, left_out)).then_some(()))
     };
-    // It looks once a minute, and may have looked before Helm had installed them all.
+    // winpool looks once a minute, and may have looked before Helm had installed them all.
     wait_for("winpool knows which policies are installed", Duration::from_mins(2), known).await.unwrap();
     let mut kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings".to_owned();
     if mutates {
@@ -91,7 +91,7 @@ async fn with_all_policies_winpool_does_its_work_and_is_uninstalled_without_a_tr
 }
 
 async fn pods_are_changed(scene: &Scene) {
-    // The pool's classes are known to the policies some time later.
+    // The policies see the pool's classes a moment later.
     let defaults = r#"{"spec": {"podDefaults": {"runtimeClassName": "windows-2022"}}}"#;
     scene.kubectl(&["patch", "winpool", "default", "--type=merge", "-p", defaults]).await;
     let pods: Api<Pod> = Api::namespaced(scene.cluster.client(), "default");
@@ -109,9 +109,9 @@ async fn pods_are_changed(scene: &Scene) {
     assert_eq!(json!(changed), json!(["windows-2022", {"kubernetes.io/os": "linux"}]));
 }
 
-/// The chart with a definition that shows no columns.
-fn older_chart(folder: &Path) -> String {
-    let older = folder.join("older-chart");
+/// The chart with a CRD that has no printer columns.
+fn older_chart(directory: &Path) -> String {
+    let older = directory.join("older-chart");
     copy(Path::new(CHART), &older);
     let file = older.join("files/winpool.dev_windowspools.yaml");
     let mut definition: CustomResourceDefinition =

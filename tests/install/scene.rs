@@ -1,4 +1,4 @@
-//! The cluster that winpool is installed in and removed from, and what is left of it then.
+//! The cluster in which winpool is installed, and its state after the removal.
 
 use std::{
     collections::BTreeMap,
@@ -24,11 +24,11 @@ pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/winpool");
 pub const NAMESPACE: &str = "winpool-system";
 const WINDOWS: [&str; 3] = ["win-2019", "win-2022", "win-2025"];
 
-/// A cluster with Windows nodes, and a Linux node that runs the program.
+/// A cluster with Windows nodes, and a Linux node that runs the operator.
 pub struct Scene {
     pub cluster: Cluster,
     _host: Host,
-    /// The Windows nodes, before winpool came.
+    /// The Windows nodes before the installation.
     before: BTreeMap<&'static str, Value>,
 }
 
@@ -64,7 +64,7 @@ impl Scene {
         self.cluster.wait_for("both replicas are available", ready).await.unwrap();
     }
 
-    /// Applies a pool with all defaults and waits until all that it wants is done.
+    /// Applies a pool with all defaults and waits until it is complete.
     pub async fn pool_is_ready(&self) {
         winpool_e2e::scene::pool_gets_ready(&self.cluster).await.unwrap();
         for (name, before) in &self.before {
@@ -73,7 +73,7 @@ impl Scene {
         assert_eq!(self.classes().await, ["windows-2019", "windows-2022", "windows-2025"]);
     }
 
-    /// Nodes are as they were, and classes are gone.
+    /// Checks that nodes are as they were, and classes are gone.
     pub async fn is_clean(&self) {
         for (name, before) in &self.before {
             assert_eq!(&face(&self.node(name).await), before, "{name}");
@@ -81,7 +81,7 @@ impl Scene {
         assert_eq!(self.classes().await, [""; 0]);
     }
 
-    /// Nothing that was installed is left, but for the CustomResourceDefinition if it is kept.
+    /// Checks that nothing of the installation is left, except the CRD if it is kept.
     pub async fn is_gone(&self, definition_is_kept: bool) {
         let client = self.cluster.client();
         assert!(Api::<ClusterRole>::all(client.clone()).get_opt("winpool").await.unwrap().is_none());
@@ -97,9 +97,9 @@ impl Scene {
         assert!(Api::<Namespace>::all(client).get_opt(NAMESPACE).await.unwrap().is_none());
     }
 
-    /// Where logs may be put.
-    pub fn folder(&self) -> PathBuf {
-        self.cluster.api_server().folder().to_owned()
+    /// The directory for logs.
+    pub fn directory(&self) -> PathBuf {
+        self.cluster.api_server().directory().to_owned()
     }
 
     async fn node(&self, name: &str) -> Node {
@@ -112,7 +112,7 @@ impl Scene {
     }
 }
 
-/// What of a node winpool may change.
+/// The fields of a node that winpool may change.
 fn face(node: &Node) -> Value {
     let of_winpool = |key: &String| key.contains("winpool.dev/");
     // Kubernetes adds and removes its own taints with the condition of the node.

@@ -1,4 +1,4 @@
-//! The program, run as its users run it.
+//! The binary, run as users run it.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 use winpool_e2e::{ApiServer, LIMIT, free_port, sample, wait_for};
 
-/// The program, ended at the latest when this is dropped.
+/// A process, killed at the latest when this is dropped.
 pub struct Program {
     process: Child,
     address: SocketAddr,
@@ -21,17 +21,17 @@ pub struct Program {
 }
 
 impl Program {
-    /// With the rights of an administrator.
+    /// With the permissions of an administrator.
     pub fn start(server: &ApiServer) -> Self {
         Self::start_with(server, server.kubeconfig())
     }
 
-    /// As this user, so that the audit log tells several apart.
+    /// As this user, so that the audit log tells processes apart.
     pub fn start_as(server: &ApiServer, user: &str) -> Self {
         let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(server.kubeconfig()).unwrap()).unwrap();
         let credentials = kubeconfig["users"][0]["user"].as_object_mut().unwrap();
         credentials.extend([("as".to_owned(), json!(user)), ("as-groups".to_owned(), json!(["system:masters"]))]);
-        let file = server.folder().join(format!("kubeconfig-{user}"));
+        let file = server.directory().join(format!("kubeconfig-{user}"));
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         Self::start_with(server, &file)
     }
@@ -40,36 +40,35 @@ impl Program {
         Self::spawn(server, |address| command(kubeconfig, address))
     }
 
-    /// Its log lies beside those of the API server, which are kept when a test fails.
+    /// Its log is beside those of the API server, which are kept when a test fails.
     pub fn spawn(server: &ApiServer, command: impl FnOnce(SocketAddr) -> Command) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let log = server.folder().join(format!("winpool-{number}.log"));
+        let log = server.directory().join(format!("winpool-{number}.log"));
         let stderr = File::create(&log).unwrap();
         let mut command = command(address);
         let process = command.env("WINPOOL_LOG_FORMAT", "json").stderr(stderr).spawn().expect("the program starts");
         Self { process, address, log }
     }
 
-    /// What it has logged: a JSON object a line.
+    /// Its log, with a JSON object on each line.
     pub fn log_lines(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.log).unwrap();
         let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         text.lines().map(parse).collect()
     }
 
-    /// What it has logged, whatever the format.
+    /// Its log in any format.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// The process.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Code and body of an answer; `None` while nobody answers.
+    /// Code and body of the answer; `None` while nothing answers.
     pub fn get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: winpool\r\nConnection: close\r\n\r\n").ok()?;
@@ -80,7 +79,7 @@ impl Program {
         Some((code, body.to_owned()))
     }
 
-    /// Waits until the answer is as it should be, and returns its body.
+    /// Waits until the answer is the expected one, and returns its body.
     pub async fn answers(&mut self, path: &str, what: &str, holds: impl Fn(u16, &str) -> bool) -> String {
         let mut last = None;
         let result = wait_for(&format!("winpool {what}"), LIMIT, async || {
@@ -99,25 +98,25 @@ impl Program {
         self.answers("/metrics", what, |_, body| sample(body, "winpool_leader") == wanted).await;
     }
 
-    /// SIGTERM, as by Kubernetes.
+    /// Sends SIGTERM, as Kubernetes does.
     pub fn tell_to_end(&self) {
         let killed = Command::new("kill").args(["-TERM", &self.id().to_string()]).status().unwrap();
         assert!(killed.success());
     }
 
-    /// SIGTERM, and the end that follows.
+    /// Sends SIGTERM, and waits for the end.
     pub fn terminate(&mut self) -> ExitStatus {
         self.tell_to_end();
         self.process.wait().unwrap()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Waits for the end that somebody else brings about.
+    /// Waits until it ends by itself.
     pub async fn ended(&mut self) -> ExitStatus {
         wait_for("winpool ends", LIMIT, async || Ok(self.process.try_wait().unwrap())).await.unwrap()
     }
@@ -137,7 +136,7 @@ pub fn command(kubeconfig: &Path, address: SocketAddr) -> Command {
     command
 }
 
-/// What a command says to this on its standard input.
+/// Runs a command with this standard input.
 pub fn with_input(command: &mut Command, input: &str) -> Output {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = command.spawn().expect("the program starts");

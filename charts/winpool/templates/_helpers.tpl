@@ -1,12 +1,21 @@
 {{/* Name of all objects. A release named winpool gives them that name. */}}
 {{- define "winpool.name" -}}
-{{- $name := printf "%s-%s" .Release.Name .Chart.Name -}}
-{{- if contains .Chart.Name .Release.Name }}{{ $name = .Release.Name }}{{ end -}}
-{{- $name | trunc 63 | trimSuffix "-" }}
+{{- $chart := .Values.nameOverride | default .Chart.Name -}}
+{{- $name := printf "%s-%s" .Release.Name $chart -}}
+{{- if contains $chart .Release.Name }}{{ $name = .Release.Name }}{{ end -}}
+{{- .Values.fullnameOverride | default $name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "winpool.account" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "winpool.name" .) "default" .Values.serviceAccount.create) }}
 {{- end }}
 
 {{/* Labels of all objects. */}}
 {{- define "winpool.labels" -}}
+{{- with omit .Values.commonLabels "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version"
+  "app.kubernetes.io/managed-by" "helm.sh/chart" }}
+{{- toYaml . }}
+{{ end -}}
 app.kubernetes.io/name: winpool
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -14,10 +23,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* Labels of the operator's pods by which others find them. */}}
+{{/* The labels of the operator's pods that selectors use. */}}
 {{- define "winpool.selector" -}}
 app.kubernetes.io/name: winpool
 app.kubernetes.io/component: operator
+{{- end }}
+
+{{/* The labels by which a ServiceMonitor finds the Service. */}}
+{{- define "winpool.service" -}}
+app.kubernetes.io/name: winpool
+app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "winpool.image" -}}
@@ -26,9 +41,9 @@ app.kubernetes.io/component: operator
 {{- end }}
 {{- end }}
 
-{{/* What the pods of the operator and of the cleanup have in common: restricted Pod Security, on Linux. */}}
+{{/* The common part of the operator's and the cleanup's pods. */}}
 {{- define "winpool.pod" -}}
-serviceAccountName: {{ include "winpool.name" . }}
+serviceAccountName: {{ include "winpool.account" . }}
 automountServiceAccountToken: true
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
@@ -44,38 +59,31 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  seccompProfile:
-    type: RuntimeDefault
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
 {{- end }}
 
-{{/* And their containers. */}}
+{{/* The common part of their containers. */}}
 {{- define "winpool.container" -}}
 image: {{ include "winpool.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
 - name: WINPOOL_INSTALLATION
   value: {{ include "winpool.name" . }}
-{{- with .Values.env }}
+{{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
 securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities:
-    drop: [ALL]
+  {{- toYaml .Values.securityContext | nindent 2 }}
 {{- end }}
 
-{{/* Not empty where the API server has policies that change objects. */}}
+{{/* Not empty if the API server has MutatingAdmissionPolicy. */}}
 {{- define "winpool.mutates" -}}
 {{ if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}true{{ end }}
 {{- end }}
 
-{{/* Not empty where the Prometheus operator is installed. */}}
+{{/* Not empty if the Prometheus operator is installed. */}}
 {{- define "winpool.monitors" -}}
 {{ if .Capabilities.APIVersions.Has "monitoring.coreos.com/v1" }}true{{ end }}
 {{- end }}

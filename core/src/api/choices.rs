@@ -1,63 +1,63 @@
-//! The choices that a pool offers.
+//! The values of the pool's fields that offer a choice.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Whether winpool writes or only reports.
+/// The mode of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
-    /// Write what the pool wants.
+    /// winpool writes.
     #[default]
     Enforce,
-    /// Report what would change; write nothing but the pool's status.
+    /// winpool reports what it would change, and writes only the pool's status.
     DryRun,
 }
 
-/// When taints are put on nodes.
+/// The rule by which winpool adds taints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TaintPolicy {
-    /// A new taint waits until every pod on the nodes tolerates it.
+    /// A taint is added only if no workload would become unschedulable.
     #[default]
     WhenTolerated,
-    /// At once.
+    /// Taints are added at once.
     Always,
-    /// Not at all.
+    /// Taints are not added.
     Never,
 }
 
-/// Whether winpool creates RuntimeClasses for the builds of the pool's nodes.
+/// The choice to create RuntimeClasses for the builds of the pool's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RuntimeClassDiscovery {
     /// One RuntimeClass for each build.
     #[default]
     Enabled,
-    /// Only the RuntimeClasses that the pool declares.
+    /// Only the RuntimeClasses in `spec.runtimeClasses`.
     Disabled,
 }
 
-/// What happens to a RuntimeClass that exists already.
+/// The rule for a RuntimeClass that winpool did not create.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AdoptionPolicy {
-    /// It becomes winpool's if it is nobody's and does what the pool needs.
+    /// winpool manages it if no other owner is recorded on it and it meets the pool's needs.
     #[default]
     IfCompatible,
-    /// It becomes winpool's, and its scheduling is corrected.
+    /// winpool manages it and corrects its scheduling.
     Always,
-    /// It is left alone.
+    /// winpool does not change it.
     Never,
 }
 
-/// What happens to marks and RuntimeClasses when their pool is deleted.
+/// The rule for the deletion of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
-    /// Marks are taken off, and classes that no pod uses are deleted.
+    /// winpool removes its labels, annotations and taints, and deletes classes that no pod uses.
     #[default]
     Delete,
     /// Everything stays.
     Retain,
 }
 
-// Plain enums keep the fields' documentation in the schema, which schemars would otherwise replace.
+// Unlike schemars' own schema of an enum, these keep the documentation of the field.
 pub(super) fn mode_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["Enforce", "DryRun"], "default": "Enforce"})
 }
@@ -86,22 +86,22 @@ pub(super) fn host_match_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["Exact", "Compatible"], "default": "Exact"})
 }
 
-/// How a container is kept apart from its host.
+/// The isolation of a container from its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Isolation {
-    /// It shares the host's kernel.
+    /// Containers share the host's kernel.
     #[default]
     Process,
-    /// It has a kernel of its own in a utility VM.
+    /// Each pod has its own kernel in a utility VM.
     HyperV,
 }
 
-/// Which hosts a RuntimeClass selects.
+/// The hosts that a RuntimeClass selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HostMatch {
-    /// Those of its own build.
+    /// Hosts of its own build.
     #[default]
     Exact,
-    /// All that run images of its build.
+    /// Every host that runs images of its build.
     Compatible,
 }

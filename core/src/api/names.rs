@@ -1,19 +1,17 @@
 //! Every name that winpool reads or writes on a cluster, in one place.
 
-/// A name and what it means, for the [reference](super::reference).
+/// A name and its meaning, for the [reference](super::reference).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Described {
-    /// The name.
     pub(crate) name: &'static str,
-    /// Its doc comment.
     pub(crate) meaning: &'static str,
 }
 
-/// Constants, and a table of them with their doc comments, which are what users read.
+/// Declares constants, and a table of them with their doc comments for the users' reference.
 macro_rules! described {
     ($($(#[doc = $meaning:literal])+ pub const $constant:ident: &str = $name:literal;)+) => {
         $($(#[doc = $meaning])+ pub const $constant: &str = $name;)+
-        /// All of the above, in this order.
+        /// All of these constants, in this order.
         pub(crate) const DESCRIBED: &[$crate::api::names::Described] =
             &[$($crate::api::names::Described { name: $name, meaning: concat!($($meaning),+) }),+];
     };
@@ -42,7 +40,8 @@ described! {
     pub const POOL: &str = "winpool.dev/pool";
     /// Annotation on nodes: what winpool added, as JSON: the pool, and taints as `key=value:effect`.
     pub const APPLIED: &str = "winpool.dev/applied";
-    /// Annotation on nodes: with `"true"` winpool neither adds nor removes anything. On workloads: the workload check skips them.
+    /// Annotation on nodes: with `"true"` winpool does not change the node. On workloads: the workload check skips
+    /// them.
     pub const IGNORE: &str = "winpool.dev/ignore";
     /// Prefix of labels on nodes that run the images of a RuntimeClass with `hostMatch: Compatible` or Hyper-V isolation;
     /// the name of the class follows, and the value is `"true"`.

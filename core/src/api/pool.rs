@@ -88,7 +88,7 @@ pub struct WindowsPoolSpec {
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"]))]
     pub taints: Option<Vec<Taint>>,
 
-    /// When winpool adds taints. `WhenTolerated`: only if no workload would become unschedulable; until then the condition
+    /// The rule for adding taints. `WhenTolerated`: only if no workload would become unschedulable; until then the condition
     /// `TaintsApplied` names the workloads that do not tolerate the taint. Labels and RuntimeClasses do not wait. `Always`:
     /// at once, even if workloads become unschedulable. `Never`: winpool adds no taints and removes those that it added;
     /// RuntimeClasses still tolerate `taints`.
@@ -124,7 +124,7 @@ pub struct WindowsPoolSpec {
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
     pub build_names: Vec<NamedBuild>,
 
-    /// What winpool does with a RuntimeClass that it did not create and whose name this pool needs. `IfCompatible`: winpool
+    /// The rule for a RuntimeClass that winpool did not create and whose name this pool needs. `IfCompatible`: winpool
     /// manages it from then on if no other owner is recorded on it, and it has the handler, selector and tolerations that
     /// the pool needs. `Always`: winpool manages it and corrects its scheduling, but never its handler. `Never`: winpool
     /// does not change it. A class that winpool does not change and that does not meet the pool's needs is a conflict.
@@ -132,7 +132,7 @@ pub struct WindowsPoolSpec {
     #[schemars(schema_with = "adoption_policy_schema")]
     pub runtime_class_adoption_policy: AdoptionPolicy,
 
-    /// What happens when you delete this pool. `Delete`: winpool removes its labels, annotations and taints from the nodes
+    /// The rule for the deletion of this pool. `Delete`: winpool removes its labels, annotations and taints from the nodes
     /// and deletes RuntimeClasses that no pod uses; it stops managing those in use. `Retain`: everything stays.
     #[serde(default)]
     #[schemars(schema_with = "deletion_policy_schema")]
@@ -237,11 +237,11 @@ fn version_is_free() -> Rule {
     .message("version is the name of another Windows build already; choose another name")
 }
 
-/// The CustomResourceDefinition, as in `crds/`.
+/// The CRD, as in `crds/`.
 #[must_use]
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = WindowsPool::crd();
-    // A pool without any spec is the normal case too: the derive makes `spec` required and knows no default for it.
+    // A pool without a spec is the normal case, but the derive makes `spec` required and without a default.
     for version in &mut crd.spec.versions {
         let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) else { continue };
         root.required = None;
@@ -268,14 +268,14 @@ fn items<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSON
     }
 }
 
-/// The value is one of the keys of this list, and keys need a default.
+/// The value is a key of this list, and keys need a default.
 fn default_retired_value(spec: &mut JSONSchemaProps) {
     if let Some(value) = items(spec, "retiredTaints").and_then(|taint| property(taint, "value")) {
         value.default = Some(JSON(json!("")));
     }
 }
 
-/// Kubernetes' own type has no bounds, without which the API server refuses rules about it as too costly.
+/// Kubernetes' own type has no limits, and without them the API server refuses rules about it as too costly.
 fn bound_tolerations(spec: &mut JSONSchemaProps) {
     let Some(toleration) = items(spec, "runtimeClasses").and_then(|class| items(class, "tolerations")) else { return };
     for (name, limit) in [("key", 317), ("value", 63), ("effect", 32), ("operator", 32)] {
@@ -285,8 +285,8 @@ fn bound_tolerations(spec: &mut JSONSchemaProps) {
     }
 }
 
-/// Has the API server drop fields that are null instead of storing the null: null means omitted everywhere, and CEL
-/// then sees no field.
+/// Makes the API server drop fields that are null instead of storing the null. Null means omitted everywhere, and CEL
+/// rules then see no field.
 fn drop_nulls(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.properties.iter_mut().flatten().for_each(|(_, property)| drop_nulls(property));

@@ -1,8 +1,8 @@
-//! Kubernetes quantities, compared by value: the API server writes `1024Mi` as `1Gi` and `0.1` as `100m`.
+//! Kubernetes quantities, compared by value: the API server stores `1024Mi` as `1Gi` and `0.1` as `100m`.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Whether both name the same amount. Texts that are no quantity are equal only to themselves.
+/// True if both are the same amount. Texts that are no quantity are equal only to themselves.
 pub(crate) fn equal(a: &Quantity, b: &Quantity) -> bool {
     match (nanos(&a.0), nanos(&b.0)) {
         (Some(a), Some(b)) => a == b,
@@ -10,23 +10,23 @@ pub(crate) fn equal(a: &Quantity, b: &Quantity) -> bool {
     }
 }
 
-/// Whether it is an amount that an overhead can have.
+/// True if an overhead can have this amount.
 pub(crate) fn is_not_negative(quantity: &Quantity) -> bool {
     nanos(&quantity.0).is_some_and(|nanos| nanos >= 0)
 }
 
-/// Whether it is a whole number, as Kubernetes sees it: by thousandths, rounded up.
+/// True if Kubernetes takes it for a whole number: by thousandths, rounded up.
 pub(crate) fn is_whole(quantity: &Quantity) -> bool {
     nanos(&quantity.0).is_some_and(|nanos| scale(nanos, -6) % 1000 == 0)
 }
 
-/// How much it is, in billionths.
+/// The amount in billionths.
 pub(crate) fn amount(quantity: &Quantity) -> Option<i128> {
     nanos(&quantity.0)
 }
 
-/// Billionths, the finest that Kubernetes keeps: as there, what is finer is rounded up, and what is larger than a 64-bit
-/// number is capped. `None` for what is no quantity, or has more digits than can be counted.
+/// The amount in billionths, the finest unit of Kubernetes. As in Kubernetes, finer amounts are rounded up, and those
+/// above a 64-bit number are capped. `None` for a text that is no quantity or has too many digits.
 fn nanos(text: &str) -> Option<i128> {
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -55,7 +55,7 @@ fn nanos(text: &str) -> Option<i128> {
     Some(scale(amount, exponent - i64::from(decimals)).clamp(-largest, largest))
 }
 
-/// `amount × 10^exponent`, rounded away from zero; the largest number there is if that is too large.
+/// Returns `amount × 10^exponent`, rounded away from zero and capped at the largest number.
 fn scale(amount: i128, exponent: i64) -> i128 {
     let power = u32::try_from(exponent.unsigned_abs()).ok().and_then(|exponent| 10i128.checked_pow(exponent));
     match power {
@@ -66,7 +66,7 @@ fn scale(amount: i128, exponent: i64) -> i128 {
     }
 }
 
-/// The digits without the point, and how many of them stood behind it.
+/// The digits without the point, and the number of digits after it.
 fn decimal(text: &str) -> Option<(i128, u32)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let mantissa = format!("{whole}{fraction}").parse().ok()?;

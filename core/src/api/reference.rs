@@ -1,4 +1,4 @@
-//! What users read of the API: its fields from the CustomResourceDefinition, and its names from their table.
+//! The users' reference of the API: fields from the CRD, and names from their table.
 
 use std::fmt::{self, Write};
 
@@ -14,8 +14,9 @@ use super::{
 const FIELDS: &str = "<!-- Written by `make generate` from core/src/api/. -->
 # WindowsPool
 
-`winpool.dev/v1alpha1`, cluster-scoped; `kubectl get winpool`, or `wp`. Every field has a default, and `spec: {}` is the normal
-case. `kubectl explain windowspool.spec` says the same. Rules are checked by the API server, and by the operator again.
+`winpool.dev/v1alpha1`, cluster-scoped, short names `winpool` and `wp`. Every field has a default; most clusters need only
+`spec: {}`. `kubectl explain windowspool.spec` prints the same texts. The API server validates a pool, and the operator validates it
+again.
 ";
 
 const NAMES: &str = "<!-- Written by `make generate` from core/src/api/names.rs. -->
@@ -25,8 +26,8 @@ const NAMES: &str = "<!-- Written by `make generate` from core/src/api/names.rs.
 
 const CONDITIONS: &str = "## Conditions
 
-Of a WindowsPool. All but `Overlapping` are always there, and True when all is well; the message says what to do when it is not.
-`Ready` sums up what winpool can do: nodes that are blocked and an end of support do not hold it up.
+The conditions of a WindowsPool. All but `Overlapping` are always present, and True if there is no problem; otherwise the message says
+what to do. `Ready` covers everything that winpool can do: blocked nodes and an end of support do not affect it.
 
 | Condition | True means |
 |---|---|
@@ -35,9 +36,9 @@ Of a WindowsPool. All but `Overlapping` are always there, and True when all is w
 const REASONS: &str = "
 ## Reasons
 
-Of conditions, of the entries in `status.problems`, and of Events. Each problem that is new becomes a Warning Event on its pool,
-and on the Node where one is contested or refuses a change. A RuntimeClass that is written becomes a Normal Event on the pool:
-`RuntimeClassCreated`, `RuntimeClassChanged` or `RuntimeClassReplaced`.
+The reasons of conditions, of entries in `status.problems`, and of Events. winpool writes a Warning Event on the pool for each new
+problem, and on a Node that is contested or refuses a change. For a RuntimeClass that it has written, it writes a Normal Event on the
+pool: `RuntimeClassCreated`, `RuntimeClassChanged` or `RuntimeClassReplaced`.
 
 | Reason | Meaning |
 |---|---|
@@ -50,7 +51,7 @@ const MARKS: &str = "
 |---|---|
 ";
 
-/// All fields of a WindowsPool, as Markdown.
+/// Renders all fields of a WindowsPool as Markdown.
 #[must_use]
 pub fn fields() -> String {
     let mut text = FIELDS.to_owned();
@@ -59,7 +60,7 @@ pub fn fields() -> String {
     for properties in schemas.filter_map(|root| root.properties.as_ref()) {
         for name in ["spec", "status"] {
             if let Some(schema) = properties.get(name) {
-                // Writing to a String does not fail.
+                // Writing to a String never fails.
                 let _ = object(&mut text, name, schema);
             }
         }
@@ -67,7 +68,7 @@ pub fn fields() -> String {
     text
 }
 
-/// Conditions, reasons, labels and annotations, as Markdown.
+/// Renders conditions, reasons, labels and annotations as Markdown.
 #[must_use]
 pub fn meanings() -> String {
     let mut text = NAMES.to_owned();
@@ -82,7 +83,7 @@ pub fn meanings() -> String {
     text
 }
 
-/// A section for an object, and one for each object in it.
+/// Writes a section for an object, and one for each object in it.
 fn object(out: &mut String, path: &str, schema: &JSONSchemaProps) -> fmt::Result {
     writeln!(out, "\n## {path}\n")?;
     if let Some(description) = &schema.description {
@@ -114,7 +115,7 @@ fn object(out: &mut String, path: &str, schema: &JSONSchemaProps) -> fmt::Result
     Ok(())
 }
 
-/// The object that a field is, or is a list of. Conditions are Kubernetes' own.
+/// The object in a field, or in a list. Conditions are Kubernetes' own type and have no section.
 fn within(field: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
     let inner = match &field.items {
         Some(JSONSchemaPropsOrArray::Schema(items)) => items,
@@ -144,7 +145,7 @@ fn kind(field: &JSONSchemaProps) -> String {
     }
 }
 
-/// On one line, with nothing that Markdown takes for HTML outside of code.
+/// The text on one line, with the characters escaped that Markdown takes for HTML outside of code.
 pub(crate) fn prose(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let escaped = parts.map(|(number, part)| if number % 2 == 0 { part.replace('<', "&lt;") } else { part.to_owned() });

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::choices::{HostMatch, Isolation, host_match_schema, isolation_schema};
 
-/// A RuntimeClass that the pool has whether or not nodes of its build exist.
+/// A RuntimeClass that the pool has even without nodes of its build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[cfg_attr(test, x_kube(cel))]
 #[x_kube(
@@ -91,10 +91,20 @@ pub struct RuntimeClassSpec {
     pub tolerations: Vec<Toleration>,
 }
 
-/// Process isolation, the handler that containerd defines by default on Windows
+impl RuntimeClassSpec {
+    /// The handler, or the default one for the isolation.
+    pub(crate) fn effective_handler(&self) -> &str {
+        self.handler.as_deref().unwrap_or(match self.isolation {
+            Isolation::Process => PROCESS_ISOLATION_HANDLER,
+            Isolation::HyperV => HYPERV_ISOLATION_HANDLER,
+        })
+    }
+}
+
+/// The handler for process isolation that containerd defines by default on Windows
 /// (containerd, `internal/cri/config/config_windows.go`).
 pub(crate) const PROCESS_ISOLATION_HANDLER: &str = "runhcs-wcow-process";
-/// Hyper-V isolation (the same file, since containerd 1.7.0).
+/// The handler for Hyper-V isolation (the same file, since containerd 1.7.0).
 pub(crate) const HYPERV_ISOLATION_HANDLER: &str = "runhcs-wcow-hypervisor";
 /// The version that selects no build.
 pub(crate) const ANY_VERSION: &str = "Any";
@@ -125,7 +135,7 @@ pub struct Overhead {
     pub pod_fixed: BTreeMap<String, Quantity>,
 }
 
-/// A version as people write it: YAML takes 2022 for a number.
+/// A version as text: YAML takes 2022 for a number.
 fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let written = Option::<IntOrString>::deserialize(deserializer)?;
     Ok(written.map(|version| match version {
@@ -138,7 +148,7 @@ fn version_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true, "maxLength": 32})
 }
 
-/// Quantities as people write them: `1` is one, and no string.
+/// Quantities may be numbers: `cpu: 1`.
 fn amounts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Quantity>, D::Error> {
     let written = BTreeMap::<String, IntOrString>::deserialize(deserializer)?;
     let quantity = |amount| match amount {

@@ -1,4 +1,4 @@
-//! What winpool reports in `WindowsPool.status`. Its size never grows with the number of nodes.
+//! `WindowsPool.status`. Its size does not grow with the number of nodes.
 
 use std::fmt;
 
@@ -41,12 +41,12 @@ pub struct WindowsPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassStatus>,
-    /// The optional admission policies: whether they are installed, and whether this Kubernetes version supports them.
-    /// Policies that winpool has no permission to read are absent.
+    /// The optional admission policies, each with its state. Policies that winpool has no permission to read are
+    /// absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub admission_policies: Vec<AdmissionPolicyStatus>,
-    /// What needs attention: at most ten entries, and one entry for all nodes with the same problem.
+    /// Problems that need attention: at most ten entries, and one entry for all nodes with the same problem.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub problems: Vec<Problem>,
@@ -63,7 +63,7 @@ pub struct WindowsPoolStatus {
 pub struct ApprovedTaint {
     /// The taint, as `key=value:effect`.
     pub taint: String,
-    /// When winpool approved it.
+    /// The time at which winpool approved it.
     pub since: Time,
 }
 
@@ -93,7 +93,8 @@ pub struct NodeCounts {
     /// Nodes that winpool has yet to change. With `mode: DryRun`: nodes that winpool would change.
     #[serde(default)]
     pub pending: i64,
-    /// Nodes that lack a taint because workloads do not tolerate it, or because nobody has checked that yet.
+    /// Nodes that lack a taint because workloads do not tolerate it, or because the workload check has not covered
+    /// them yet.
     #[serde(default)]
     pub held: i64,
     /// Nodes on which another writer keeps reverting what winpool writes.
@@ -118,7 +119,7 @@ pub struct BuildStatus {
     pub product: Option<String>,
     /// Number of nodes with this build.
     pub nodes: i64,
-    /// Whether the documentation of the cluster's Kubernetes version lists this Windows: `Listed`, `Unlisted` or
+    /// Tells if the documentation of the cluster's Kubernetes version lists this Windows: `Listed`, `Unlisted` or
     /// `Unknown`.
     #[serde(default)]
     pub kubernetes_support: KubernetesSupport,
@@ -215,7 +216,7 @@ pub struct AdmissionPolicyStatus {
     pub state: AdmissionPolicyState,
 }
 
-/// Whether an admission policy is there.
+/// State of an admission policy.
 ///
 /// - `Installed`: the cluster has it.
 /// - `NotInstalled`: the cluster does not have it.
@@ -230,7 +231,7 @@ pub enum AdmissionPolicyState {
     Unsupported,
 }
 
-/// Something that needs attention.
+/// A problem that needs attention.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
@@ -238,7 +239,7 @@ pub struct Problem {
     pub reason: String,
     /// The object that the problem is about; one example if several are affected.
     pub object: ObjectReference,
-    /// What is wrong and what to do.
+    /// The problem and its remedy.
     pub message: String,
 }
 
@@ -260,19 +261,19 @@ impl ObjectReference {
         Self { kind: kind.to_owned(), namespace: None, name: name.to_owned() }
     }
 
-    /// The Node of this name.
+    /// The Node with this name.
     #[must_use]
     pub fn node(name: &str) -> Self {
         Self::cluster_scoped("Node", name)
     }
 
-    /// The RuntimeClass of this name.
+    /// The RuntimeClass with this name.
     #[must_use]
     pub fn runtime_class(name: &str) -> Self {
         Self::cluster_scoped("RuntimeClass", name)
     }
 
-    /// The WindowsPool of this name.
+    /// The WindowsPool with this name.
     #[must_use]
     pub fn windows_pool(name: &str) -> Self {
         Self::cluster_scoped("WindowsPool", name)
@@ -280,7 +281,7 @@ impl ObjectReference {
 }
 
 impl fmt::Display for ObjectReference {
-    /// `RuntimeClass/windows-2022`, or `Pod/shop/web-0` if it has a namespace.
+    /// Formats it as `RuntimeClass/windows-2022`, or `Pod/shop/web-0` with a namespace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
             Some(namespace) => write!(f, "{}/{namespace}/{}", self.kind, self.name),

@@ -1,4 +1,4 @@
-//! A taint, as Kubernetes counts it: unique by key and effect.
+//! Taints, with Kubernetes' identity: key and effect.
 
 use std::{fmt, str::FromStr};
 
@@ -33,7 +33,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// Keys that are never winpool's to write or to remove.
+/// Keys that winpool never writes or removes.
 pub(super) const FOREIGN_KEYS: [&str; 10] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
@@ -55,19 +55,19 @@ impl Taint {
         Self::new("os", "windows", "NoSchedule")
     }
 
-    /// A taint of these three parts, unchecked.
+    /// A taint of these three parts. They are not checked.
     #[must_use]
     pub fn new(key: &str, value: &str, effect: &str) -> Self {
         Self { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
     }
 
-    /// Whether both cannot stand on one node: same key and effect, whatever the value.
+    /// True if a node cannot have both: they have the same key and effect.
     #[must_use]
     pub fn same_identity(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect
     }
 
-    /// Whether the key belongs to Kubernetes, a cloud provider or an autoscaler.
+    /// True if the key belongs to Kubernetes, a cloud provider or an autoscaler.
     #[must_use]
     pub fn has_foreign_key(&self) -> bool {
         FOREIGN_KEYS.contains(&self.key.as_str()) || FOREIGN_PREFIXES.iter().any(|prefix| self.key.starts_with(prefix))
@@ -75,7 +75,7 @@ impl Taint {
 }
 
 impl fmt::Display for Taint {
-    /// `key=value:effect`, and `key:effect` without a value, as kubectl writes it.
+    /// Formats it as kubectl does: `key=value:effect`, and `key:effect` without a value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, value, effect } = self;
         if value.is_empty() { write!(f, "{key}:{effect}") } else { write!(f, "{key}={value}:{effect}") }

@@ -1,7 +1,7 @@
-//! The rules of the CustomResourceDefinition once more, in Rust.
+//! The rules of the CRD, once more in Rust.
 //!
 //! The API server checks a pool when it is written. The operator checks it again, because an object that was stored
-//! under an older or loosened schema never met today's rules. A test holds both against the same pools.
+//! under an older or relaxed schema was never checked by today's rules. A test compares both on the same pools.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,12 +17,12 @@ use super::{
     quantity::{is_not_negative, is_whole},
 };
 
-/// One thing that is wrong in a pool, and what to write instead.
+/// An error in a pool, with the correction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Path of the field, such as `spec.taints[0].key`.
     pub field: String,
-    /// What is wrong and what to write.
+    /// The error and its correction.
     pub message: String,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Everything that is wrong in `pool`; empty when it is valid.
+/// Returns all errors in `pool`; none if it is valid.
 #[must_use]
 pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
     let mut found = Violations::default();
@@ -269,7 +269,7 @@ fn is_toleration(toleration: &Toleration) -> bool {
     matches!(operator, "Equal" | "Exists") && matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute")
 }
 
-/// What the API server asks of the tolerations of a RuntimeClass.
+/// The API server's rules for the tolerations of a RuntimeClass.
 fn the_api_server_takes(found: &mut Violations, field: &str, toleration: &Toleration) {
     let [key, value] = [&toleration.key, &toleration.value].map(|text| text.as_deref().unwrap_or_default());
     let exists = toleration.operator.as_deref() == Some("Exists");
@@ -296,7 +296,7 @@ fn is_resource((name, amount): (&String, &Quantity)) -> bool {
         || (name.contains('/') && is_qualified_name(name) && is_whole(amount))
 }
 
-/// A label or taint key: an optional DNS subdomain and a slash, then a name of at most 63 characters.
+/// True for a label or taint key: an optional DNS subdomain and a slash, then a name of at most 63 characters.
 #[must_use]
 pub fn is_qualified_name(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
@@ -306,7 +306,8 @@ pub fn is_qualified_name(text: &str) -> bool {
     prefix.is_none_or(|p| p.len() <= 253 && is_dns_subdomain(p)) && !name.is_empty() && is_label_value(name)
 }
 
-/// A label value: at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends, or nothing.
+/// True for a label value: at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends, or
+/// nothing.
 #[must_use]
 pub fn is_label_value(text: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
@@ -317,13 +318,13 @@ pub fn is_label_value(text: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// A DNS label: at most 63 lower-case letters, digits and hyphens, with a letter or digit at both ends.
+/// True for a DNS label: at most 63 lower-case letters, digits and hyphens, with a letter or digit at both ends.
 #[must_use]
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_subdomain_part(text)
 }
 
-/// A DNS subdomain as Kubernetes checks it: at most 253 characters, and no limit for the parts between the dots.
+/// True for a DNS subdomain as Kubernetes checks it: at most 253 characters, and no limit for the parts between dots.
 #[must_use]
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_subdomain_part)

@@ -1,4 +1,4 @@
-//! The admission policies that winpool brings along: which are installed, and what that means for a pool.
+//! winpool's admission policies: which of them are installed, and the effect on a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use crate::{
 
 use super::Pool;
 
-/// One of the components in `config/components/` that are admission policies.
+/// A component in `config/components/` that consists of admission policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component {
-    /// Its name.
     pub name: &'static str,
-    /// The policy by which it is known to be installed.
+    /// The policy that shows that the component is installed.
     pub policy: &'static str,
-    /// Whether that is a MutatingAdmissionPolicy, which Kubernetes has since 1.36; or else a ValidatingAdmissionPolicy.
+    /// True for a MutatingAdmissionPolicy, a kind that Kubernetes has since 1.36; false for a
+    /// ValidatingAdmissionPolicy.
     pub mutating: bool,
 }
 
@@ -43,24 +43,24 @@ pub const COMPONENTS: [Component; 6] = [
 ];
 
 impl Component {
-    /// Whether this version of Kubernetes knows the kind of its policies; an unknown version is taken to.
+    /// True if this version of Kubernetes has the kind of its policies. An unknown version is assumed to have it.
     #[must_use]
     pub fn is_supported(&self, kubernetes: Option<KubernetesVersion>) -> bool {
         !self.mutating || kubernetes.is_none_or(|version| (version.major, version.minor) >= (1, 36))
     }
 }
 
-/// What was found of them in the cluster.
+/// The admission policies in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// Components that are there or not, by name; one that could not be looked up is missing.
+    /// The components by name, true if installed. A component that could not be read is absent.
     pub installed: BTreeMap<&'static str, bool>,
-    /// The keys of the taints that the guard lets winpool change; `None` when there is no guard, or none to be read.
+    /// The keys of the taints that `guard` allows winpool to change; `None` if it is not installed or cannot be read.
     pub taint_keys: Option<BTreeSet<String>>,
 }
 
 impl Admission {
-    /// `status.admissionPolicies`.
+    /// Returns `status.admissionPolicies`.
     #[must_use]
     pub fn report(&self, kubernetes: Option<KubernetesVersion>) -> Vec<AdmissionPolicyStatus> {
         let state = |component: &Component| match self.installed.get(component.name) {
@@ -75,7 +75,7 @@ impl Admission {
         COMPONENTS.iter().filter_map(entry).collect()
     }
 
-    /// The taints of the pool that the guard does not let winpool put on.
+    /// A problem for each taint of the pool that `guard` does not allow.
     #[must_use]
     pub fn unlisted_taints(&self, pool: &Pool) -> Option<Problem> {
         let listed = self.taint_keys.as_ref()?;
@@ -99,7 +99,7 @@ impl Admission {
         })
     }
 
-    /// `podDefaults` that no policy applies.
+    /// A problem if no policy applies the pool's `podDefaults`.
     #[must_use]
     pub fn unused_pod_defaults(&self, pool: &WindowsPool) -> Option<Problem> {
         let is_missing = pool.spec.pod_defaults.is_some() && self.installed.get("assign-class") == Some(&false);
@@ -112,7 +112,7 @@ impl Admission {
     }
 }
 
-/// The texts in a CEL list of texts, such as the guard's `taintKeys`; `None` when it is something else.
+/// The texts in a CEL list of texts, such as `taintKeys` of `guard`; `None` if it is another expression.
 #[must_use]
 pub fn texts_of(expression: &str) -> Option<BTreeSet<String>> {
     serde_json::from_str(&expression.replace('\'', "\"")).ok()

@@ -1,8 +1,8 @@
-//! Labels that say which RuntimeClasses a node can serve, where a build alone does not tell.
+//! Capability labels: they tell which RuntimeClasses a node can serve, where its build alone does not.
 
 use crate::{
     api::{Isolation, names},
-    plan::{Hosts, LabelChange, Node, Pool, classes::handler},
+    plan::{Hosts, LabelChange, Node, Pool},
     windows::{
         Build, ContainerRuntime,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
@@ -11,12 +11,12 @@ use crate::{
 
 const ABLE: &str = "true";
 
-/// The label of the nodes that can serve this class.
+/// The label of nodes that can serve this class.
 pub(super) fn key(class: &str) -> String {
     format!("{}{class}", names::CAPABILITY_LABEL_PREFIX)
 }
 
-/// The changes of the capability labels of a node of `pool`. A node of no pool loses all of them.
+/// Plans the capability labels of a node of `pool`. A node without a pool loses all of them.
 pub(super) fn plan(node: &Node, pool: Option<&Pool>) -> Vec<LabelChange> {
     let mut changes = Vec::new();
     let capable = pool.iter().flat_map(|pool| &pool.declared).filter_map(|(hosts, spec)| match hosts {
@@ -27,8 +27,8 @@ pub(super) fn plan(node: &Node, pool: Option<&Pool>) -> Vec<LabelChange> {
     for (image, isolation, spec) in capable {
         let key = key(&spec.name);
         let has = node.labels.get(&key) == Some(ABLE);
-        // What cannot be told now is left as it is: a kubelet whose runtime does not answer says so for a moment.
-        let able = is_able(node, image, isolation, handler(spec)).unwrap_or(has);
+        // An unknown answer changes nothing: a runtime that does not answer leaves the fields empty for a moment.
+        let able = is_able(node, image, isolation, spec.effective_handler()).unwrap_or(has);
         if able && !has {
             changes.push(change(node, &key, Some(ABLE)));
         }
@@ -48,7 +48,7 @@ fn change(node: &Node, key: &str, to: Option<&str>) -> LabelChange {
     LabelChange { key: key.to_owned(), from: node.labels.get(key).map(str::to_owned), to: to.map(str::to_owned) }
 }
 
-/// Whether the node runs images of this build; `None` when it cannot be told.
+/// True if the node runs images of this build; `None` if that is unknown.
 fn is_able(node: &Node, image: Build, isolation: Isolation, handler: &str) -> Option<bool> {
     let host = node.windows_version()?.build;
     if node.runtime_handlers.as_ref().is_some_and(|handlers| !handlers.iter().any(|name| **name == *handler)) {

@@ -1,4 +1,4 @@
-//! Which RuntimeClasses a pool has: discovered, declared, and made earlier.
+//! The RuntimeClasses of a pool: discovered and declared ones, and those that it created earlier.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,8 +10,7 @@ use kube::ResourceExt;
 
 use crate::{
     api::{
-        DEFAULT_ARCHITECTURE, HYPERV_ISOLATION_HANDLER, Isolation, ObjectReference, PROCESS_ISOLATION_HANDLER, Problem,
-        RuntimeClassSpec, Taint,
+        DEFAULT_ARCHITECTURE, Isolation, ObjectReference, PROCESS_ISOLATION_HANDLER, Problem, RuntimeClassSpec, Taint,
         names::{self, reason},
         validation::is_dns_subdomain,
     },
@@ -23,14 +22,14 @@ use crate::{
 
 use super::{DesiredClass, Hosts, PlannedClass, Policy, Pool, plan_class, runtime_class::owner};
 
-/// Classes of one pool, at most: that many stand in its status.
+/// The limit of classes in one pool: status has room for that many.
 pub(super) const CLASSES: usize = 64;
-/// Classes of builds that have no name, at most: a node can report any number as its build.
+/// The limit of classes for builds without a name: a node can report any number as its build.
 const UNNAMED_BUILDS: usize = 8;
-/// Taints of others that a class tolerates, at most: a node can be registered with any.
+/// The limit of other writers' taints that a class tolerates: a node can register with any taint.
 const FOREIGN_TAINTS: usize = 16;
 
-/// What a pool's nodes show.
+/// The facts about a pool's nodes that its classes depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenNodes {
     /// Number of nodes by build.
@@ -39,14 +38,14 @@ pub struct SeenNodes {
     pub tolerate: BTreeSet<Taint>,
 }
 
-/// The classes of a pool.
+/// The plan for the classes of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassesPlan {
-    /// By name.
+    /// The wanted classes, by name.
     pub classes: Vec<PlannedClass>,
-    /// Names of classes that carry the pool's label and that it does not want.
+    /// Names of classes that have the pool's label and that it does not want.
     pub leftover: Vec<String>,
-    /// What needs attention and belongs to no class above.
+    /// Problems that belong to no class above.
     pub problems: Vec<Problem>,
 }
 
@@ -60,10 +59,11 @@ impl ClassesPlan {
     }
 }
 
-/// Plans the classes of `pool`. `seen` says what the nodes of a pool show, `existing` are all RuntimeClasses of the cluster.
+/// Plans the classes of `pool`. `seen` returns the facts about a pool's nodes, `existing` are all RuntimeClasses of
+/// the cluster.
 ///
-/// What an older pool wants is not this pool's to take, even for a moment: whatever a class of somebody else gets when it is
-/// adopted stays on it.
+/// A pool never takes a class that an older pool wants, not even for a moment: an adopted class keeps the tolerations
+/// that it gets.
 #[must_use]
 pub fn plan_classes(
     pool: &Pool,
@@ -86,7 +86,7 @@ pub fn plan_classes(
     ClassesPlan { classes: classes.collect(), leftover, problems }
 }
 
-/// The names of the classes that pools other than this one want, whether they get them or not.
+/// The names of the classes that all other pools want, even if they do not get them.
 #[must_use]
 pub fn classes_of_others(
     pool: &Pool,
@@ -103,7 +103,7 @@ fn class_names(pool: &Pool, seen: &dyn Fn(&str) -> SeenNodes, existing: &[Arc<Ru
     wanted(pool, &seen(&pool.name), existing).classes.into_keys().collect()
 }
 
-/// What a pool wants by itself.
+/// The classes that a pool wants, without regard to other pools.
 struct Wanted {
     classes: BTreeMap<String, DesiredClass>,
     leftover: Vec<String>,
@@ -129,7 +129,7 @@ fn wanted(pool: &Pool, seen: &SeenNodes, existing: &[Arc<RuntimeClass>]) -> Want
             classes.entry(name.clone()).or_insert_with(|| discovered_class(pool, build, &name, seen));
         }
     }
-    // Discovered classes stay when their last node goes: workloads name them.
+    // Discovered classes stay when their last node goes, because workloads name them.
     let mut leftover = Vec::new();
     for (build, class) in owned {
         let name = class.name_any();
@@ -145,7 +145,7 @@ fn wanted(pool: &Pool, seen: &SeenNodes, existing: &[Arc<RuntimeClass>]) -> Want
     }
     if classes.len() > CLASSES {
         problems.push(too_many_problem(pool, classes.len()));
-        // Declared ones were asked for.
+        // Declared classes are never surplus.
         let surplus: Vec<String> = classes.keys().rev().filter(|name| !is_declared(pool, name)).cloned().collect();
         for name in surplus.into_iter().take(classes.len() - CLASSES) {
             classes.remove(&name);
@@ -169,8 +169,8 @@ fn too_many_problem(pool: &Pool, wanted: usize) -> Problem {
     }
 }
 
-/// The classes that winpool made for this pool, with the build of each: the one that its name stands for, because
-/// somebody may have edited its selector, or else the one that it selects.
+/// The classes that winpool created for this pool, each with its build: the one in its name, because another writer
+/// may have edited its selector, or else the one that it selects.
 fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Option<Build>, &'a RuntimeClass)> {
     let known = || product::PRODUCTS.iter().map(|product| product.build).chain(pool.named_builds.keys().copied());
     let build = |class: &RuntimeClass| {
@@ -185,7 +185,7 @@ fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Opt
         .collect()
 }
 
-/// The builds that `build-<number>` may stand for in a class's name.
+/// The builds that `build-<number>` in a class's name may stand for.
 fn numbers_in(name: &str) -> impl Iterator<Item = Build> {
     name.split("build-").skip(1).filter_map(|rest| {
         let number = rest.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -193,14 +193,14 @@ fn numbers_in(name: &str) -> impl Iterator<Item = Build> {
     })
 }
 
-/// Whether a class without nodes stays: one of a build with a name, under the name that it has now or had before this
-/// release knew one. A build without a name may be made up, so its class goes.
+/// True if a class without nodes stays: its build has a name, and the class has the name for that build or the one
+/// from before this release knew it. A build without a name may be invented, so its class goes.
 fn is_sticky(pool: &Pool, build: Build, name: &str) -> bool {
     let named = pool.version_of(build).is_some();
     pool.discover && named && (name == pool.class_name(build) || name == pool.unnamed_class_name(build))
 }
 
-/// The builds that get a class: every one with a name, and a few without.
+/// The builds that get a class: all with a name, and a few without.
 fn discovered_builds(
     pool: &Pool,
     seen: &SeenNodes,
@@ -259,19 +259,10 @@ fn declared_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &See
         runtime_class_adoption_policy: pool.runtime_class_adoption_policy,
         hosts,
         isolation: spec.isolation,
-        handler: handler(spec).to_owned(),
+        handler: spec.effective_handler().to_owned(),
         overhead: spec.overhead.clone().unwrap_or_default().pod_fixed,
         node_selector: selector(pool, hosts, &spec.name, &spec.architecture, &spec.node_selector),
         tolerations: tolerations(pool, seen, &spec.tolerations),
-    }
-}
-
-/// The handler that a class names.
-pub(super) fn handler(spec: &RuntimeClassSpec) -> &str {
-    match (&spec.handler, spec.isolation) {
-        (Some(handler), _) => handler,
-        (None, Isolation::Process) => PROCESS_ISOLATION_HANDLER,
-        (None, Isolation::HyperV) => HYPERV_ISOLATION_HANDLER,
     }
 }
 
@@ -290,7 +281,7 @@ fn selector(
     match hosts {
         Hosts::Any => None,
         Hosts::Of(build) => selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string()),
-        // A RuntimeClass cannot say "one of these builds".
+        // A RuntimeClass cannot select several builds by their labels.
         Hosts::Running(..) => selector.insert(capability_labels::key(name), "true".to_owned()),
     };
     selector
@@ -307,8 +298,8 @@ fn hyperv_problem(name: &str) -> Problem {
     }
 }
 
-/// What tolerates the pool's taints, the retired ones, those of winpool's that are still on a node, and a bounded number
-/// of others that its nodes carry, known spellings first.
+/// The tolerations of the pool's taints, the retired ones, winpool's taints that nodes still carry, and a limited
+/// number of other taints on its nodes, known spellings first.
 fn tolerations(pool: &Pool, seen: &SeenNodes, own: &[Toleration]) -> Vec<Toleration> {
     let wanted = pool.wanted_taints();
     let (lingering, mut foreign): (Vec<&Taint>, Vec<&Taint>) =

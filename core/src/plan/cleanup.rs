@@ -1,45 +1,40 @@
-//! Taking winpool out of a cluster: every pool gives up what it put on nodes and which classes it owns.
+//! The plan for removing winpool from a cluster: every pool releases its nodes and classes.
 
 use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 use crate::api::{Taint, WindowsPool, names};
 
-use super::{
-    Entry, Node, NodePlan, Policy, Pool, is_made_by_winpool,
-    node::{Marks, release},
-    owner,
-};
+use super::{Entry, Node, NodePlan, Policy, Pool, assessment::release, is_made_by_winpool, marks::Marks, owner};
 
-/// How much goes.
+/// The extent of a cleanup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All that is winpool's, whatever pools say about their end, and also if their pool is no more.
+    /// Everything of winpool's, even if a pool has `deletionPolicy: Retain` or no longer exists.
     Everything,
-    /// What would go if every pool were deleted now: with `deletionPolicy: Retain` or in dry run nothing.
+    /// The same as deleting every pool now: pools with `deletionPolicy: Retain` or in dry run release nothing.
     AsPoolsSay,
 }
 
-/// What nodes and classes are judged by when winpool leaves.
+/// The rules for nodes and classes when winpool is removed.
 #[derive(Clone, Debug)]
 pub struct Cleanup {
     extent: Extent,
     policy: Policy,
 }
 
-/// What happens to a node when winpool leaves.
+/// The plan for one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeParting {
-    /// What to take off.
     pub plan: NodePlan,
-    /// Whether it keeps its marks, because it asks to be left alone.
+    /// True if the node has the annotation `winpool.dev/ignore` and is not changed.
     pub ignored: bool,
-    /// Taints that stay although the node's annotation names them as winpool's: no pool knows them, and a kubelet can
-    /// forge the annotation.
+    /// Taints that stay although the node's annotation says that winpool added them: no pool knows them, and a kubelet
+    /// can forge the annotation.
     pub doubtful: Vec<Taint>,
 }
 
 impl Cleanup {
-    /// The end of these pools, which need not be valid.
+    /// Plans the removal of these pools. They need not be valid.
     #[must_use]
     pub fn new(pools: impl IntoIterator<Item = WindowsPool>, extent: Extent) -> Self {
         let deleted = pools.into_iter().filter_map(|mut pool| {
@@ -50,13 +45,13 @@ impl Cleanup {
         Self { extent, policy: Policy::new(entries, [].into()) }
     }
 
-    /// What the patches of nodes are made with.
+    /// The policy for the patches of nodes.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// What happens to this node.
+    /// Plans one node.
     #[must_use]
     pub fn node(&self, node: &Node) -> NodeParting {
         let marks = Marks::of(node);
@@ -76,7 +71,7 @@ impl Cleanup {
         NodeParting { plan: release(node, &marks, &self.policy), ignored: false, doubtful }
     }
 
-    /// Whether this class is deleted or released.
+    /// Decides if this class is deleted or released; `None` if it stays as it is.
     #[must_use]
     pub fn concerns_class(&self, class: &RuntimeClass) -> bool {
         let pool = || self.policy.pool(owner(class)?);

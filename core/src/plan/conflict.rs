@@ -1,4 +1,4 @@
-//! Who writes last: telling a repair from a fight.
+//! Write conflicts: tells a repair from another writer that keeps reverting winpool's changes.
 
 use std::{
     borrow::Borrow,
@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So many writes of the same thing within [`WINDOW`] are a fight.
+/// This many writes of the same change within [`WINDOW`] are a conflict.
 const WRITES: usize = 3;
 const WINDOW: Duration = Duration::from_mins(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 
-/// The accepted writes of one thing on one object: what was written, and when.
+/// The accepted writes of one change to one object, with their times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WriteConflict<T> {
     what: Option<T>,
@@ -21,14 +21,13 @@ pub struct WriteConflict<T> {
 }
 
 impl<T> Default for WriteConflict<T> {
-    /// Nothing was written yet.
     fn default() -> Self {
         Self { what: None, writes: VecDeque::new(), pause: Duration::ZERO }
     }
 }
 
 impl<T: PartialEq> WriteConflict<T> {
-    /// `what` was written: once more, or something else for the first time.
+    /// Records that `what` was written, again or instead of another change.
     pub fn written(&mut self, what: T, now: Instant) {
         if self.what.as_ref() != Some(&what) {
             *self = Self { what: Some(what), ..Self::default() };
@@ -49,7 +48,7 @@ impl<T: PartialEq> WriteConflict<T> {
         self.writes.len() >= WRITES
     }
 
-    /// How long to wait before `what` is written again, if another writer keeps reverting it.
+    /// The pause before `what` is written again, if another writer keeps reverting it.
     #[must_use]
     pub fn pause<W>(&self, what: &W, now: Instant) -> Option<Duration>
     where
@@ -82,7 +81,7 @@ mod tests {
         for _ in 0..9 {
             let pause = conflict.pause(&"taint", now).unwrap();
             pauses.push(pause.as_secs());
-            assert_eq!(conflict.pause(&"label", now), None, "something else is no part of it");
+            assert_eq!(conflict.pause(&"label", now), None, "another change does not count");
             now += pause;
             assert_eq!(conflict.pause(&"taint", now), None);
             conflict.written("taint", now);

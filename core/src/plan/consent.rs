@@ -1,9 +1,9 @@
-//! When a taint may be put on a node. Consent is a fact about a node at a moment, never about a pool for ever.
+//! Decides if a taint may be added to a node. Consent is a fact about a node at a moment, not about a pool for ever.
 //!
-//! A taint that keeps pods off goes on a node in two cases only:
-//! - *at once*: the taint is approved for the pool, and this process saw the node lose it, or register without it, less
-//!   than [`AT_ONCE`] ago;
-//! - *checked*: a [`WorkloadCheck`](super::WorkloadCheck) that covers the node found nobody who would become
+//! A taint that keeps pods off is added to a node in two cases only:
+//! - *at once*: the taint is approved for the pool, and this process saw the node lose it, or register without it,
+//!   less than [`AT_ONCE`] ago;
+//! - *checked*: a [`WorkloadCheck`](super::WorkloadCheck) that covers the node found no workload that would become
 //!   unschedulable, less than [`CHECK_GOOD_FOR`] ago.
 
 use std::{
@@ -19,25 +19,25 @@ use crate::{
 
 use super::{Node, Pool, TaintList};
 
-/// How long after it was lost an approved taint is restored without a check.
+/// The time in which an approved taint that was lost is restored without a check.
 pub const AT_ONCE: Duration = Duration::from_mins(1);
-/// How long winpool leaves a build label alone that contradicts what the node reports. After an in-place upgrade the kubelet
-/// writes the label of the new build first, and reports that build 0.2 seconds later.
+/// The time for which winpool does not correct a build label that contradicts the node's report. After an in-place
+/// upgrade the kubelet writes the label of the new build first, and reports that build 0.2 seconds later.
 pub const LABEL_SETTLES: Duration = Duration::from_millis(1500);
-/// How long the result of a workload check is good for, counted from its end.
+/// The validity of a workload check, counted from its end.
 pub const CHECK_GOOD_FOR: Duration = Duration::from_mins(1);
 
-/// A clean workload check, as far as it concerns one pool.
+/// The clean results of a workload check for one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CleanCheck {
     /// `metadata.uid` of the nodes that it covers, by taint.
     pub nodes: BTreeMap<Taint, Arc<BTreeSet<Arc<str>>>>,
-    /// When it started, and the end of its validity; `None` if it was never made.
+    /// Its start, and the end of its validity; `None` if there was no check.
     pub valid: Option<(Instant, Instant)>,
 }
 
 impl CleanCheck {
-    /// Whether it covers a node that has lacked the taint, as a node of the pool, since before it started.
+    /// True if it covers a node that has lacked the taint, as a node of the pool, since before the check started.
     fn covers(&self, uid: &str, taint: &Taint, watched: &Watched, now: Instant) -> bool {
         let is_in_time = |(started, until): (Instant, Instant)| {
             now < until && watched.lacks_since(taint).is_none_or(|since| since <= started)
@@ -53,19 +53,19 @@ pub struct LaggingClass {
     pub name: String,
     /// `scheduling.nodeSelector`.
     pub selector: BTreeMap<String, String>,
-    /// The taints that its pods do not tolerate, or that API servers may not know of yet.
+    /// The taints that its pods do not tolerate, or that some API servers may not know yet.
     pub taints: Vec<Taint>,
-    /// Whether it has yet to be created: no pod can use it before.
+    /// True if the class does not exist yet, so that no pod can use it.
     pub is_missing: bool,
 }
 
 impl LaggingClass {
-    /// Whether the node may not get the taint before the class tolerates it.
+    /// True if the node may not get the taint before the class tolerates it.
     fn holds(&self, taint: &Taint, node: &Node, version: Option<KernelVersion>) -> bool {
         self.taints.contains(taint) && self.selects(node, version)
     }
 
-    /// Whether the class selects the node once the node has its build label and capability labels.
+    /// True if the class selects the node once that has its build label and capability labels.
     fn selects(&self, node: &Node, version: Option<KernelVersion>) -> bool {
         self.selector.iter().all(|(key, value)| match key.as_str() {
             names::WINDOWS_BUILD => version.is_none_or(|version| version.build.to_string() == *value),
@@ -75,35 +75,35 @@ impl LaggingClass {
     }
 }
 
-/// How an event of the watch shows a node.
+/// The source of a node's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sighting {
-    /// The watch shows that the node was created.
+    /// A watch event that shows that the node was created.
     Registered,
-    /// The watch shows the node, in the order of its changes.
+    /// A watch event; the watch shows all changes in order.
     Changed,
-    /// The node is in a list, or is looked at anew: what happened before is not known.
+    /// A list, or a repeated assessment: earlier changes are unknown.
     Listed,
 }
 
-/// What this process knows of a node's past. It is lost when the process ends, when its watch has a gap, and when the
-/// node changes hands.
+/// The part of a node's past that this process knows. It is lost when the process ends, when the watch has a gap, and
+/// when another pool becomes the owner.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Watched {
-    /// The pool whose node it is; `None` if it has none, or asks to be ignored.
+    /// The pool that owns it; `None` if there is none, or if the node is ignored.
     pool: Option<Arc<str>>,
     taints: Arc<TaintList>,
-    /// Since when it is seen as a node of this pool.
+    /// The time since which this process has seen it as a node of this pool.
     since: Option<Instant>,
-    /// Whether it was seen to register as a node of this pool.
+    /// True if this process saw it register as a node of this pool.
     registered: bool,
-    /// When it was seen without a taint that it had before, or that it registered without. Few nodes lack any.
+    /// The times at which it was first seen without a taint that it had before, or that it registered without.
     lost: BTreeMap<Taint, Instant>,
-    /// The build in its label and the one that it reports, also of a node without a pool.
+    /// Its builds, also for a node without a pool.
     builds: Builds,
 }
 
-/// The build in a node's label, the one that it reports, and how long a contradiction between the two is waited out.
+/// The build in a node's label, the build that it reports, and the time until which a contradiction is tolerated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Builds {
     label: Option<Build>,
@@ -112,8 +112,8 @@ struct Builds {
 }
 
 impl Builds {
-    /// Only a label that has just changed is given time. One that the node registered with, or that stays while the node
-    /// reports something new, is wrong.
+    /// Only a label that has just changed may contradict the report for a while. A label that the node registered
+    /// with, or that stays while the report changes, is wrong.
     fn next(before: Option<&Self>, node: &Node, sighting: Sighting, now: Instant) -> Self {
         let label = node.labels.get(names::WINDOWS_BUILD).and_then(|text| text.parse().ok());
         let version = node.kernel_version.as_deref().and_then(|text| text.parse::<KernelVersion>().ok());
@@ -130,7 +130,7 @@ impl Builds {
 }
 
 impl Watched {
-    /// What is known of `node`, of which `before` was known, now that it is seen as a node of `owner`.
+    /// The past of `node` after it was seen as a node of `owner`; `before` is its past so far.
     #[must_use]
     pub fn next(before: Option<&Self>, node: &Node, owner: Option<&Pool>, sighting: Sighting, now: Instant) -> Self {
         let owner = owner.filter(|_| !node.is_ignored());
@@ -159,13 +159,13 @@ impl Watched {
         }
     }
 
-    /// Until when winpool leaves the build label alone although the node reports another build.
+    /// The time until which winpool leaves the build label alone although the node reports another build.
     #[must_use]
     pub fn label_settles(&self) -> Option<Instant> {
         self.builds.settle
     }
 
-    /// Since when it lacks the taint as a node of its pool, as far as that is known.
+    /// The time since which it has lacked the taint as a node of its pool, if that is known.
     fn lacks_since(&self, taint: &Taint) -> Option<Instant> {
         self.lost.get(taint).copied().or(self.since)
     }
@@ -176,33 +176,31 @@ impl Watched {
     }
 }
 
-/// By what it is decided whether a wanted taint may be put on a node.
+/// The basis on which a wanted taint may be added to a node.
 #[derive(Clone, Copy, Debug)]
 pub enum Consent<'a> {
-    /// Everybody agrees: what the node should be in the end.
+    /// Every taint may be added: this gives the final state of the node.
     Given,
-    /// Nobody was asked: no taint goes on that needs a check.
+    /// No taint may be added that needs a check.
     Withheld,
-    /// What is known of the node at this moment.
+    /// The known facts about the node decide.
     Known {
         /// `metadata.uid`.
         uid: &'a str,
-        /// The node's past.
         watched: &'a Watched,
-        /// The moment.
         now: Instant,
     },
 }
 
 impl Consent<'_> {
-    /// Whether `taint` may be put on `node` for `pool`.
+    /// True if `taint` may be added to `node` for `pool`.
     pub(super) fn allows(self, pool: &Pool, taint: &Taint, node: &Node) -> bool {
         let (uid, watched, now) = match self {
             Self::Given => return true,
             Self::Withheld => return pool.needs_no_check(taint),
             Self::Known { uid, watched, now } => (uid, watched, now),
         };
-        // A taint that is not recorded could not be taken off again.
+        // A taint that is not recorded in status could not be removed again.
         pool.ever_applied.contains(taint)
             && !pool.waits_for_a_class(taint, node)
             && (pool.needs_no_check(taint)
@@ -210,14 +208,14 @@ impl Consent<'_> {
                 || (pool.approves(taint) && watched.lost_just_now(pool, taint, now)))
     }
 
-    /// Until when the build label is left alone although the node reports another build.
+    /// The time until which the build label is left alone although the node reports another build.
     pub(super) fn label_settles(self) -> Option<Instant> {
         let Self::Known { watched, now, .. } = self else { return None };
         watched.label_settles().filter(|until| now < *until)
     }
 
-    /// Whether the node has `taint` only because a younger pool's approval put it on at its registration, while the
-    /// owner holds it.
+    /// True if the node has `taint` only because a younger pool's approval added it at registration, while its owner
+    /// holds it.
     pub(super) fn is_premature(self, pool: &Pool, taint: &Taint, claimed_by: &str) -> bool {
         let Self::Known { uid, watched, now } = self else { return false };
         watched.registered
@@ -229,13 +227,14 @@ impl Consent<'_> {
 }
 
 impl Pool {
-    /// Whether the pool may put this taint on nodes without a workload check: it keeps no pod off, or the pool says so.
+    /// True if the pool may add this taint without a workload check: it keeps no pod off, or `taintPolicy` is
+    /// `Always`.
     #[must_use]
     pub fn needs_no_check(&self, taint: &Taint) -> bool {
         taint.effect == "PreferNoSchedule" || self.taint_policy == TaintPolicy::Always
     }
 
-    /// Whether a RuntimeClass that selects the node does not tolerate the taint yet.
+    /// True if a RuntimeClass that selects the node does not tolerate the taint yet.
     pub(super) fn waits_for_a_class(&self, taint: &Taint, node: &Node) -> bool {
         let version = node.windows_version();
         let is_planned = |version: KernelVersion| !self.discover || self.planned_builds.contains(&version.build);
@@ -243,13 +242,13 @@ impl Pool {
             && (!version.is_none_or(is_planned) || self.lagging.iter().any(|class| class.holds(taint, node, version)))
     }
 
-    /// Whether the taint is approved: new nodes get it at once.
+    /// True if the taint is approved, so that new nodes get it at once.
     #[must_use]
     pub fn approves(&self, taint: &Taint) -> bool {
         self.approved.iter().any(|approved| approved.taint == *taint)
     }
 
-    /// The wanted taints that go on a node only with the consent of its workloads.
+    /// The wanted taints that need the consent of workloads.
     #[must_use]
     pub fn checked_taints(&self) -> Vec<Taint> {
         let wanted = if self.taint_policy == TaintPolicy::Never { Vec::new() } else { self.wanted_taints() };

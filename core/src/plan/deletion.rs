@@ -1,25 +1,26 @@
-//! When a pool may go.
+//! Decides if a deleted pool may be released.
 
 use crate::{api::NodeCounts, words::count};
 
-/// What a pool that is being deleted may still have on nodes.
+/// The cleanup that a pool which is being deleted still waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingCleanup {
-    /// The nodes that carry its marks, as the cache shows them.
+    /// The nodes with its labels, annotations or taints, as the cache shows them.
     pub nodes: NodeCounts,
-    /// Whether another pool is still to take one over.
+    /// True if another pool still has to take over one of them.
     pub handing_over: bool,
-    /// Whether node patches are under way that were planned before the pool was seen to go: they may put on its marks.
+    /// True if node patches are in flight that were planned before the pool's deletion was seen, and may still label
+    /// nodes for it.
     pub writing: bool,
-    /// Nodes that carry its marks and that the cache does not show yet, or that run another system by now.
+    /// Nodes with its label that the cache does not show yet, or that run another operating system now.
     pub unseen: usize,
-    /// One of those nodes.
+    /// The name of one of those nodes.
     pub example: Option<String>,
 }
 
 impl PendingCleanup {
-    /// Whether the pool has to stay a while. With it goes the evidence of whose its marks are, and what is left of them
-    /// stays for ever. Once it is `overdue`, it waits for nothing but its own requests under way.
+    /// True if the pool has to wait. The pool is the record of what winpool added to its nodes, so anything left after
+    /// it is released stays for ever. Once it is `overdue`, it only waits for its own requests in flight.
     #[must_use]
     pub fn keep(&self, overdue: bool) -> bool {
         let NodeCounts { pending, blocked, contested, .. } = self.nodes;
@@ -27,7 +28,7 @@ impl PendingCleanup {
         self.writing || (!overdue && hindered)
     }
 
-    /// What it waits for, for people.
+    /// A message that says what it waits for.
     #[must_use]
     pub fn describe(&self) -> String {
         let NodeCounts { pending, blocked, contested, .. } = self.nodes;

@@ -1,4 +1,4 @@
-//! A pool as it is watched: one that does not decode must not blind the operator to the others.
+//! Pools as they are watched. A pool that cannot be decoded must not stop the watch of the others.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -9,19 +9,19 @@ use crate::api::{WindowsPool, WindowsPoolStatus, names, validation::Violation};
 
 use super::{InvalidPool, Pool};
 
-/// A pool that may not decode, with the status that it has in any case: what was reported of a pool, its taints above
-/// all, is not forgotten when its spec cannot be read any more.
+/// A pool that may not decode, with its status. The status is read separately, because the taints that it records are
+/// needed even if the spec cannot be read.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = WindowsPool)]
 #[serde(try_from = "Value")]
 pub struct GuardedPool {
     /// `metadata`.
     pub metadata: ObjectMeta,
-    /// The pool, or why it does not decode.
+    /// The pool, or the decoding error.
     pub pool: Result<WindowsPool, String>,
-    /// `status`, if that decodes.
+    /// `status`, if it can be decoded.
     pub status: Option<WindowsPoolStatus>,
-    /// `status.managedTaints` as the server sent it, in an object: what the next status is guarded by.
+    /// An object with `status.managedTaints` as the API server sent it, which guards the next status.
     pub recorded: Option<Value>,
 }
 
@@ -40,7 +40,8 @@ impl TryFrom<Value> for GuardedPool {
     }
 }
 
-/// Serde also reads an object from a list of its members, which is no way to write a pool: `spec: []` would be an empty one.
+/// serde also decodes an object from a list of its members. `spec: []` is an error in a pool, and would be an empty
+/// spec.
 fn read(object: &Value) -> Result<WindowsPool, String> {
     let pool = WindowsPool::deserialize(object).map_err(|error| error.to_string())?;
     let spec = serde_json::to_value(&pool.spec).map_err(|error| error.to_string())?;
@@ -48,7 +49,7 @@ fn read(object: &Value) -> Result<WindowsPool, String> {
     list.map_or(Ok(pool), |path| Err(format!("{path} is a list; write an object")))
 }
 
-/// Where a list is written that was read as an object.
+/// The path of a list in a place where an object was decoded.
 fn list_for_object(path: &str, written: &Value, read: &Value) -> Option<String> {
     match (written, read) {
         (Value::Array(_), Value::Object(_)) => Some(path.to_owned()),
@@ -80,22 +81,21 @@ impl GuardedPool {
         Self { metadata: self.metadata.clone(), status: Some(status.clone()), recorded: Some(recorded), pool }
     }
 
-    /// Whether deleting the pool waits for winpool.
+    /// True if the deletion of the pool waits for winpool.
     #[must_use]
     pub fn has_finalizer(&self) -> bool {
         self.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)
     }
 
-    /// Whether the pool is being deleted.
     #[must_use]
     pub fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// The pool as plans use it.
+    /// The pool in the form that plans use.
     ///
     /// # Errors
-    /// When it does not decode, or breaks a rule.
+    /// Fails if it cannot be decoded, or breaks a rule.
     pub fn read(&self) -> Result<Pool, InvalidPool> {
         match &self.pool {
             Ok(pool) => Pool::read(pool),

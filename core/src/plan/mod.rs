@@ -1,6 +1,7 @@
-//! What should be: for each Node and RuntimeClass, what to change and why. A plan that is empty sends nothing.
+//! Decisions: the changes that each Node and RuntimeClass needs, and why. An empty plan sends nothing.
 
 mod admission;
+mod assessment;
 mod capability_labels;
 pub(crate) mod classes;
 mod cleanup;
@@ -8,6 +9,7 @@ mod conflict;
 mod consent;
 mod deletion;
 mod guarded;
+mod marks;
 mod node;
 mod patch;
 mod pools;
@@ -20,16 +22,14 @@ mod workload_check;
 mod workloads;
 
 pub use admission::{Admission, COMPONENTS, Component, texts_of};
+pub use assessment::{Assessment, assess, assess_as, is_to_be_taken_over};
 pub use classes::{ClassesPlan, SeenNodes, classes_of_others, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
 pub use conflict::WriteConflict;
 pub use consent::{AT_ONCE, CHECK_GOOD_FOR, CleanCheck, Consent, LABEL_SETTLES, LaggingClass, Sighting, Watched};
 pub use deletion::PendingCleanup;
 pub use guarded::GuardedPool;
-pub use node::{
-    AnnotationChange, Assessment, ChangeFingerprint, LabelChange, Node, NodePlan, State, assess, assess_as,
-    is_to_be_taken_over,
-};
+pub use node::{AnnotationChange, ChangeFingerprint, LabelChange, Node, NodePlan, State};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pools::{ApprovedTaint, Entry, Hosts, InvalidPool, Policy, Pool, WantedTaints};
 pub use runtime_class::{

@@ -1,8 +1,8 @@
-//! Plans as guarded JSON Patches.
+//! Turns plans into guarded JSON Patches.
 //!
-//! `spec.taints` is a list without merge keys: whoever sends it, sends all of it. So each patch first *tests* everything
-//! it was computed from, and a concurrent writer makes it fail instead of losing that writer's taint. The tests leave
-//! out `metadata.resourceVersion`, which every heartbeat changes.
+//! `spec.taints` is a list without merge keys, so every write replaces all of it. Therefore each patch first *tests*
+//! the values it was computed from: a concurrent write makes the patch fail instead of losing the other writer's
+//! taint. The tests leave out `metadata.resourceVersion`, which every heartbeat changes.
 
 use json_patch::{
     AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
@@ -14,7 +14,7 @@ use crate::api::{WindowsPoolStatus, names};
 
 use super::{AnnotationChange, LabelChange, Node, NodePlan, Policy};
 
-/// The request that carries `plan` to the node with this uid.
+/// The patch that applies `plan` to the node with this uid.
 #[must_use]
 pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> Patch {
     let mut patch = Operations::default();
@@ -58,7 +58,7 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
     Patch(patch.0)
 }
 
-/// One field of an object: where it is, what it is, what it should be. `null` stands for absent.
+/// A change of one field, with its path and its values before and after. `null` means absent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldChange {
     /// Path from the object's root.
@@ -69,9 +69,10 @@ pub struct FieldChange {
     pub to: Value,
 }
 
-/// The request that writes `changes` to a RuntimeClass, only if it is still the object that was read.
+/// The patch that applies `changes` to a RuntimeClass if it is still the object that was read.
 ///
-/// A *replaced* resourceVersion, unlike a tested one, makes the server answer a stale one with 409 Conflict.
+/// The patch *replaces* resourceVersion instead of testing it, so that the API server answers a stale one with 409
+/// Conflict.
 #[must_use]
 pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldChange]) -> Patch {
     let mut patch = Operations::default();
@@ -83,8 +84,8 @@ pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldCh
     Patch(patch.0)
 }
 
-/// The request that replaces the status of the pool with this uid. `seen` is the status that it was computed from, as the
-/// server sent it: one that records other taints is not replaced, because they may stand on nodes already.
+/// The patch that replaces the status of the pool with this uid. `seen` is the status that it was computed from, as
+/// the API server sent it. A status that records other taints is not replaced, because nodes may have them already.
 #[must_use]
 pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus) -> Patch {
     let mut patch = Operations::default();
@@ -97,7 +98,7 @@ pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus)
     Patch(patch.0)
 }
 
-/// The request that puts winpool's finalizer on the pool, or takes it off, beside those of others.
+/// The patch that adds winpool's finalizer to the pool, or removes it, and keeps all others.
 #[must_use]
 pub fn finalizer_patch(pool: &ObjectMeta, wanted: bool) -> Patch {
     let mut finalizers = pool.finalizers.clone().unwrap_or_default();
@@ -112,7 +113,7 @@ pub fn finalizer_patch(pool: &ObjectMeta, wanted: bool) -> Patch {
     Patch(patch.0)
 }
 
-/// Builds a patch, one operation after the other.
+/// Builds a patch, operation by operation.
 #[derive(Default)]
 struct Operations(Vec<PatchOperation>);
 
@@ -121,7 +122,7 @@ impl Operations {
         self.0.push(PatchOperation::Test(TestOperation { path: pointer(path), value }));
     }
 
-    /// Adds the member, or replaces it where it is there.
+    /// Adds the member, or replaces it if it exists.
     fn add(&mut self, path: &[&str], value: Value) {
         self.0.push(PatchOperation::Add(AddOperation { path: pointer(path), value }));
     }

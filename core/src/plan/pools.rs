@@ -1,4 +1,4 @@
-//! Pools as the plan uses them: validated, typed, in the order in which they win.
+//! Pools in the form that plans use: validated, typed, and sorted by precedence.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,8 @@ use super::{CleanCheck, LaggingClass};
 /// The taints that a pool wants on its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WantedTaints {
-    /// `taints` omitted: any known Windows taint will do; `os=windows:NoSchedule` on nodes without one.
+    /// `taints` omitted: a node keeps a Windows taint in any known spelling, and otherwise gets
+    /// `os=windows:NoSchedule`.
     Guard,
     /// Exactly these.
     Exactly(Vec<Taint>),
@@ -36,12 +37,12 @@ pub enum Hosts {
     Any,
     /// Nodes of this build.
     Of(Build),
-    /// Nodes that run images of this build under this isolation, which carry a stamp.
+    /// Nodes with the capability label for images of this build under this isolation.
     Running(Build, Isolation),
 }
 
 impl Hosts {
-    /// The build of the images, if there is one.
+    /// The build of the images, if the class has one.
     #[must_use]
     pub fn build(self) -> Option<Build> {
         match self {
@@ -72,17 +73,17 @@ pub struct Pool {
     pub runtime_class_adoption_policy: AdoptionPolicy,
     /// `spec.deletionPolicy`.
     pub deletion_policy: DeletionPolicy,
-    /// Whether the pool is being deleted: it selects no node any more and takes its marks off.
+    /// True if the pool is being deleted: it selects no node any more, and winpool cleans up its nodes.
     pub deleting: bool,
-    /// `status.managedTaints`: every taint of winpool's that this pool ever put on a node or took over with one.
+    /// `status.managedTaints`: every taint that winpool ever added for this pool, or took over from another one.
     pub ever_applied: Vec<Taint>,
     /// `status.approvedTaints`: nodes that register, or lose one of these, get it at once.
     pub approved: Vec<ApprovedTaint>,
-    /// The last workload check that found nobody who would become unschedulable.
+    /// The last workload check that found no workload which would become unschedulable.
     pub clean_check: Arc<CleanCheck>,
-    /// RuntimeClasses of the pool that do not tolerate its taints yet: the nodes that they select wait for them.
+    /// The pool's RuntimeClasses that do not tolerate its taints yet. The nodes that they select wait for them.
     pub lagging: Vec<LaggingClass>,
-    /// The builds that its classes are planned for: a node of another build waits until its class is planned too.
+    /// The builds that have a planned class. A node of another build waits until its class is planned too.
     pub planned_builds: BTreeSet<Build>,
     /// `spec.runtimeClassDiscovery`.
     pub discover: bool,
@@ -90,17 +91,16 @@ pub struct Pool {
     pub runtime_class_name_format: String,
     /// `spec.buildNames`.
     pub named_builds: BTreeMap<Build, String>,
-    /// `spec.runtimeClasses`, each with what it selects.
+    /// `spec.runtimeClasses`, each with the hosts that it selects.
     pub declared: Vec<(Hosts, RuntimeClassSpec)>,
 }
 
-/// A pool breaks the rules of its own schema, because it was stored before they were in force.
+/// The error for a pool that breaks the rules of the CRD. It was stored before these rules were in force.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("WindowsPool {name} is not valid and is left alone until it is corrected: {}", list(violations))]
 pub struct InvalidPool {
-    /// Name of the pool.
     pub name: String,
-    /// What is wrong, at least one entry.
+    /// The errors, at least one.
     pub violations: Vec<Violation>,
 }
 
@@ -109,14 +109,14 @@ fn list(violations: &[Violation]) -> String {
 }
 
 impl Pool {
-    /// Checks and reads `pool`.
+    /// Validates and reads `pool`.
     ///
     /// # Errors
-    /// When the pool breaks any rule of [`violations`].
+    /// Fails if the pool breaks any rule of [`violations`].
     pub fn read(pool: &WindowsPool) -> Result<Self, InvalidPool> {
         let name = pool.metadata.name.clone().unwrap_or_default();
         let violations = violations(pool);
-        // What is being deleted need not be right: as much of it is cleaned up as can be read.
+        // A pool that is being deleted need not be valid: as much of it is cleaned up as can be read.
         if !violations.is_empty() && pool.metadata.deletion_timestamp.is_none() {
             return Err(InvalidPool { name, violations });
         }
@@ -164,8 +164,7 @@ impl Pool {
         })
     }
 
-    /// The taints that the pool's RuntimeClasses have to tolerate on its account, whether winpool or somebody else puts
-    /// them on.
+    /// The taints that the pool's RuntimeClasses have to tolerate for it, even if another writer adds them.
     #[must_use]
     pub fn wanted_taints(&self) -> Vec<Taint> {
         match &self.taints {
@@ -174,7 +173,7 @@ impl Pool {
         }
     }
 
-    /// The taints that winpool may put on the pool's nodes: approved ones, and those that need no workload check.
+    /// The taints that winpool may add to the pool's nodes: approved ones, and those that need no workload check.
     #[must_use]
     pub fn applicable_taints(&self) -> Vec<Taint> {
         if self.taint_policy == TaintPolicy::Never {
@@ -184,25 +183,25 @@ impl Pool {
         self.wanted_taints().into_iter().filter(may).collect()
     }
 
-    /// Whether winpool writes for this pool at all.
+    /// True if winpool writes for this pool.
     #[must_use]
     pub fn enforces(&self) -> bool {
         self.mode == Mode::Enforce && !self.deleting
     }
 
-    /// Whether deleting this pool needs winpool to clean up first.
+    /// True if winpool has to clean up before this pool can be deleted.
     #[must_use]
     pub fn needs_cleanup(&self) -> bool {
         self.mode == Mode::Enforce && self.deletion_policy == DeletionPolicy::Delete
     }
 
-    /// Whether the labels are those of a Windows node that this pool selects.
+    /// True if these are the labels of a Windows node that this pool selects.
     #[must_use]
     pub fn selects(&self, labels: &Labels) -> bool {
         labels.get(names::OS) == Some(names::WINDOWS) && labels.matches(&self.node_selector)
     }
 
-    /// The name of `build` in class names, if this release or the pool knows one.
+    /// The name of `build` in class names, if this release or the pool has one.
     #[must_use]
     pub fn version_of(&self, build: Build) -> Option<&str> {
         let named = self.named_builds.get(&build).map(String::as_str);
@@ -218,7 +217,7 @@ impl Pool {
         }
     }
 
-    /// The name of that class as long as nobody knows a name for the build.
+    /// The name of that class if the build has no name.
     #[must_use]
     pub fn unnamed_class_name(&self, build: Build) -> String {
         self.format_class_name(&format!("build-{}", build.number()))
@@ -233,21 +232,19 @@ impl Pool {
     }
 }
 
-/// `status.managedTaints`, as far as it can be read.
+/// `status.managedTaints`, without entries that cannot be parsed.
 pub(super) fn managed_taints(status: Option<&WindowsPoolStatus>) -> Vec<Taint> {
     status.iter().flat_map(|status| &status.managed_taints).filter_map(|text| text.parse().ok()).collect()
 }
 
-/// A taint of `status.approvedTaints`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovedTaint {
-    /// The taint.
     pub taint: Taint,
-    /// When it was approved, for people.
+    /// The time of the approval, for users.
     pub since: Timestamp,
 }
 
-/// `status.approvedTaints`, as far as it can be read.
+/// `status.approvedTaints`, without entries that cannot be parsed.
 pub(super) fn approved_taints(status: Option<&WindowsPoolStatus>) -> Vec<ApprovedTaint> {
     let listed = status.iter().flat_map(|status| &status.approved_taints);
     listed
@@ -258,14 +255,13 @@ pub(super) fn approved_taints(status: Option<&WindowsPoolStatus>) -> Vec<Approve
 /// A pool in a [`Policy`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The pool.
     pub pool: Arc<Pool>,
-    /// Whether its nodes may be written. While its RuntimeClasses are not right yet, the pool holds the nodes that it
-    /// selects, so that no younger pool takes them meanwhile, and does nothing to them.
+    /// True if its nodes may be written. While its RuntimeClasses are not ready, the pool keeps the nodes that it
+    /// selects, so that no younger pool takes them, and does not change them.
     pub ready: bool,
 }
 
-/// What nodes are judged by: the valid pools, oldest first, and the taints that winpool may take off.
+/// The policy that nodes are assessed by: the valid pools, oldest first, and the taints that winpool may remove.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
     entries: Vec<Entry>,
@@ -274,8 +270,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy of these pools. `suspended` are the names of pools that exist and cannot be used, because they are
-    /// not valid: nodes that carry their marks are left as they are.
+    /// The policy of these pools. `suspended` are the names of pools that exist and are not valid: their nodes are
+    /// left as they are.
     pub fn new(entries: impl IntoIterator<Item = Entry>, suspended: BTreeSet<String>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort_by(|a, b| a.pool.age().cmp(&b.pool.age()));
@@ -295,38 +291,38 @@ impl Policy {
         &self.entries
     }
 
-    /// The pool of this name.
+    /// The pool with this name.
     #[must_use]
     pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.entries.iter().map(|entry| &entry.pool).find(|pool| pool.name == name)
     }
 
-    /// Whether there is a pool of this name, usable or not, that is not about to go.
+    /// True if a pool with this name exists, valid or not, and is not about to be deleted.
     #[must_use]
     pub fn exists(&self, name: &str) -> bool {
         self.is_suspended(name) || self.pool(name).is_some_and(|pool| !pool.deleting)
     }
 
-    /// Whether the first of these pools wins over the second.
+    /// True if the first of these pools takes precedence over the second.
     #[must_use]
     pub fn is_older(&self, name: &str, than: &str) -> bool {
         let position = |name: &str| self.entries.iter().position(|entry| entry.pool.name == name);
         matches!((position(name), position(than)), (Some(a), Some(b)) if a < b)
     }
 
-    /// The enforcing pools that select a node with these labels, oldest first: the first one owns it.
+    /// The enforcing pools that select a node with these labels, oldest first. The first one owns it.
     pub fn selecting(&self, labels: &Labels) -> impl Iterator<Item = &Arc<Pool>> {
         let pools = self.entries.iter().map(|entry| &entry.pool);
         pools.filter(|pool| pool.enforces() && pool.selects(labels))
     }
 
-    /// Whether a pool of this name exists and cannot be used.
+    /// True if a pool with this name exists and is not valid.
     #[must_use]
     pub fn is_suspended(&self, name: &str) -> bool {
         self.suspended.contains(name)
     }
 
-    /// The pool that a node with these labels belongs to: the oldest enforcing one that selects it.
+    /// The owner of a node with these labels: the oldest enforcing pool that selects it.
     #[must_use]
     pub fn owner(&self, labels: &Labels) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.pool.enforces() && entry.pool.selects(labels))
@@ -338,15 +334,15 @@ impl Policy {
         pools.filter(|pool| pool.mode == Mode::DryRun && !pool.deleting && pool.selects(labels))
     }
 
-    /// Every label key that decides which pool a node belongs to.
+    /// All label keys that select nodes for a pool.
     pub fn selector_keys(&self) -> impl Iterator<Item = &str> {
         let keys: BTreeSet<&str> =
             self.entries.iter().flat_map(|entry| entry.pool.node_selector.keys().map(String::as_str)).collect();
         keys.into_iter()
     }
 
-    /// Whether winpool may ever have put this taint on a node: a node's own annotation is not evidence enough, because
-    /// a kubelet can forge it.
+    /// True if winpool may have added this taint to a node. The node's annotation alone is no proof, because a kubelet
+    /// can forge it.
     #[must_use]
     pub fn may_remove(&self, taint: &Taint) -> bool {
         self.removable.contains(taint)

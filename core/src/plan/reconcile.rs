@@ -1,11 +1,12 @@
-//! The loop of a pool: one pure step at a time.
+//! The loop of a pool, as a pure function of one step.
 //!
-//! [`next`] says what to do next for a pool; an interpreter does that, hands the answer to [`Memory::answer`], and
-//! asks again. The operator, `winpool plan` and the model in the tests are such interpreters, and none of them decides
-//! anything.
+//! [`next`] returns the next step for a pool. An interpreter executes it, passes the answer to [`Memory::answer`], and
+//! calls [`next`] again. There are three interpreters: the operator, `winpool plan`, and the model in the tests. None
+//! of them decides anything.
 //!
-//! A pool's classes come first, each by itself; then the status that records what may be put on nodes; and then the
-//! [`Policy`](super::Policy) that nodes are judged by. No failed write ends the round: what does not depend on it goes on.
+//! The order is: the pool's classes, each independently; then the status that records what may be added to nodes; and
+//! then the [`Policy`](super::Policy) that nodes are assessed by. A failed write does not end the round: everything
+//! that does not depend on it continues.
 
 mod check;
 mod classes;
@@ -34,17 +35,17 @@ pub use step::{
     Answer, ClassRequest, ClassStep, Cluster, ControlPlaneInfo, Note, Now, Refusal, SeenNode, ShowNodes, Step,
 };
 
-/// How often what cannot be watched is looked at again: pods, and what the control plane tells of itself.
+/// The pause between reads of what cannot be watched: pods, and facts about the control plane.
 pub const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// The API server's admission reads RuntimeClasses from a cache, and tolerations are baked into a pod when it is created:
-/// nodes wait this long after the tolerations of a class that exists were changed.
+/// The time that nodes wait after the tolerations of an existing class were changed. Admission reads RuntimeClasses
+/// from a cache and writes their tolerations into each new pod.
 const CLASSES_SEEN: Duration = Duration::from_secs(5);
-/// At most one status write in this time, unless one records a taint.
+/// The pause between status writes, unless one records a taint.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// How soon winpool reads a pool again that the cache does not show as it is.
+/// The pause before winpool reads a pool again that the cache shows in an old version.
 const CACHE_BEHIND: Duration = Duration::from_secs(1);
 
-/// What to do next for the pool of this name.
+/// Returns the next step for the pool with this name.
 #[must_use]
 pub fn next(cluster: &Cluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Step {
     memory.forget(cluster);
@@ -59,7 +60,7 @@ pub fn next(cluster: &Cluster<'_>, memory: &mut Memory, name: &str, now: Now) ->
         return step;
     }
     if known.generation != guarded.metadata.generation {
-        // What was refused of another spec is worth a try.
+        // A request that was refused for another spec is sent again.
         known.generation = guarded.metadata.generation;
         known.retries.remove(&Request::Status);
     }
@@ -76,7 +77,7 @@ pub fn next(cluster: &Cluster<'_>, memory: &mut Memory, name: &str, now: Now) ->
 }
 
 impl Memory {
-    /// Takes in what came of a step of this pool.
+    /// Records the result of a step of this pool.
     pub fn answer(&mut self, pool: &str, step: &Step, answer: Answer, now: Instant) {
         let patience = self.patience;
         if let Step::Class(class) = step {
@@ -123,11 +124,11 @@ impl Memory {
                 memory.written = Some(status.as_ref().clone());
                 self.notes.extend(news.iter().map(|problem| (pool.to_owned(), Note::Problem(problem.clone()))));
             }
-            // The pool is not what the status was computed from: its own event follows.
+            // The pool has changed since the status was computed: its own event follows.
             (Step::WriteStatus { .. }, Answer::Refused(Refusal::Conflict | Refusal::Gone)) => {
                 (memory.fresh, memory.written) = (false, None);
             }
-            // The API server judges the whole object, so a spec that is not valid is a reason too.
+            // The API server validates the whole object, so an invalid spec is a possible reason.
             (Step::WriteStatus { status, .. }, Answer::Refused(Refusal::Denied(words))) => {
                 let invalid = status.problems.iter().find(|problem| problem.reason == reason::INVALID_SPEC);
                 let why = invalid.map_or(words, |problem| problem.message.clone());
@@ -137,7 +138,7 @@ impl Memory {
         }
     }
 
-    /// Puts the finalizer on, or takes it off, unless the cache has yet to show that this was done.
+    /// Adds or removes the finalizer, unless that was done and the cache does not show it yet.
     fn set_finalizer(&mut self, guarded: &GuardedPool, wanted: bool, now: Instant) -> Step {
         let memory = self.of(&guarded.name_any());
         if memory.old_version.is_some() && memory.old_version == guarded.resource_version() {
@@ -147,7 +148,7 @@ impl Memory {
         Step::SetFinalizer(wanted)
     }
 
-    /// A live pool: its classes, its status, and then its nodes.
+    /// Reconciles a pool that is not being deleted: its classes, its status, and then its nodes.
     fn bring_up_to_date(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Step {
         let name = &pool.name;
         if guarded.has_finalizer() != pool.needs_cleanup() {
@@ -182,8 +183,8 @@ impl Memory {
         publish.unwrap_or_else(|| Step::Wait(self.wake(name, status_due, now.instant)))
     }
 
-    /// Whether nodes are not touched yet, so that they get their labels and taints in one request: a check is about to tell
-    /// whether they may have their taints.
+    /// True if nodes are not written yet, so that they get their labels and taints in one request: a check is about to
+    /// decide on their taints.
     fn awaits_first_check(&self, guarded: &GuardedPool, pool: &Pool, tally: &Tally) -> bool {
         let Some(memory) = self.pools.get(&pool.name) else { return true };
         let is_first = pool.enforces() && !self.published.get(&pool.name).is_some_and(|pool| pool.enforces());
@@ -194,7 +195,7 @@ impl Memory {
             && memory.classes.values().all(|class| class.postponed.is_none())
     }
 
-    /// The pool as nodes may be judged by it now: with what its status records, and no more.
+    /// The pool as nodes may be assessed by it now: with the taints that its status records, and no others.
     fn publishable(&self, guarded: &GuardedPool, pool: &Pool) -> Arc<Pool> {
         let recorded = self.recorded_status(guarded);
         let (managed, approved) = (pools::managed_taints(recorded), pools::approved_taints(recorded));
@@ -207,7 +208,7 @@ impl Memory {
         Arc::new(ready)
     }
 
-    /// When the pool has to be looked at again, if nothing happens before.
+    /// The time at which the pool is due again, if nothing happens before.
     fn wake(&self, pool: &str, status: Option<Instant>, now: Instant) -> Option<Instant> {
         let Some(memory) = self.pools.get(pool) else { return status };
         let retries = memory.retries.values().map(|retry| retry.until);
@@ -223,7 +224,7 @@ fn problem(reason: &'static str, object: ObjectReference, message: String) -> Pr
     Problem { reason: reason.to_owned(), object, message }
 }
 
-/// The problem of a write that failed and is sent again.
+/// The problem for a write that failed and is retried.
 fn write_failed(object: ObjectReference, words: &str) -> Problem {
     let message = format!("the API server did not accept the change, winpool tries again: {words}");
     problem(reason::WRITE_FAILED, object, message)

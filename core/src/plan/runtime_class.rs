@@ -1,4 +1,4 @@
-//! One RuntimeClass: what it should be, and what has to be done about it.
+//! The plan for one RuntimeClass.
 
 use std::collections::BTreeMap;
 
@@ -24,20 +24,20 @@ use crate::{
 
 use super::{ClassUsers, FieldChange, Hosts, Policy};
 
-/// A RuntimeClass as it should be.
+/// The planned state of a RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredClass {
     /// `metadata.name`.
     pub name: String,
     /// The pool that owns it.
     pub pool: String,
-    /// An older pool that wants a class of that name, and alone may write it.
+    /// An older pool that wants a class with this name, and alone may write it.
     pub taken_by: Option<String>,
-    /// What to do with a class of that name that winpool did not make.
+    /// The rule for a class with this name that winpool did not create.
     pub runtime_class_adoption_policy: AdoptionPolicy,
     /// The nodes that it selects.
     pub hosts: Hosts,
-    /// How its pods are kept apart from their host.
+    /// The isolation of its pods.
     pub isolation: Isolation,
     /// `handler`.
     pub handler: String,
@@ -45,46 +45,44 @@ pub struct DesiredClass {
     pub overhead: BTreeMap<String, Quantity>,
     /// `scheduling.nodeSelector`.
     pub node_selector: BTreeMap<String, String>,
-    /// `scheduling.tolerations`, sorted, without repeats.
+    /// `scheduling.tolerations`, sorted and unique.
     pub tolerations: Vec<Toleration>,
 }
 
-/// What has to be done about one class.
+/// The action that one class needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassAction {
-    /// Nothing: it is right, or it is someone else's and does what the pool needs.
+    /// Nothing: it is up to date, or another owner manages it and it meets the pool's needs.
     Nothing,
-    /// It is not there: create it.
+    /// Create it.
     Create(Box<RuntimeClass>),
-    /// It is winpool's and differs.
+    /// It is winpool's and differs: change it.
     Change {
-        /// What to write.
         changes: Vec<FieldChange>,
-        /// Whether it gets tolerations that it lacked: the API server's admission reads classes from a cache, so nodes
-        /// have to wait until it has seen them.
+        /// True if it gets new tolerations. Admission reads classes from a cache, so nodes have to wait until the
+        /// cache has them.
         tolerations: bool,
-        /// Whether somebody else made the class and winpool keeps it from now on.
+        /// True if winpool did not create the class and manages it from now on.
         adopted: bool,
     },
-    /// It is winpool's and has another handler, which Kubernetes never changes: delete it and create this one, once no
-    /// unfinished pod uses it.
+    /// It is winpool's and needs another handler, which Kubernetes does not allow to change: delete it and create this
+    /// one, once no unfinished pod uses it.
     Replace(Box<RuntimeClass>),
-    /// It cannot be made right; the problem says why.
+    /// It conflicts with the plan, and the problem says why.
     Conflict(Problem),
 }
 
-/// A class and what has to be done about it.
+/// A planned class with its action.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedClass {
-    /// The class as it should be.
+    /// The planned state.
     pub desired: DesiredClass,
-    /// What to do.
     pub action: ClassAction,
-    /// Its state before anything is done.
+    /// Its state before the action.
     pub state: ClassState,
 }
 
-/// Whether winpool created the class, and may delete it. It stays its own when somebody takes the pool's label off.
+/// True if winpool created the class and may delete it, even if another writer removed the pool's label.
 #[must_use]
 pub fn is_made_by_winpool(class: &RuntimeClass) -> bool {
     let labels = class.metadata.labels.as_ref();
@@ -97,8 +95,8 @@ pub fn owner(class: &RuntimeClass) -> Option<&str> {
     class.metadata.labels.as_ref()?.get(names::POOL).map(String::as_str)
 }
 
-/// Plans one class, where `existing` is what stands under its name. `selects_nodes` tells whether a node of the pool has
-/// all these labels.
+/// Plans one class; `existing` is the present object with its name. `selects_nodes` returns true if a node of the pool
+/// has all these labels.
 #[must_use]
 pub fn plan_class(
     desired: DesiredClass,
@@ -111,7 +109,7 @@ pub fn plan_class(
         None => (ClassAction::Create(Box::new(desired.to_object())), ClassState::Pending),
         Some((_, Some(pool))) if older(pool) => belongs_to(pool, &desired),
         Some((existing, _)) if is_made_by_winpool(existing) => plan_own(&desired, existing, ClassState::Applied),
-        // Its own, that of a younger pool, or of one that is no more.
+        // It belongs to this pool, to a younger one, or to one that no longer exists.
         Some((existing, Some(_))) => plan_adopted(&desired, existing),
         Some((existing, None)) => plan_foreign(&desired, existing, selects_nodes),
     };
@@ -133,7 +131,7 @@ fn belongs_to(older: &str, desired: &DesiredClass) -> (ClassAction, ClassState) 
     )
 }
 
-/// A class that winpool made: every difference is repaired.
+/// Plans a class that winpool created: every difference is repaired.
 fn plan_own(desired: &DesiredClass, existing: &RuntimeClass, right: ClassState) -> (ClassAction, ClassState) {
     if existing.handler != desired.handler {
         return (ClassAction::Replace(Box::new(desired.to_object())), ClassState::Pending);
@@ -146,8 +144,8 @@ fn plan_own(desired: &DesiredClass, existing: &RuntimeClass, right: ClassState) 
     (ClassAction::Change { changes, tolerations, adopted: right == ClassState::Adopted }, ClassState::Pending)
 }
 
-/// A class that somebody else made and winpool keeps: it selects and tolerates what the pool needs. Its handler, its
-/// overhead, and what else it selects and tolerates are left as they are.
+/// Plans an adopted class: it gets the selector and tolerations that the pool needs. Its handler, its overhead, and
+/// its other selectors and tolerations stay.
 fn plan_adopted(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, ClassState) {
     let mut node_selector = selector_of(existing);
     node_selector.extend(desired.node_selector.clone());
@@ -162,7 +160,7 @@ fn plan_adopted(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction
     plan_own(&kept, existing, ClassState::Adopted)
 }
 
-/// A class that nobody marked as winpool's.
+/// Plans a class without winpool's labels.
 fn plan_foreign(
     desired: &DesiredClass,
     existing: &RuntimeClass,
@@ -192,7 +190,7 @@ fn plan_foreign(
     )
 }
 
-/// Why a class of somebody else does not do what the pool needs: it selects other nodes, or keeps pods off.
+/// The reasons why another owner's class does not meet the pool's needs: it selects other nodes, or keeps pods off.
 fn incompatibilities(
     desired: &DesiredClass,
     existing: &RuntimeClass,
@@ -231,7 +229,7 @@ fn incompatibilities(
     problems
 }
 
-/// Whether keeping the class from now on changes nothing for anybody: everything that winpool wants is there.
+/// True if adopting the class changes nothing for its users: it has everything that the pool needs.
 fn covers_all(desired: &DesiredClass, existing: &RuntimeClass) -> bool {
     let selector = selector_of(existing);
     existing.handler == desired.handler
@@ -243,7 +241,7 @@ fn selector_of(class: &RuntimeClass) -> BTreeMap<String, String> {
     class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone()).unwrap_or_default()
 }
 
-/// Who else keeps this class in step, by the marks that such tools leave.
+/// The tool that manages this class, from the labels and annotations that such tools add.
 fn other_manager(class: &RuntimeClass) -> Option<&'static str> {
     let label = |key: &str| class.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
     let annotation = |key: &str| class.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key));
@@ -261,13 +259,13 @@ fn other_manager(class: &RuntimeClass) -> Option<&'static str> {
     }
 }
 
-/// Whether pods of this class are kept off nodes with one of `taints`.
+/// True if `taints` include one that keeps pods of this class off.
 #[must_use]
 pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Item = &'a Taint>) -> bool {
     tolerance(&tolerations_of(class), taints) != Tolerance::Yes
 }
 
-/// Makes a class nobody's: winpool's labels go, everything else stays.
+/// Releases a class: removes winpool's labels and keeps everything else.
 #[must_use]
 pub fn release_class(class: &RuntimeClass, why: String) -> ClassRetirement {
     let label = |key: &'static str| {
@@ -278,25 +276,25 @@ pub fn release_class(class: &RuntimeClass, why: String) -> ClassRetirement {
     ClassRetirement::Release { changes: label(names::POOL).into_iter().chain(managed_by).collect(), why }
 }
 
-/// What becomes of a class that is winpool's and that no pool wants any more.
+/// The end of a class that is winpool's and that no pool wants any more.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassRetirement {
-    /// It is deleted: winpool made it, and no unfinished pod uses it.
+    /// Delete it: winpool created it, and no unfinished pod uses it.
     Delete,
-    /// It stays and is nobody's.
+    /// Keep it, without winpool's labels.
     Release {
-        /// What to write.
         changes: Vec<FieldChange>,
-        /// Why it is not deleted.
+        /// The reason why it is not deleted.
         why: String,
     },
 }
 
-/// Decides about a class that no pool wants any more. `users` are its unfinished pods, or why pods cannot be listed.
+/// Decides about a class that no pool wants any more. `users` are its unfinished pods, or the reason why pods cannot
+/// be listed.
 #[must_use]
 pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> ClassRetirement {
     let why = match users {
-        _ if !is_made_by_winpool(class) => "somebody else made it".to_owned(),
+        _ if !is_made_by_winpool(class) => "winpool did not create it".to_owned(),
         Ok(ClassUsers { count: 0, .. }) => return ClassRetirement::Delete,
         Ok(users) => users.describe(),
         Err(words) => format!("pods cannot be listed: {words}"),
@@ -336,7 +334,7 @@ impl DesiredClass {
         }
     }
 
-    /// What differs in `existing`, drift by others included; nothing when it is right.
+    /// The fields of `existing` that differ, including changes by other writers; empty if it is up to date.
     fn changes(&self, existing: &RuntimeClass) -> Vec<FieldChange> {
         let wanted = self.to_object();
         let mut changes = Vec::new();
@@ -369,13 +367,13 @@ fn same_amounts(a: &BTreeMap<String, Quantity>, b: &BTreeMap<String, Quantity>) 
     a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| quantity::equal(a, b)))
 }
 
-/// What a dry run says about a class that it would write.
+/// A dry run's message about a class that it would write.
 #[must_use]
 pub fn describe(action: &ClassAction) -> Option<String> {
     match action {
         ClassAction::Nothing | ClassAction::Conflict(_) => None,
         ClassAction::Create(_) => Some("would be created".to_owned()),
-        ClassAction::Replace(class) => Some(format!("would be made again with handler {}", class.handler)),
+        ClassAction::Replace(class) => Some(format!("would be recreated with handler {}", class.handler)),
         ClassAction::Change { changes, .. } => {
             let fields: Vec<String> = changes.iter().map(|c| c.path.join(".")).collect();
             Some(format!("would be changed: {}", fields.join(", ")))

@@ -1,4 +1,4 @@
-//! What a pool's status should say.
+//! Computes the status of a pool.
 
 mod verdict;
 
@@ -31,76 +31,73 @@ const TAINTS: usize = 32;
 const CLASSES: usize = 64;
 const PROBLEMS: usize = 10;
 const MESSAGE: usize = 1024;
-/// Names in a printer column.
+/// The number of names in a printer column.
 const SHOWN: usize = 5;
 
-/// What was seen and done for one pool.
+/// The observed state of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     /// `metadata.generation` of the pool.
     pub generation: Option<i64>,
     /// Nodes by state.
     pub nodes: NodeCounts,
-    /// Nodes whose label is not right yet, blocked ones included.
+    /// Nodes without the right label, including blocked ones.
     pub unlabeled: usize,
-    /// Nodes whose taints are not right yet, blocked ones included.
+    /// Nodes without the right taints, including blocked ones.
     pub untainted: usize,
-    /// The version of the cluster's Kubernetes, if it could be read.
+    /// The Kubernetes version of the cluster, if it could be read.
     pub kubernetes: Option<KubernetesVersion>,
-    /// Nodes that this pool selects and an older one owns: how many, and one of them with its owner.
+    /// Nodes that this pool selects and an older one owns, with one example.
     pub overlap: Option<Overlap>,
-    /// For each build: the number of nodes by revision, `None` when they report none.
+    /// The number of nodes by build and revision; `None` for nodes that report no revision.
     pub builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
-    /// Taints of winpool's that nodes carry, also such that the spec no longer has.
+    /// winpool's taints on nodes, including those that the spec no longer has.
     pub carried: Vec<Taint>,
     /// Windows nodes in the cluster, selected or not.
     pub windows_nodes: usize,
-    /// Why taints are held, if that is known.
+    /// The reason why taints are held, if it is known.
     pub held: Option<HeldTaints>,
-    /// Kinds that the last workload check could not list, with the API server's words.
+    /// Kinds that the last workload check could not list, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
-    /// The classes, after what was done to them.
+    /// The classes after the writes.
     pub classes: Vec<RuntimeClassStatus>,
-    /// Which admission policies are installed.
+    /// The installed admission policies.
     pub admission: Admission,
-    /// What needs attention, the most important first.
+    /// Problems, the most important first.
     pub problems: Vec<Problem>,
 }
 
 /// Nodes that an older pool owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlap {
-    /// How many.
     pub nodes: usize,
-    /// One of them.
+    /// The name of one of them.
     pub example: String,
     /// The pool that owns it.
     pub owner: String,
 }
 
-/// Taints that wait, and why.
+/// Taints that wait, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldTaints {
-    /// The taints.
     pub taints: BTreeSet<Taint>,
-    /// Why.
     pub because: HeldBecause,
 }
 
-/// Why taints wait.
+/// The reason why taints wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeldBecause {
-    /// These workloads would become unschedulable; each with the number of its pods that count.
+    /// These workloads would become unschedulable, each with the number of its pods that count.
     Unschedulable(BTreeMap<String, usize>),
-    /// winpool may not list pods, in the API server's own words.
+    /// winpool may not list pods; with the API server's message.
     PodsUnreadable(String),
-    /// The workload check failed, and is repeated.
+    /// The workload check failed and is repeated.
     CheckFailed(String),
     /// These RuntimeClasses do not tolerate them yet.
     Classes(BTreeSet<String>),
 }
 
-/// The status of a valid pool. `previous` is its status so far: transition times are kept where nothing turned.
+/// The status of a valid pool. `previous` is its present status: transition times of unchanged conditions are kept.
 #[must_use]
 pub fn status(
     pool: &Pool,
@@ -141,7 +138,7 @@ pub fn status(
     }
 }
 
-/// The status of a pool whose spec cannot be used.
+/// The status of a pool whose spec is not valid.
 #[must_use]
 pub fn invalid_status(
     error: &InvalidPool,
@@ -152,7 +149,7 @@ pub fn invalid_status(
     suspended_status(&error.name, reason::INVALID_SPEC, &error.to_string(), generation, previous, now)
 }
 
-/// The status of a pool for which nothing can be done: what was done before stays as it was reported.
+/// The status of a suspended pool: it keeps everything that was reported before.
 #[must_use]
 pub fn suspended_status(
     pool: &str,
@@ -179,8 +176,8 @@ pub fn suspended_status(
     }
 }
 
-/// The taints of `status.managedTaints`: what the pool may put on from now on, before it does, what its nodes carry, and what
-/// it ever put on. Older ones go first where the list is full.
+/// The taints of `status.managedTaints`: those that the pool may add from now on, those on its nodes, and all that it
+/// ever added. If the list is full, the oldest are left out.
 #[must_use]
 pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {
     listed(pool, carried.iter().chain(&pool.ever_applied))
@@ -192,7 +189,7 @@ fn approved(pool: &Pool) -> Vec<ApprovedTaint> {
     approved.map(|approved| ApprovedTaint { taint: approved.taint.to_string(), since: Time(approved.since) }).collect()
 }
 
-/// What the pool may put on, and as many of the others as there is room for.
+/// The taints that the pool may add, and as many of the others as fit.
 fn listed<'a>(pool: &Pool, others: impl IntoIterator<Item = &'a Taint>) -> Vec<Taint> {
     let mut taints = if pool.enforces() { pool.applicable_taints() } else { Vec::new() };
     for taint in others {
@@ -204,7 +201,7 @@ fn listed<'a>(pool: &Pool, others: impl IntoIterator<Item = &'a Taint>) -> Vec<T
     taints
 }
 
-/// The builds with most nodes, the named ones first: a node can report any number as its build.
+/// The builds with most nodes, those with a name first: a node can report any number as its build.
 fn builds(pool: &Pool, observation: &Observation) -> Vec<BuildStatus> {
     let mut builds: Vec<_> = observation.builds.iter().collect();
     builds.sort_by_key(|(build, revisions)| {
@@ -215,7 +212,7 @@ fn builds(pool: &Pool, observation: &Observation) -> Vec<BuildStatus> {
     builds.into_iter().map(|(build, revisions)| build_status(pool, *build, revisions, observation)).collect()
 }
 
-/// What the printer columns show: their paths reach only the first entry of a list.
+/// The lists of the printer columns, whose paths reach only the first entry of a list.
 fn summary(observation: &Observation) -> Summary {
     let joined = |names: Vec<String>| {
         let more = names.len().saturating_sub(SHOWN);
@@ -255,7 +252,7 @@ fn support_of(observation: &Observation, build: Build) -> KubernetesSupport {
     observation.kubernetes.map_or(KubernetesSupport::Unknown, |version| version.support_of(build))
 }
 
-/// A count as the API has it.
+/// A count in the API's integer type.
 #[must_use]
 pub fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)

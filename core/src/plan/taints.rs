@@ -1,4 +1,4 @@
-//! The taint list of a node: what it is, what winpool put there, what it should be.
+//! The taint list of a node: its present taints, those that winpool added, and the planned ones.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::{
 
 use super::{Consent, Node, Policy, Pool, WantedTaints};
 
-/// `spec.taints` of a node as the server sent it, beside what winpool reads of it.
+/// `spec.taints` of a node as the API server sent it, with its parsed form.
 ///
-/// The raw JSON is what a patch tests and writes back, so that `timeAdded` and fields that this client does not know
-/// survive, and so that a value which the server omits is not tested as `""`.
+/// A patch tests and writes the raw JSON, so that `timeAdded` and fields unknown to this client survive, and so that a
+/// value which the API server omits is not tested as `""`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TaintList {
     raw: Option<Vec<Value>>,
@@ -23,14 +23,14 @@ pub struct TaintList {
 }
 
 impl TaintList {
-    /// The list of this raw JSON; `None` when the node has no `spec.taints`.
+    /// The list of this raw JSON; `None` if the node has no `spec.taints`.
     #[must_use]
     pub fn new(raw: Option<Vec<Value>>) -> Self {
         let taints = raw.iter().flatten().map(taint_of).collect();
         Self { raw, taints }
     }
 
-    /// The server's own JSON; `null` when the node has no `spec.taints`.
+    /// The API server's JSON; `null` if the node has no `spec.taints`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         self.raw.clone().map_or(Value::Null, Value::Array)
@@ -52,12 +52,11 @@ fn taint_of(raw: &Value) -> Taint {
     Taint::new(part("key"), part("value"), part("effect"))
 }
 
-/// The annotation `winpool.dev/applied`: which pool's marks a node carries, and which of its taints winpool added.
+/// The annotation `winpool.dev/applied`: the pool that manages the node, and the taints that winpool added.
 ///
-/// A kubelet can write it on its own node, so it is a hint: see [`Policy::may_remove`].
+/// A kubelet can write it on its own node, so it is only a hint: see [`Policy::may_remove`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// Name of the pool.
     pub pool: String,
     /// The taints that winpool added, as `key=value:effect`.
     #[serde(default)]
@@ -65,48 +64,48 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Reads the annotation; one that does not parse claims nothing.
+    /// Parses the annotation. One that does not parse names no pool and no taint.
     #[must_use]
     pub fn parse(annotation: &str) -> Option<Self> {
         serde_json::from_str(annotation).ok()
     }
 
-    /// The annotation's value, compact JSON.
+    /// The annotation's value, as compact JSON.
     #[must_use]
     pub fn to_annotation(&self) -> String {
         serde_json::json!({ "pool": self.pool, "taints": self.taints }).to_string()
     }
 }
 
-/// A changed taint list.
+/// A change of the taint list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaintChange {
     /// The whole list to write.
     pub to: Vec<Value>,
-    /// Taints that are new in it.
+    /// Taints that the new list adds.
     pub added: Vec<Taint>,
-    /// Taints that are no longer in it.
+    /// Taints that the new list lacks.
     pub removed: Vec<Taint>,
 }
 
-/// What the taints of a node should be.
+/// The planned taints of a node.
 pub(super) struct TaintPlan {
-    /// `None` when the list is right.
+    /// `None` if the list is right.
     pub change: Option<TaintChange>,
-    /// The taints of the new list that winpool added, now or earlier.
+    /// Taints of the new list that winpool added, now or earlier.
     pub owned: Vec<Taint>,
-    /// Taints of others that stand where a wanted one would, with another value.
+    /// Other writers' taints with the key and effect of a wanted one, and another value.
     pub differing: Vec<Taint>,
     /// Taints that this node lacks and may not get now.
     pub held: Vec<Taint>,
 }
 
-/// Whether `taint` keeps pods without a toleration off a node and is a Windows taint in a spelling that is in use.
+/// True if `taint` keeps pods without a toleration off a node and is a known spelling of the Windows taint.
 pub(super) fn guards(taint: &Taint) -> bool {
     is_known_spelling(&taint.key, &taint.value) && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
 }
 
-/// The taints that a node of `pool` should have; of no pool: what is left when winpool's own are taken off.
+/// Plans the taints of a node of `pool`; without a pool, removes winpool's taints.
 pub(super) fn plan(
     node: &Node,
     applied: Option<&Applied>,
@@ -145,7 +144,7 @@ pub(super) fn plan(
     let (held, wanted): (Vec<Taint>, Vec<Taint>) = wanted
         .into_iter()
         .partition(|taint| lacks(taint) && pool.is_some_and(|pool| !consent.allows(pool, taint, node)));
-    // A node that waits for a taint keeps those that it is to replace: no node loses its guard.
+    // A node that waits for a taint keeps the taints that it replaces, so that it is never without one.
     let removed = |taint: &Taint| premature(taint) || (held.is_empty() && outdated(taint));
 
     let (mut to, mut kept): (Vec<Value>, Vec<Taint>) =

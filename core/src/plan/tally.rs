@@ -1,4 +1,4 @@
-//! What the nodes of one pool add up to: kept as nodes change, so that one change costs the same in any cluster.
+//! The sums over the nodes of one pool. They are updated with each node, so one change costs the same in any cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,10 +13,9 @@ use crate::{
 
 use super::{Assessment, Consent, Node, Overlap, Policy, SeenNodes, State, Watched, assess_as, number};
 
-/// What one node adds to one pool.
+/// The contribution of one node to one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contribution {
-    /// Name of the pool.
     pub pool: String,
     version: Option<KernelVersion>,
     state: State,
@@ -27,7 +26,7 @@ pub struct Contribution {
     unfinished: bool,
     tolerate: Vec<Taint>,
     owned: Vec<Taint>,
-    /// Wanted taints that it does not carry, for whatever reason.
+    /// Wanted taints that it lacks, for any reason.
     uncarried: Vec<Taint>,
     problems: Vec<NodeProblem>,
 }
@@ -41,7 +40,7 @@ enum NodeProblem {
     WouldChange,
 }
 
-/// What the nodes of one pool add up to.
+/// The sums over the nodes of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
     states: BTreeMap<(Option<Build>, State), usize>,
@@ -59,7 +58,7 @@ pub struct Tally {
     overlaps: BTreeMap<Arc<str>, String>,
 }
 
-/// Adds one to the count of this key, or takes one away.
+/// Adds one to the count of this key, or subtracts one.
 fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, adds: bool) {
     let before = counts.remove(key).unwrap_or_default();
     let after = if adds { before + 1 } else { before.saturating_sub(1) };
@@ -69,8 +68,8 @@ fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, adds: bool) {
 }
 
 impl Contribution {
-    /// What a node adds to the pool that it belongs to. `refusal` says why the API server refuses to change it, and
-    /// `other_writer` who keeps reverting it.
+    /// The contribution of a node to its pool. `refusal` is the API server's message if it refuses to change the node,
+    /// and `other_writer` names the writer that keeps reverting winpool's changes.
     #[must_use]
     pub fn of(assessment: Assessment, refusal: Option<Arc<str>>, other_writer: Option<Arc<str>>) -> Option<Self> {
         let state = match (&refusal, &other_writer) {
@@ -103,11 +102,11 @@ impl Contribution {
         })
     }
 
-    /// What a node would add to a pool in dry run.
+    /// The contribution of a node to a pool in dry run.
     #[must_use]
     pub fn preview(assessment: Assessment) -> Option<Self> {
         let changes = !assessment.plan.is_empty();
-        // It puts on nothing.
+        // A dry run adds no taint.
         let mut contribution = Self::of(Assessment { owned: Vec::new(), ..assessment }, None, None)?;
         if changes {
             contribution.problems.push(NodeProblem::WouldChange);
@@ -116,7 +115,7 @@ impl Contribution {
     }
 }
 
-/// What one node adds to all pools.
+/// The contributions of one node to all pools.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeShare {
     /// To the pool that it belongs to, and to those in dry run that would select it.
@@ -126,8 +125,8 @@ pub struct NodeShare {
 }
 
 impl NodeShare {
-    /// What `node` adds, of which `assessment` was found. A pool that is being deleted counts the nodes that still carry
-    /// its marks.
+    /// The contributions of `node`, which was assessed with `assessment`. A pool that is being deleted counts the
+    /// nodes that winpool still has to clean up.
     #[must_use]
     pub fn of(
         node: &Node,
@@ -140,7 +139,7 @@ impl NodeShare {
         let deleting = |name: &String| policy.pool(name).is_some_and(|pool| pool.deleting);
         assessment.pool = assessment.pool.or(assessment.releasing.take().filter(deleting));
         let own = Contribution::of(assessment, refusal, other_writer);
-        // Nothing is known of a node's past as a node of that pool.
+        // Nothing is known of the node's past as a node of that pool.
         let past = Watched::default();
         let consent = match consent {
             Consent::Known { uid, now, .. } => Consent::Known { uid, now, watched: &past },
@@ -156,7 +155,7 @@ impl NodeShare {
 }
 
 impl Tally {
-    /// What these nodes add up to for the pool.
+    /// The sums over these nodes for the pool.
     #[must_use]
     pub fn of(pool: &str, shares: &[(Arc<str>, NodeShare)]) -> Self {
         let mut tally = Self::default();
@@ -167,12 +166,12 @@ impl Tally {
         tally
     }
 
-    /// Adds what this node adds.
+    /// Adds the contribution of this node.
     pub fn add(&mut self, name: &Arc<str>, contribution: &Contribution) {
         self.change(name, contribution, true);
     }
 
-    /// Takes away what this node added.
+    /// Subtracts the contribution of this node.
     pub fn subtract(&mut self, name: &Arc<str>, contribution: &Contribution) {
         self.change(name, contribution, false);
     }
@@ -215,35 +214,35 @@ impl Tally {
         }
     }
 
-    /// Whether no node adds anything.
+    /// True if no node contributes anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.states.is_empty() && self.overlaps.is_empty()
     }
 
-    /// The pool selects this node, and the older pool `owner` owns it.
+    /// Records that the pool selects this node and the older pool `owner` owns it.
     pub fn overlaps(&mut self, node: &Arc<str>, owner: &str) {
         self.overlaps.insert(Arc::clone(node), owner.to_owned());
     }
 
-    /// The pool no longer selects this node beside an older one.
+    /// Removes that record.
     pub fn overlaps_no_longer(&mut self, node: &str) {
         self.overlaps.remove(node);
     }
 
-    /// Numbers of nodes by build, as far as it is known, and state.
+    /// Numbers of nodes by build, if it is known, and state.
     pub fn states(&self) -> impl Iterator<Item = (Option<Build>, State, usize)> {
         self.states.iter().map(|((build, state), count)| (*build, *state, *count))
     }
 
-    /// Whether every node, of at least one, carries this wanted taint.
+    /// True if every node, and at least one, has this wanted taint.
     #[must_use]
     pub fn all_carry(&self, taint: &Taint) -> bool {
         let ignored = |((_, state), _): &(&(Option<Build>, State), &usize)| *state == State::Ignored;
         self.states.iter().any(|entry| !ignored(&entry)) && !self.uncarried.contains_key(taint)
     }
 
-    /// Nodes that a write would make what the pool wants.
+    /// The number of nodes that still need a write.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         self.unfinished
@@ -281,36 +280,36 @@ impl Tally {
         &self.revisions
     }
 
-    /// Nodes without the right label.
+    /// The number of nodes without the right label.
     #[must_use]
     pub fn unlabeled(&self) -> usize {
         self.unlabeled
     }
 
-    /// Nodes without the right taints.
+    /// The number of nodes without the right taints.
     #[must_use]
     pub fn untainted(&self) -> usize {
         self.untainted
     }
 
-    /// Nodes that lack a held taint, whatever else is to be done to them.
+    /// The number of nodes that lack a held taint.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Whether a node lacks this taint and may not get it now.
+    /// True if a node lacks this taint and may not get it now.
     #[must_use]
     pub fn is_held(&self, taint: &Taint) -> bool {
         self.held.contains_key(taint)
     }
 
-    /// Taints of winpool's that nodes carry.
+    /// winpool's taints on the nodes.
     pub fn owned(&self) -> impl Iterator<Item = &Taint> {
         self.owned.keys()
     }
 
-    /// What the pool's RuntimeClasses are made from.
+    /// The facts from which the pool's RuntimeClasses are made.
     #[must_use]
     pub fn seen(&self) -> SeenNodes {
         SeenNodes {
@@ -319,7 +318,7 @@ impl Tally {
         }
     }
 
-    /// One problem for each kind, with the number of nodes and one example.
+    /// One problem of each kind, with the number of nodes and one example.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         self.problems

@@ -1,7 +1,7 @@
-//! The workload check: who would become unschedulable if nodes got a taint.
+//! The workload check: finds the workloads that would become unschedulable if nodes got a taint.
 //!
-//! It fixes nodes, classes and questions when it starts; then it is handed every template and after that every pod, one
-//! by one, and keeps only what may matter.
+//! A check fixes nodes, classes and questions when it starts. Then it receives every template, and after that every
+//! pod, one by one, and keeps only what matters.
 
 mod placement;
 
@@ -20,32 +20,31 @@ use crate::{
 
 use placement::{Placement, Says};
 
-/// Questions that one check answers. Further ones are put to the next check.
+/// The limit of questions in one check. Further ones go to the next check.
 const QUESTIONS: usize = 64;
 
-/// A Windows node as it will be, apart from the taints that the check is about.
+/// A Windows node in its planned state, without the taints that the check is about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownNode {
     /// `metadata.name`.
     pub name: Arc<str>,
     /// `metadata.uid`.
     pub uid: Arc<str>,
-    /// The labels that it will have.
+    /// Its planned labels.
     pub labels: Labels,
-    /// Its taints, without those that come and go with its condition.
+    /// Its taints, without those that come and go with the node's condition.
     pub taints: Vec<Taint>,
 }
 
-/// Would anybody become unschedulable if these nodes got this taint?
+/// The question: would a workload become unschedulable if these nodes got this taint?
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
     /// The pool that asks.
     pub pool: String,
-    /// The taint.
     pub taint: Taint,
-    /// The nodes that lack it and would get it, by their place in the list of nodes.
+    /// The nodes that lack it and would get it, as indexes into the list of nodes.
     pub candidates: BTreeSet<usize>,
-    /// Whether the pool enforces: then other questions take for granted that the nodes get the taint.
+    /// True if the pool enforces. Other questions then assume that the nodes get the taint.
     pub enforces: bool,
 }
 
@@ -56,70 +55,70 @@ fn bits(mask: Mask) -> impl Iterator<Item = usize> {
     (0..QUESTIONS).filter(move |bit| mask & (1 << bit) != 0)
 }
 
-/// What a check starts from.
+/// The input of a check.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckScope {
     /// All Windows nodes.
     pub nodes: Vec<KnownNode>,
-    /// What is asked.
     pub questions: Vec<Question>,
     /// The RuntimeClasses by name, as they are or, for a dry run, as they would be.
     pub classes: BTreeMap<String, Class>,
-    /// Whether the admission policy `tolerate-windows` is installed.
+    /// True if the admission policy `tolerate-windows` is installed.
     pub tolerates_windows: bool,
-    /// The class that the admission policy `assign-class` gives, if it is installed.
+    /// The class that the admission policy `assign-class` adds, if it is installed.
     pub assigned_class: Option<String>,
-    /// The time, to tell how long a pod has waited.
+    /// The present time, to tell how long a pod has waited.
     pub now: Timestamp,
 }
 
-/// A check that is under way.
+/// A check in progress.
 #[derive(Clone, Debug)]
 pub struct WorkloadCheck {
     scope: CheckScope,
     by_name: HashMap<Arc<str>, usize>,
-    /// By node, the questions about it.
+    /// The questions about each node.
     candidates: Vec<Mask>,
-    /// The same, of pools that enforce: the node gets those taints if nobody objects.
+    /// Those of pools that enforce: the node gets these taints if no workload counts against them.
     coming: Vec<Mask>,
     workloads: HashMap<String, SeenWorkload>,
-    /// Jobs of `CronJobs`, whose pods are those of the `CronJob`.
+    /// Jobs of `CronJobs`, whose pods count as those of the `CronJob`.
     jobs: HashMap<String, String>,
-    /// By rollout controller: the newest of its `ReplicaSets`, and what was found if that has no replicas.
+    /// The newest `ReplicaSet` of each rollout controller, and its result if it has no replicas.
     newest_sets: HashMap<String, (Option<Timestamp>, String, Found)>,
     unlisted: BTreeMap<String, String>,
-    /// Node selectors of which it is not known whether they also select nodes of another system.
+    /// Node selectors that may also select nodes of another operating system.
     undecided: BTreeMap<BTreeMap<String, String>, Option<bool>>,
 }
 
-/// What was found about one workload.
+/// The results for one workload.
 #[derive(Clone, Debug, Default)]
 struct SeenWorkload {
     is_ignored: bool,
-    /// Of a DaemonSet, the questions about nodes that it puts pods on and whose taint its template does not tolerate.
+    /// For a DaemonSet, the questions about its nodes whose taint its template does not tolerate.
     daemon_set: Option<Mask>,
-    /// Each of its pods decides for itself.
+    /// True if each of its pods counts by itself.
     has_two_revisions: bool,
-    /// By the template.
+    /// The result for the template.
     template: Found,
-    /// When its newest pod was created, and what that does not tolerate.
+    /// The creation time of its newest pod, and the taints that this pod does not tolerate.
     newest: Option<(Option<Timestamp>, Mask)>,
-    /// Whether one of its pods has started on Windows.
+    /// True if one of its pods has started on Windows.
     started: bool,
-    /// Pods that count, by question, and how many of them there are.
+    /// Pods that count, by question, and the number of them.
     pods: [Found; 2],
     count: usize,
     strays: usize,
 }
 
-/// The kind without which nothing is known.
+/// The kind without which a check has no result.
 pub const PODS: &str = "pods";
 
-/// Place of the pods that count, and of those that only count if one of the workload's pods has started on Windows.
+/// Index of the pods that count always, and of those that count only if one of the workload's pods has started on
+/// Windows.
 const COUNTING: usize = 0;
 const STRAYS: usize = 1;
 
-/// Questions that are answered with yes; some only if a node selector selects no node of another system.
+/// Questions that are answered with yes. Some only count if a node selector selects no node of another system.
 #[derive(Clone, Debug, Default)]
 struct Found {
     sure: Mask,
@@ -141,21 +140,21 @@ impl Found {
     }
 }
 
-/// What a check found for one pool.
+/// The results of a check for one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckAnswer {
-    /// The nodes that each taint may be put on, by uid: nobody becomes unschedulable.
+    /// The nodes that may get each taint, by uid: no workload becomes unschedulable.
     pub clean: BTreeMap<Taint, Arc<BTreeSet<Arc<str>>>>,
-    /// The taints that keep somebody off.
+    /// The taints that would make a workload unschedulable.
     pub held: BTreeSet<Taint>,
     /// Workloads that would become unschedulable, each with the number of its pods that count.
     pub unschedulable: BTreeMap<String, usize>,
-    /// Kinds that were left out, with the API server's words.
+    /// Kinds that were left out, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
 }
 
 impl WorkloadCheck {
-    /// Starts a check. `None` if nothing is asked.
+    /// Starts a check; `None` if there is no question.
     #[must_use]
     pub fn start(mut scope: CheckScope) -> Option<Self> {
         scope.questions.truncate(QUESTIONS);
@@ -182,18 +181,18 @@ impl WorkloadCheck {
         })
     }
 
-    /// The scope that was fixed at the start.
+    /// The input, fixed at the start.
     #[must_use]
     pub fn scope(&self) -> &CheckScope {
         &self.scope
     }
 
-    /// The API server does not allow to list these, named in the plural.
+    /// Records that the API server does not allow to list this kind, named in the plural.
     pub fn unlisted(&mut self, plural: &str, words: String) {
         self.unlisted.insert(plural.to_owned(), words);
     }
 
-    /// Takes in an object that makes pods. All of them come before the first pod.
+    /// Reads a workload. All workloads have to come before the first pod.
     pub fn workload(&mut self, kind: WorkloadKind, workload: &Workload) {
         let Workload { namespace, name, controller, .. } = workload;
         let key = format!("{} {namespace}/{name}", kind.as_str());
@@ -227,7 +226,7 @@ impl WorkloadCheck {
         }
     }
 
-    /// Takes in a pod.
+    /// Reads a pod.
     pub fn pod(&mut self, pod: &Pod) {
         if pod.progress == PodProgress::Finished || pod.is_mirror || pod.is_ignored {
             return;
@@ -243,7 +242,7 @@ impl WorkloadCheck {
         {
             return;
         }
-        // On a node of another system: it is none of this check's business, but as the newest of its workload.
+        // A pod on a node of another system matters only as the newest of its workload.
         if on == Some(None) && known.is_none_or(|seen| seen.template.is_empty()) {
             return;
         }
@@ -252,7 +251,7 @@ impl WorkloadCheck {
         let (untolerated, says) = (self.untolerated(tolerations), Self::says(&pod.spec, None));
         let on_windows = on.flatten();
         let on_candidate = on_windows.map_or(0, |index| self.candidates[index]);
-        // A DaemonSet is judged by its template: its pods only tell whether they run on Windows at all.
+        // A DaemonSet counts by its template. Its pods only tell if they run on Windows at all.
         let bound = if is_daemon_set { on_candidate } else { on_candidate & untolerated };
         let may_move = !is_daemon_set && on != Some(None) && !matches!(says, Says::NotWindows);
         let elsewhere = if may_move {
@@ -264,7 +263,7 @@ impl WorkloadCheck {
         let started = on_windows.is_some() && pod.progress == PodProgress::Started;
         let is_stray = on_windows.is_some() && !started && self.is_stray(pod, &says);
         let matters = bound | elsewhere != 0;
-        // The newest pod decides for all of a workload, so it is kept in mind even if it does not matter by itself.
+        // The newest pod decides for its workload, so it is kept even if it does not matter by itself.
         let may_be_newest = pod.controller.is_some() && (on_windows.is_some() || may_move);
         if !matters && known.is_none() && !may_be_newest {
             return;
@@ -283,7 +282,7 @@ impl WorkloadCheck {
         }
         if !matters {
         } else if is_stray {
-            // One whose selector selects Windows nodes only is no stray.
+            // A pod whose selector selects only Windows nodes is no stray.
             if only_if.is_some() {
                 seen.count += 1;
                 seen.pods[COUNTING].add(bound, only_if);
@@ -298,7 +297,7 @@ impl WorkloadCheck {
         }
     }
 
-    /// Whether the template of this object, which was a reason to say no, tolerates everything by now, or makes no pods any
+    /// True if the template of this workload, which counted before, now tolerates everything, or creates no pods any
     /// more.
     #[must_use]
     pub fn is_settled(&self, kind: WorkloadKind, workload: &Workload) -> bool {
@@ -309,17 +308,17 @@ impl WorkloadCheck {
         workload.is_over || workload.is_ignored || self.untolerated(&tolerations) == 0
     }
 
-    /// The node selectors of which it has to be known whether a node of another system matches them.
+    /// The node selectors for which it is still unknown if a node of another system matches them.
     pub fn undecided(&self) -> impl Iterator<Item = &BTreeMap<String, String>> {
         self.undecided.iter().filter(|(_, answer)| answer.is_none()).map(|(selector, _)| selector)
     }
 
-    /// A node of another system matches this selector, or none does.
+    /// Records if a node of another system matches this selector.
     pub fn decide(&mut self, selector: &BTreeMap<String, String>, on_another_system: bool) {
         self.undecided.insert(selector.clone(), Some(on_another_system));
     }
 
-    /// Ends the check: what it found, by pool.
+    /// Ends the check and returns its results by pool.
     #[must_use]
     pub fn finish(mut self) -> BTreeMap<String, CheckAnswer> {
         for (_, (_, key, found)) in std::mem::take(&mut self.newest_sets) {
@@ -353,7 +352,7 @@ impl WorkloadCheck {
         answers
     }
 
-    /// The questions to which this workload is a reason to say no.
+    /// The questions that this workload counts against.
     fn counts_against(&self, seen: &SeenWorkload) -> Mask {
         if seen.is_ignored {
             return 0;
@@ -362,7 +361,7 @@ impl WorkloadCheck {
             self.resolve(&seen.pods[COUNTING]) | if seen.started { self.resolve(&seen.pods[STRAYS]) } else { 0 };
         let by_template = self.resolve(&seen.template);
         if let Some(fits) = seen.daemon_set {
-            // One that says nothing counts by the pods that it has on Windows.
+            // A workload that does not say Windows counts by its pods on Windows.
             return by_template | fits & by_pods;
         }
         match seen.newest {

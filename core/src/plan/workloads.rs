@@ -1,4 +1,4 @@
-//! Pods that use a RuntimeClass, and pods that never say which system they are for.
+//! Pods that use a RuntimeClass, and pods that do not say which operating system they are for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use crate::{
     words::count,
 };
 
-/// Pods that are named as examples.
+/// The number of pods that are named as examples.
 const NAMED: usize = 5;
 
-/// The workloads that run on these nodes, which are Windows nodes, and say nowhere that they are for Windows: a policy
-/// that takes such pods for Linux would keep them off. Each with the number of its pods.
+/// The workloads that run on these Windows nodes and do not say that they are for Windows, each with the number of its
+/// pods. An admission policy that takes such pods for Linux pods would keep them off.
 pub fn silent<'a>(pods: impl IntoIterator<Item = &'a Pod>, on_nodes: impl Fn(&str) -> bool) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for pod in pods {
@@ -27,12 +27,12 @@ pub fn silent<'a>(pods: impl IntoIterator<Item = &'a Pod>, on_nodes: impl Fn(&st
 /// The unfinished pods of one RuntimeClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassUsers {
-    /// How many there are. One that is terminating still needs its handler.
+    /// Their number. A terminating pod still needs its handler.
     pub count: usize,
-    /// A few of them, `namespace/name`.
+    /// A few of them, as `namespace/name`.
     pub examples: Vec<String>,
-    /// Workloads whose unbound pods lack a toleration that the class has by now, with the number of those pods. A pod
-    /// keeps the tolerations that it was created with, so these have to be recreated.
+    /// Workloads whose unbound pods lack a toleration that the class has now, with the number of those pods. A pod
+    /// keeps the tolerations from its creation, so these have to be recreated.
     pub created_too_early: BTreeMap<String, usize>,
 }
 
@@ -48,7 +48,7 @@ impl ClassUsers {
         users
     }
 
-    /// Adds a pod to the users of its class, if that is one of them.
+    /// Adds a pod to the users of its class.
     pub fn add(users: &mut BTreeMap<String, Self>, pod: &Pod, taints: &[Taint]) {
         let class = pod.spec.runtime_class.as_ref().filter(|_| pod.progress != PodProgress::Finished);
         let Some(users) = class.and_then(|class| users.get_mut(class)) else { return };
@@ -62,7 +62,7 @@ impl ClassUsers {
         }
     }
 
-    /// Counts them, and names a few.
+    /// Describes the users: their number and a few names.
     #[must_use]
     pub fn describe(&self) -> String {
         format!("used by {}, such as {}", count(self.count, "pod"), self.examples.join(", "))

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
 use crate::labels::Labels;
 
-/// The expressions of a term that a node with these labels and this name does not match; `None` if it matches all. They
-/// hold together, while the terms of an affinity are alternatives.
+/// The expressions of a term that a node with these labels and this name does not match; `None` if it matches all. A
+/// node has to match all expressions of a term, and one term of an affinity.
 pub(crate) fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> Option<Vec<String>> {
     let expressions = term.match_expressions.iter().flatten().map(|e| (e, labels.get(&e.key)));
     let fields = term.match_fields.iter().flatten();
@@ -19,13 +19,13 @@ pub(crate) fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name
     (!failing.is_empty()).then_some(failing)
 }
 
-/// Returns whether the required node affinity with these terms lets a pod on a node with these labels and this name.
+/// True if the required node affinity with these terms allows a node with these labels and this name.
 pub(crate) fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
     terms.is_empty() || terms.iter().any(|term| failing_expressions(term, labels, name).is_none())
 }
 
-/// As `labels.Requirement` of k8s.io/apimachinery reads it: a node without the label satisfies `NotIn` and
-/// `DoesNotExist`; `Gt` and `Lt` compare whole numbers.
+/// Follows `labels.Requirement` of k8s.io/apimachinery: a node without the label satisfies `NotIn` and `DoesNotExist`;
+/// `Gt` and `Lt` compare whole numbers.
 fn holds(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let number = |text: &str| text.parse::<i64>().ok();

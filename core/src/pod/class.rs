@@ -1,4 +1,5 @@
-//! RuntimeClasses as they place pods, and what the API server's `RuntimeClass` admission adds to a pod.
+//! The part of a RuntimeClass that places pods, and the changes that the API server's `RuntimeClass` admission makes
+//! to a pod.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::{
     windows::Build,
 };
 
-/// What winpool reads of a RuntimeClass, one that exists or one that is yet to be created.
+/// The fields of an existing or planned RuntimeClass that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Class {
     /// `handler`.
@@ -33,27 +34,27 @@ impl From<&RuntimeClass> for Class {
 }
 
 impl Class {
-    /// The build that it selects.
+    /// The build in its selector.
     #[must_use]
     pub fn build(&self) -> Option<Build> {
         self.selector.get(names::WINDOWS_BUILD)?.parse().ok()
     }
 
-    /// The operating system that it selects.
+    /// The operating system in its selector.
     #[must_use]
     pub fn os(&self) -> Option<&str> {
         self.selector.get(names::OS).map(String::as_str)
     }
 
-    /// The isolation that its handler stands for, by its name: `runhcs-wcow-hypervisor` (containerd's own),
+    /// The isolation that its handler's name stands for: `runhcs-wcow-hypervisor` (containerd's own),
     /// `runhcs-wcow-hypervisor-17763`, `runhcs-wcow-hyperv` and `containerd-hyperv-17763` are in use.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         if self.handler.contains("hyperv") { Isolation::HyperV } else { Isolation::Process }
     }
 
-    /// Makes of a pod of this class what the API server's admission makes of it: the selector and the tolerations of the
-    /// class are added. Does nothing to a pod that was admitted already.
+    /// Adds the selector and the tolerations of the class to a pod, as the API server's admission does. Does nothing
+    /// to a pod that was admitted already.
     pub fn admit(&self, spec: &mut PodSpec) {
         for (key, value) in &self.selector {
             spec.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
@@ -65,7 +66,7 @@ impl Class {
         }
     }
 
-    /// Makes of a pod what it was before it was admitted with this class, as far as that can be told.
+    /// Removes from a pod what admission with this class added, as far as that can be told.
     pub fn take_off(&self, spec: &mut PodSpec) {
         spec.runtime_class = None;
         spec.node_selector.retain(|key, value| self.selector.get(key) != Some(value));

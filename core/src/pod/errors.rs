@@ -1,13 +1,12 @@
-//! Errors of Windows pods, and what they mean.
+//! Known errors of Windows pods, with their meaning.
 
 use serde::Serialize;
 
 /// A known error of Windows pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct KnownError {
-    /// Words by which it is recognised in a message.
+    /// The words that identify it in a message.
     pub error: &'static str,
-    /// What it means.
     pub meaning: &'static str,
 }
 
@@ -22,10 +21,10 @@ const OLDER_REVISION: &str =
     "the node has an older update of its Windows build than the image: update the node, or use an older image";
 
 const ERRORS: &[KnownError] = &[
-    // containerd, when it pulls.
+    // containerd, on pull.
     known("no match for platform in manifest", NO_VARIANT),
     known("no matching manifest for windows", NO_VARIANT),
-    // The Host Compute Service, when a container starts: MicrosoftDocs/Virtualization-Documentation,
+    // The Host Compute Service, at container start: MicrosoftDocs/Virtualization-Documentation,
     // version-compatibility.md.
     known("0xc0370101", OTHER_BUILD),
     known("HCS_E_IMAGE_MISMATCH", OTHER_BUILD),
@@ -41,7 +40,7 @@ const ERRORS: &[KnownError] = &[
     ),
 ];
 
-/// Returns the known error that a message tells of.
+/// Returns the known error in a message.
 #[must_use]
 pub fn known_error(message: &str) -> Option<KnownError> {
     ERRORS.iter().find(|known| message.contains(known.error)).copied()

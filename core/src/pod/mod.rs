@@ -1,6 +1,6 @@
-//! Pods and pod templates: the one place that reads them, and what the API server and the scheduler make of them.
+//! The one reader of pods and pod templates, with the rules of the API server and the scheduler.
 //!
-//! Everything else asks [`PodSpec`] and [`Class`]: decisions, rules and explanations get the same answers.
+//! Decisions, lint rules and explanations all use [`PodSpec`] and [`Class`], so they get the same answers.
 
 pub(crate) mod affinity;
 mod class;

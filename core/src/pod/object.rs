@@ -1,4 +1,4 @@
-//! Pods: who made them, how far they came, and what went wrong.
+//! Pods: their controller, progress and errors.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::api::names;
 
 use super::{KnownError, PodSpec, WorkloadKind, known_error};
 
-/// What winpool reads of a pod.
+/// The fields of a pod that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WirePod")]
 pub struct Pod {
@@ -21,37 +21,37 @@ pub struct Pod {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// Kind and name of the controller that made it.
+    /// Kind and name of the controller that created it.
     pub controller: Option<(String, String)>,
     /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
     pub template_hash: Option<String>,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// `metadata.deletionTimestamp`: when its grace period ends, if it is being deleted.
+    /// `metadata.deletionTimestamp`: the end of its grace period, if it is being deleted.
     pub deleted: Option<Timestamp>,
-    /// Whether a kubelet made it of a file on its node.
+    /// True if a kubelet created it from a file on its node.
     pub is_mirror: bool,
-    /// Whether it asks that its placement does not count, by the annotation `winpool.dev/ignore`.
+    /// True if the annotation `winpool.dev/ignore` excludes it from the workload check.
     pub is_ignored: bool,
     /// `spec`.
     pub spec: PodSpec,
-    /// How far it came.
     pub progress: PodProgress,
-    /// It has a phase, so that `nodeName` was written when it was bound. In a manifest it is what the author wants.
+    /// True if it has a phase, so that `nodeName` was written by the scheduler. In a manifest, `nodeName` is the
+    /// author's wish.
     pub is_bound: bool,
-    /// Its label `kubernetes.io/os`, which the kubelet compares with that of its node.
+    /// Its label `kubernetes.io/os`, which the kubelet compares with its node's.
     pub os_label: Option<String>,
     /// The known errors in its status.
     pub errors: Vec<KnownError>,
 }
 
-/// How far a pod came.
+/// The progress of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodProgress {
     /// None of its containers has run yet.
     #[default]
     Waiting,
-    /// None of its containers has run, and the kubelet says that the image is not for the node's operating system.
+    /// None of its containers has run, and the kubelet reports that the image is not for the node's operating system.
     ImageOfAnotherSystem,
     /// One of its containers runs or has run.
     Started,
@@ -68,7 +68,7 @@ struct WirePod {
     status: PodStatus,
 }
 
-/// Metadata without managedFields, which are larger than all the rest.
+/// Metadata without managedFields, which are larger than the rest.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WireMetadata {
@@ -112,7 +112,7 @@ impl From<WirePod> for Pod {
     }
 }
 
-/// The states that its containers are and were in.
+/// The present and former states of its containers.
 fn states(status: &PodStatus) -> impl Iterator<Item = &ContainerState> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     containers.flat_map(|container| container.state.iter().chain(&container.last_state))
@@ -142,14 +142,14 @@ fn errors(status: &PodStatus) -> Vec<KnownError> {
     found
 }
 
-/// containerd's words for an image that has no variant for the node.
+/// True for containerd's message about an image that has no variant for the node.
 fn says_no_variant(message: &str) -> bool {
     message.contains("no match for platform in manifest") || message.contains("no matching manifest for windows")
 }
 
 impl Pod {
-    /// `Deployment shop/web`, or the pod itself when nothing controls it. A `ReplicaSet` of a Deployment is named for the
-    /// Deployment and the hash of its template.
+    /// Its workload, as `Deployment shop/web`, or the pod itself if nothing controls it. A `ReplicaSet` of a
+    /// Deployment has the name of the Deployment and the hash of its template.
     #[must_use]
     pub fn workload(&self) -> String {
         let (kind, name) = self.controlled_by();
@@ -177,7 +177,7 @@ impl Pod {
         replica_set.strip_suffix(self.template_hash.as_deref()?)?.strip_suffix('-')
     }
 
-    /// The node that the DaemonSet controller made it for, if that made it.
+    /// The node for which the DaemonSet controller created it.
     #[must_use]
     pub fn daemon_set_node(&self) -> Option<&str> {
         self.controller.as_ref().filter(|(kind, _)| kind == "DaemonSet")?;
@@ -187,7 +187,7 @@ impl Pod {
         by_affinity.map(String::as_str).next().or(self.spec.node.as_deref())
     }
 
-    /// Returns whether it has a deletionTimestamp.
+    /// True if it has a deletionTimestamp.
     #[must_use]
     pub fn is_terminating(&self) -> bool {
         self.deleted.is_some()

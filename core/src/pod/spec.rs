@@ -1,4 +1,4 @@
-//! Pod specs, of pods and of templates: everything that decides on which nodes a pod may run and whether it starts there.
+//! Pod specs, of pods and of templates: the fields that decide on which nodes a pod may run and if it can start there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::{
 
 use super::{Class, Tolerance, tolerance, tolerate};
 
-/// What winpool reads of a pod spec.
+/// The fields of a pod spec that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WireSpec")]
 pub struct PodSpec {
@@ -28,13 +28,13 @@ pub struct PodSpec {
     pub os: Option<String>,
     /// `nodeSelector`.
     pub node_selector: BTreeMap<String, String>,
-    /// The terms of the required node affinity: one of them has to match. None means no requirement.
+    /// The terms of the required node affinity, one of which has to match. No terms mean no requirement.
     pub terms: Vec<NodeSelectorTerm>,
     /// `tolerations`.
     pub tolerations: Vec<Toleration>,
-    /// The pod or one of its containers has `securityContext.windowsOptions`.
+    /// True if the pod or one of its containers has `securityContext.windowsOptions`.
     pub has_windows_options: bool,
-    /// It uses a field that only Linux has: a Windows kubelet cannot start such a pod.
+    /// True if it uses a field that only Linux has: a Windows kubelet cannot start such a pod.
     pub has_linux_fields: bool,
     /// `hostNetwork`.
     pub has_host_network: bool,
@@ -42,7 +42,7 @@ pub struct PodSpec {
     pub containers: Vec<Container>,
 }
 
-/// What winpool reads of a container.
+/// The fields of a container that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Container {
     /// The list that it is in.
@@ -51,15 +51,14 @@ pub struct Container {
     pub index: usize,
     /// `image`.
     pub image: Option<String>,
-    /// `securityContext.windowsOptions.hostProcess`, its own or else that of the pod.
+    /// `securityContext.windowsOptions.hostProcess`, its own or the pod's.
     pub is_host_process: bool,
-    /// Extended resources that it requests, in billionths: those with a domain that is not Kubernetes' own.
+    /// Its requests of extended resources, in billionths: resources with a domain that is not Kubernetes' own.
     pub extended_resources: BTreeMap<String, i128>,
 }
 
 /// A list of containers in a pod spec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of Kubernetes")]
 pub enum ContainerList {
     #[default]
     Containers,
@@ -134,7 +133,7 @@ struct WireResources {
 }
 
 impl WireResources {
-    /// A limit is the request where there is none.
+    /// A limit without a request is also the request.
     fn extended(self) -> BTreeMap<String, i128> {
         let is_extended = |name: &str| {
             name.split_once('/')
@@ -145,7 +144,7 @@ impl WireResources {
     }
 }
 
-/// A security context as it was written: the API server tells what is empty from what is absent.
+/// A security context as it was written: the API server tells empty fields from absent ones.
 #[derive(Default, Deserialize)]
 struct SecurityContext(BTreeMap<String, Value>);
 
@@ -188,7 +187,7 @@ impl From<WireSpec> for PodSpec {
         let present = |key: &str| of_pod.has(key) || contexts.iter().any(|context| context.has(key));
         let has_windows_options = present("windowsOptions");
         let on_host = [wire.host_network, wire.host_pid, wire.host_ipc].contains(&Some(true));
-        // A HostProcess pod has to be on the host's network.
+        // A HostProcess pod has to use the host's network.
         let has_linux_fields = !has_windows_options && (on_host || LINUX_SECURITY.into_iter().any(present));
         let container = |list, (index, container): (usize, WireContainer)| {
             let own = container.security_context.and_then(|context| context.host_process());
@@ -222,19 +221,19 @@ impl From<WireSpec> for PodSpec {
 }
 
 impl PodSpec {
-    /// Returns whether it tolerates `taint` by its own tolerations, if that is known.
+    /// Returns its tolerance of `taint` by its own tolerations.
     #[must_use]
     pub fn tolerance(&self, taint: &Taint) -> Tolerance {
         tolerance(&self.tolerations, [taint])
     }
 
-    /// Returns whether it tolerates `taint` by its own tolerations.
+    /// True if it certainly tolerates `taint` by its own tolerations.
     #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
         tolerate(&self.tolerations, taint)
     }
 
-    /// The value that `nodeSelector` wants of a label.
+    /// The value that `nodeSelector` requires for a label.
     #[must_use]
     pub fn selected(&self, key: &str) -> Option<&str> {
         self.node_selector.get(key).map(String::as_str)
@@ -252,8 +251,8 @@ impl PodSpec {
         is_restricted.then(|| by_term.into_iter().flatten().flatten().map(String::as_str).collect())
     }
 
-    /// The builds that `nodeSelector` and the required node affinity name; `None` when they name none. What is no build is
-    /// left out.
+    /// The builds in `nodeSelector` and the required node affinity; `None` if these name none. Values that are no
+    /// build are left out.
     #[must_use]
     pub fn builds(&self) -> Option<BTreeSet<Build>> {
         let selected = self.selected(names::WINDOWS_BUILD).map(|value| BTreeSet::from([value]));
@@ -261,24 +260,24 @@ impl PodSpec {
         Some(values.into_iter().filter_map(|value| value.parse().ok()).collect())
     }
 
-    /// The builds of the nodes that it may land on, by its selector and affinity or else by its class.
+    /// The builds of the nodes on which it may run, by its selector and affinity, or else by its class.
     #[must_use]
     pub fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
         self.builds().or_else(|| Some(BTreeSet::from([class?.build()?])))
     }
 
-    /// The images that have to run for the pod to run, each with its container.
+    /// The images that the pod needs to run, each with its container.
     pub fn images(&self) -> impl Iterator<Item = (&Container, &str)> {
         let needed = self.containers.iter().filter(|container| container.list != ContainerList::EphemeralContainers);
         needed.filter_map(|container| Some((container, container.image.as_deref()?)))
     }
 
-    /// The same, of those images whose tag names a build.
+    /// The builds in the tags of those images, each with its container.
     pub fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)> {
         self.images().filter_map(|(container, name)| Some((container, image::build_of(name)?)))
     }
 
-    /// Returns whether all of its containers are host-process containers, which run on every build.
+    /// True if all of its containers are host-process containers, which run on every build.
     #[must_use]
     pub fn is_host_process(&self) -> bool {
         !self.containers.is_empty() && self.containers.iter().all(|container| container.is_host_process)

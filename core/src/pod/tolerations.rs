@@ -4,7 +4,7 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 
 use crate::api::Taint;
 
-/// What tolerates exactly this taint.
+/// The toleration of exactly this taint.
 pub(crate) fn toleration(taint: &Taint) -> Toleration {
     Toleration {
         key: Some(taint.key.clone()),
@@ -15,20 +15,18 @@ pub(crate) fn toleration(taint: &Taint) -> Toleration {
     }
 }
 
-/// Whether tolerations tolerate taints.
+/// The answer to "do these tolerations tolerate this taint?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tolerance {
-    /// They do not.
     No,
-    /// That depends on an operator other than `Equal` and `Exists`. `Gt` and `Lt` need a feature gate that is off by
+    /// It depends on an operator other than `Equal` and `Exists`. `Gt` and `Lt` need a feature gate that is off by
     /// default and cannot be seen (`TaintTolerationComparisonOperators`, alpha since 1.35, kubernetes/kubernetes
     /// `pkg/features/kube_features.go`).
     Unknown,
-    /// They do.
     Yes,
 }
 
-/// Whether these tolerations tolerate all of `taints`. A taint that only advises keeps nobody off.
+/// The answer for all of `taints`. A taint with effect `PreferNoSchedule` needs no toleration.
 #[must_use]
 pub fn tolerance<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'a Taint>) -> Tolerance {
     let keeping_off = taints.into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
@@ -36,13 +34,13 @@ pub fn tolerance<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item 
     keeping_off.map(of_one).min().unwrap_or(Tolerance::Yes)
 }
 
-/// Whether one of these tolerations certainly tolerates the taint.
+/// True if one of these tolerations certainly tolerates the taint.
 #[must_use]
 pub fn tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerance(tolerations, [taint]) == Tolerance::Yes
 }
 
-/// As `Toleration.ToleratesTaint` of kubernetes/api `core/v1/toleration.go` reads it.
+/// Follows `Toleration.ToleratesTaint` of kubernetes/api `core/v1/toleration.go`.
 fn reach(toleration: &Toleration, taint: &Taint) -> Tolerance {
     let Toleration { key, operator, value, effect, .. } = toleration;
     let [key, operator, value, effect] = [key, operator, value, effect].map(|f| f.as_deref().unwrap_or_default());
@@ -58,7 +56,8 @@ fn reach(toleration: &Toleration, taint: &Taint) -> Tolerance {
     }
 }
 
-/// As the API server keeps them: empty fields are absent, `Equal` is the default operator; sorted, without repeats.
+/// Tolerations as the API server stores them: empty fields are absent, `Equal` is the default operator. Sorted and
+/// unique.
 pub(crate) fn normalised(tolerations: impl IntoIterator<Item = Toleration>) -> Vec<Toleration> {
     let absent_if_empty = |field: Option<String>| field.filter(|text| !text.is_empty());
     let mut tolerations: Vec<_> = tolerations
@@ -83,7 +82,7 @@ pub(crate) fn tolerations_of(class: &RuntimeClass) -> Vec<Toleration> {
     normalised(class.scheduling.iter().flat_map(|s| s.tolerations.iter().flatten()).cloned())
 }
 
-/// Returns whether everything that `wanted` tolerates is tolerated by `toleration` too.
+/// True if `toleration` tolerates everything that `wanted` tolerates.
 pub(crate) fn covers(toleration: &Toleration, wanted: &Toleration) -> bool {
     let any_key = toleration.key.is_none();
     let exists = toleration.operator.as_deref() == Some("Exists");

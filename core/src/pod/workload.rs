@@ -1,12 +1,12 @@
-//! Objects that make pods from a template.
+//! Workloads: objects that create pods from a template.
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{PodSpec, WireMetadata};
 
-/// The kinds whose templates a workload check lists, with group, version and plural. All pods that other kinds make are
-/// judged by themselves.
+/// The kinds whose templates a workload check lists, with group, version and plural. Pods of all other kinds are
+/// judged one by one.
 pub const LISTED_KINDS: [(WorkloadKind, &str, &str, &str); 7] = [
     (WorkloadKind::Deployment, "apps", "v1", "deployments"),
     (WorkloadKind::StatefulSet, "apps", "v1", "statefulsets"),
@@ -17,9 +17,8 @@ pub const LISTED_KINDS: [(WorkloadKind, &str, &str, &str); 7] = [
     (WorkloadKind::CronJob, "batch", "v1", "cronjobs"),
 ];
 
-/// A kind of object that makes pods from a template.
+/// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the names are those of Kubernetes")]
 pub enum WorkloadKind {
     Deployment,
     StatefulSet,
@@ -45,14 +44,14 @@ impl WorkloadKind {
         }
     }
 
-    /// The kind of this name, if its templates are listed.
+    /// The kind with this name, if its templates are listed.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)
     }
 }
 
-/// What winpool reads of an object that makes pods from a template.
+/// The fields of a workload that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WireWorkload")]
 pub struct Workload {
@@ -64,14 +63,14 @@ pub struct Workload {
     pub created: Option<Timestamp>,
     /// Kind and name of the object that controls it.
     pub controller: Option<(String, String)>,
-    /// Whether it makes no pods any more: it is being deleted, or has finished.
+    /// True if it creates no more pods: it is being deleted, or has finished.
     pub is_over: bool,
-    /// Whether it asks that its placement does not count: its annotation `winpool.dev/ignore`, or that of its template,
-    /// is `"true"`.
+    /// True if the annotation `winpool.dev/ignore` of the workload or its template excludes it from the workload
+    /// check.
     pub is_ignored: bool,
     /// `spec.replicas`.
     pub replicas: i64,
-    /// Whether its pods may be made of two templates: a `StatefulSet` whose update is not done.
+    /// True if its pods may come from two templates: a `StatefulSet` in an update.
     pub has_two_revisions: bool,
     /// The pod spec of the template.
     pub template: PodSpec,

@@ -12,7 +12,7 @@ use thiserror::Error;
 pub struct Build(u32);
 
 impl Build {
-    /// The build with this number. Windows builds have one to six digits; others can be made but not read back.
+    /// The build with this number. Windows builds have one to six digits; others can be created but not parsed.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
@@ -46,7 +46,7 @@ pub struct ParseBuildError {
     read: String,
 }
 
-/// What a Windows node reports as `status.nodeInfo.kernelVersion`.
+/// The version in `status.nodeInfo.kernelVersion` of a Windows node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KernelVersion {
     /// The build.
@@ -58,9 +58,8 @@ pub struct KernelVersion {
 impl FromStr for KernelVersion {
     type Err = ParseKernelVersionError;
 
-    /// Reads the three forms that kubelets have written:
-    /// `10.0.17763.6659` (1.9 and later), `10.0.14393` (while 1.9 was made) and
-    /// `10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)` (1.7).
+    /// Parses the three forms that kubelets have written: `10.0.17763.6659` (1.9 and later), `10.0.14393` (development
+    /// versions of 1.9) and `10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)` (1.7).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         dotted(text).or_else(|| with_build_lab(text)).ok_or_else(|| ParseKernelVersionError { read: excerpt(text) })
     }
@@ -83,12 +82,12 @@ fn dotted(text: &str) -> Option<KernelVersion> {
     Some(KernelVersion { build: build_number(build)?, revision })
 }
 
-/// `10.0 B (B.R.amd64fre.<branch>.<date>)`; the part in parentheses is the registry's `BuildLabEx`.
+/// `10.0 B (B.R.amd64fre.<branch>.<date>)`; the part in parentheses is `BuildLabEx` of the registry.
 fn with_build_lab(text: &str) -> Option<KernelVersion> {
     let (build, lab) = text.strip_prefix("10.0 ")?.split_once(" (")?;
     let build = build_number(build)?;
     let mut parts = lab.strip_suffix(')')?.split('.');
-    // The two may only differ on a half-updated host, whose build is then not known.
+    // The two may only differ on a half-updated host, whose build is then unknown.
     if build_number(parts.next()?)? != build {
         return None;
     }
@@ -103,13 +102,13 @@ fn build_number(text: &str) -> Option<Build> {
     decimal(text).filter(|number| (1..=999_999).contains(number)).map(Build)
 }
 
-/// A number as programs print it: digits only, no leading zero. `str::parse` alone would take `+1` and `007`.
+/// A number with digits only and no leading zero. `str::parse` alone would accept `+1` and `007`.
 fn decimal(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// What errors repeat of their input: a node can report anything, and messages end up in status.
+/// The part of the input that errors repeat. A node can report anything, and messages end up in status.
 fn excerpt(text: &str) -> String {
     text.chars().take(80).collect()
 }
@@ -142,7 +141,7 @@ mod tests {
             ("10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)", 14393, Some(1715)),
             ("10.0 16299 (16299.0.amd64fre.rs3_release.170922-1354)", 16299, Some(0)),
             ("10.0.17763.1397", 17763, Some(1397)),
-            // Made up, because no such node is described in public.
+            // Invented, because no such node is described in public.
             ("10.0.18362.1256", 18362, Some(1256)),
             ("10.0.19042.1889", 19042, Some(1889)),
             ("10.0.25398.1611", 25398, Some(1611)),

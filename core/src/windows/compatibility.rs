@@ -1,27 +1,26 @@
-//! Which hosts run the container images of a build.
+//! Tells which hosts run the container images of a build.
 //!
 //! Sources: Microsoft's "Windows container version compatibility" (MicrosoftDocs/Virtualization-Documentation, today's
 //! text and its history), microsoft/hcsshim `osversion/platform_compat_windows.go`, and what containerd does when it
 //! chooses an image from a manifest list: containerd/platforms `platform_windows_compat.go` in the versions that
 //! containerd's tags vendor.
 //!
-//! Host-process containers are exempt from all of this.
+//! Host-process containers are exempt from these rules.
 
 use super::Build;
 use super::container_runtime::{ContainerRuntime, RuntimeVersion, Stage};
 use super::product::{Channel, PRODUCTS};
 
-/// The first build whose images later hosts run without a virtual machine (Microsoft calls that the stable ABI), and
-/// so the oldest such image.
+/// The first build whose images later hosts run without a virtual machine, which Microsoft calls the stable ABI.
 const STABLE_ABI: Build = Build::new(20348);
 
-/// Whether a host with this build and container runtime runs images of a build by process isolation, which is what
-/// Kubernetes uses.
+/// True if a host with this build and container runtime runs images of a build by process isolation, the default of
+/// Kubernetes.
 ///
-/// Before Windows Server 2022 builds must be equal. Hosts of 2022 and later promise to run images from the previous
-/// LTSC release up to their own build; 2022 itself runs only its own. containerd lets such a pair through from 1.7.19
-/// on, so with an earlier containerd, another runtime or an unknown one (`None`, or a version that cannot be read) only
-/// equal builds run.
+/// Before Windows Server 2022 both builds must be equal. Hosts of 2022 and later run images from the previous LTSC
+/// release up to their own build; 2022 itself runs only its own. containerd allows such a pair since 1.7.19. With an
+/// earlier containerd, another runtime or an unknown one (`None`, or a version that cannot be read) only equal builds
+/// run.
 ///
 /// The sources differ on hosts newer than the newest LTSC release, such as 26200 (Windows 11 25H2), and 2022 images:
 ///
@@ -31,40 +30,39 @@ const STABLE_ABI: Build = Build::new(20348);
 /// | containerd 2.1.6 to 2.3.x, hcsshim | 26100: the largest LTSC release below the host's build |
 /// | containerd after 2.3 (containerd/platforms#34) | 20348: the LTSC release before that of the host's generation |
 ///
-/// The answer here is the cautious one, which none of them denies: 26100, whatever the containerd.
+/// This function gives the cautious answer, which no source contradicts: 26100, whatever the containerd.
 ///
-/// Windows Server 2016 is answered by its build alone, so with true for 14393 on 14393. But there the revision has to
-/// be the same too (Microsoft: 10.0.14393.1914 may fail to run 10.0.14393.1944); builds cannot tell.
+/// For Windows Server 2016 only the builds are compared, so the answer for 14393 on 14393 is true. But there the
+/// revision has to be equal too (Microsoft: 10.0.14393.1914 may fail to run 10.0.14393.1944).
 #[must_use]
 pub fn runs_by_process_isolation(host: Build, runtime: Option<ContainerRuntime>, image: Build) -> bool {
     host == image || can_run_by_process_isolation(host, image) && runtime.is_some_and(knows_stable_abi)
 }
 
-/// Whether a host with this build, and a containerd that is new enough (1.7.19 or later), runs images of a build by process
-/// isolation.
+/// True if a host with this build, and containerd 1.7.19 or later, runs images of a build by process isolation.
 #[must_use]
 pub fn can_run_by_process_isolation(host: Build, image: Build) -> bool {
     host == image || host >= STABLE_ABI && (oldest_image(host)..=host).contains(&image)
 }
 
-/// Whether a host runs images of a build by Hyper-V isolation: its own build and every older one.
+/// True if a host runs images of a build by Hyper-V isolation: its own build and every older one.
 ///
-/// The image has a kernel of its own in a virtual machine, but never a newer one than the host's (Microsoft, and
-/// Kubernetes enhancement proposal 1301). Whether the host can do Hyper-V isolation at all, its build does not tell.
-/// For version 23H2 Microsoft does not say.
+/// The image has its own kernel in a virtual machine, but never a newer one than the host's (Microsoft, and Kubernetes
+/// enhancement proposal 1301). The build does not tell if the host has Hyper-V at all. Microsoft does not document
+/// version 23H2.
 #[must_use]
 pub fn runs_by_hyperv_isolation(host: Build, image: Build) -> bool {
     image <= host
 }
 
-/// The oldest image that a host of the stable ABI runs: of the largest LTSC release below its build.
+/// The oldest image that a host of the stable ABI runs: that of the largest LTSC release below its build.
 fn oldest_image(host: Build) -> Build {
     let ltsc = PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc).map(|product| product.build);
     ltsc.filter(|build| (STABLE_ABI..host).contains(build)).max().unwrap_or(STABLE_ABI)
 }
 
-/// containerd's tag v1.7.19 is the first of its line with the rule, and v2.0.0 has it. Pre-releases of 2.0.0 are older
-/// than 1.7.19 in part, and which of them have it is not known.
+/// containerd's tag v1.7.19 is the first of its line with the rule, and v2.0.0 has it. Some pre-releases of 2.0.0 are
+/// older than 1.7.19, and which of them have it is unknown.
 fn knows_stable_abi(runtime: ContainerRuntime) -> bool {
     let unknown = RuntimeVersion { major: 2, minor: 0, patch: 0, stage: Stage::PreRelease };
     runtime.is_containerd_at_least(1, 7, 19) && runtime.version != Some(unknown)
@@ -77,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// Every build that a source names.
+    /// Every build in one of the sources.
     const BUILDS: &[u32] =
         &[14393, 16299, 17134, 17763, 18362, 18363, 19041, 19042, 19045, 20348, 22000, 22621, 25398, 26100, 26200];
 
@@ -100,7 +98,7 @@ mod tests {
             (22621, "n n n Y n n n"),
             (25398, "n n n Y Y n n"),
             (26100, "n n n Y Y Y n"),
-            // hcsshim says no to 20348 and 25398, containerd after 2.3 says yes.
+            // hcsshim refuses 20348 and 25398, containerd after 2.3 accepts them.
             (26200, "n n n n n Y Y"),
         ];
         for runtime in ["containerd://1.7.19", "containerd://2.1.5", "containerd://2.1.6", "containerd://2.4.0"] {
@@ -137,14 +135,14 @@ mod tests {
 
     #[test]
     fn the_table_of_microsoft() {
-        // Process (P) and Hyper-V (H) isolation of images of Windows Server 2025, 2022, 2019, 2016. An image newer than
-        // the host is not listed there, or "no".
+        // Process (P) and Hyper-V (H) isolation of images of Windows Server 2025, 2022, 2019, 2016. An image newer
+        // than the host is absent there, or "no".
         let table = [
             (26100, ["PH", "PH", "H", "H"]),
             (20348, ["", "PH", "H", "H"]),
             (17763, ["", "", "PH", "H"]),
             (14393, ["", "", "", "PH"]),
-            // Windows 11, which runs images of 2025 from 24H2 (26100) only.
+            // Windows 11 runs images of 2025 from 24H2 (26100) only.
             (22000, ["", "PH", "H", "H"]),
             (22621, ["", "PH", "H", "H"]),
             // Windows 10.
@@ -157,14 +155,14 @@ mod tests {
                 assert_eq!(by_hyperv(host, image), isolations.contains('H'), "{image} on {host} by Hyper-V");
             }
         }
-        // Version 23H2 stands in another text, on process isolation only.
+        // Another text documents version 23H2, for process isolation only.
         let by_23h2 = [26100, 20348, 17763, 14393].map(|image| by_process(25398, "containerd://2.0.4", image));
         assert_eq!(by_23h2, [false, true, false, false]);
     }
 
     #[test]
     fn up_to_windows_server_2022_each_release_runs_its_own_images_by_process_and_older_ones_by_hyperv() {
-        // Microsoft's table while it still had the Semi-Annual Channel (2018-06-13, 2022-03-03).
+        // Microsoft's table when it still included the Semi-Annual Channel (2018-06-13, 2022-03-03).
         let released = || PRODUCTS.iter().map(|product| product.build).filter(|build| *build <= STABLE_ABI);
         let runtime = "containerd://2.3.0".parse().ok();
         for host in released() {

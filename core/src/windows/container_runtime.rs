@@ -4,19 +4,19 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// What a node reports as its container runtime: `containerd://1.7.17+azure`.
+/// The container runtime of a node, such as `containerd://1.7.17+azure`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ContainerRuntime {
-    /// The program, in front of `://`.
+    /// The name before `://`.
     pub name: RuntimeName,
-    /// Its version; `None` where the node reports none that can be read. `Unknown` is what a kubelet writes whose
-    /// runtime does not answer just then (kubernetes/kubernetes `pkg/kubelet/nodestatus/setters.go`).
+    /// Its version; `None` if it cannot be read. A kubelet writes `Unknown` while its runtime does not answer
+    /// (kubernetes/kubernetes `pkg/kubelet/nodestatus/setters.go`).
     pub version: Option<RuntimeVersion>,
 }
 
 impl ContainerRuntime {
-    /// Whether this is containerd of this release or a later one. A version that cannot be read is not, and a
-    /// pre-release comes before its release: `1.7.19-rc.1` is not at least 1.7.19.
+    /// True for this release of containerd or a later one, and false if the version cannot be read. A pre-release
+    /// comes before its release: `1.7.19-rc.1` is not at least 1.7.19.
     #[must_use]
     pub fn is_containerd_at_least(self, major: u32, minor: u32, patch: u32) -> bool {
         let wanted = RuntimeVersion { major, minor, patch, stage: Stage::Release };
@@ -31,12 +31,12 @@ pub enum RuntimeName {
     Containerd,
     /// Docker or Mirantis Container Runtime, by dockershim or cri-dockerd.
     Docker,
-    /// Something else; no other runtime is known to run Windows containers.
+    /// Another runtime; none is known to run Windows containers.
     Other,
 }
 
-/// A version, without what vendors add to it. The order is that of the fields, so a pre-release comes before its
-/// release; two pre-releases of one version are equal here.
+/// A version without vendors' additions. Versions are ordered by their fields, so a pre-release comes before its
+/// release; two pre-releases of the same version are equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RuntimeVersion {
     /// 1 in `1.7.19`.
@@ -45,24 +45,23 @@ pub struct RuntimeVersion {
     pub minor: u32,
     /// 19 in `1.7.19`.
     pub patch: u32,
-    /// Whether the release itself or something before it.
     pub stage: Stage,
 }
 
-/// How far a version has come.
+/// The stage of a version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stage {
     /// An alpha, a beta, a release candidate or a development build.
     PreRelease,
-    /// The release, perhaps rebuilt or patched by a vendor.
+    /// The release, possibly rebuilt or patched by a vendor.
     Release,
 }
 
 impl FromStr for ContainerRuntime {
     type Err = ParseContainerRuntimeError;
 
-    /// Reads `<name>://<version>`, which the kubelet puts together from what the runtime says of itself. Only a text
-    /// without a name is refused: a runtime may call its version what it likes.
+    /// Parses `<name>://<version>`. The kubelet composes it from the runtime's own report, which may be any text, so
+    /// only a text without a name is an error.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, version) = text
             .split_once("://")
@@ -84,12 +83,12 @@ pub struct ParseContainerRuntimeError {
     read: String,
 }
 
-/// What may stand first behind the `-` of a pre-release; containerd's own are alpha, beta and rc. Whatever else stands
-/// there was added to a release: `-k3s2` by k3s, `-12-g449e926` by `git describe` twelve commits later.
+/// The words that begin the part behind `-` in a pre-release; containerd uses alpha, beta and rc. All other words were
+/// added to a release: `-k3s2` by k3s, `-12-g449e926` by `git describe` twelve commits later.
 const PRE_RELEASES: &[&str] = &["alpha", "beta", "rc", "dev", "pre"];
 
-/// Three numbers, then nothing or something that begins with `-`, `+` (build metadata) or `~` (a pre-release as Debian
-/// writes it).
+/// Three numbers, then nothing or something that begins with `-`, `+` (build metadata) or `~` (Debian's spelling of a
+/// pre-release).
 fn runtime_version(text: &str) -> Option<RuntimeVersion> {
     let (numbers, suffix) = text.split_at(text.find(['-', '+', '~']).unwrap_or(text.len()));
     let mut numbers = numbers.split('.').map(number);
@@ -107,7 +106,7 @@ fn leading_letters(text: &str) -> &str {
     text.split(|letter: char| !letter.is_ascii_alphabetic()).next().unwrap_or_default()
 }
 
-/// Digits only; Docker's versions have leading zeros (`19.03`).
+/// Digits only. Docker's versions have leading zeros (`19.03`).
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
@@ -137,7 +136,7 @@ mod tests {
             ("containerd://1.4.1", Containerd, (1, 4, 1), Release),
             ("docker://19.3.14", Docker, (19, 3, 14), Release),
             ("docker://17.6.2", Docker, (17, 6, 2), Release),
-            // Made up.
+            // Invented.
             ("docker://19.03.14", Docker, (19, 3, 14), Release),
             ("containerd://2.0.0-alpha.1", Containerd, (2, 0, 0), PreRelease),
             ("containerd://2.0.0-beta.2+azure", Containerd, (2, 0, 0), PreRelease),

@@ -1,25 +1,25 @@
-//! What the name of a container image says about Windows.
+//! The information about Windows in the name of a container image.
 //!
-//! Microsoft's tags: `ltsc2022`, `1809`, `1809-KB4493509`, `10.0.17763.437` (MicrosoftDocs/Virtualization-Documentation
-//! `version-compatibility.md`), and in its other images with more in front: `windowsservercore-ltsc2022`,
-//! `4.8-windowsservercore-ltsc2019`, `nanoserver-1809`.
+//! Microsoft's tags are `ltsc2022`, `1809`, `1809-KB4493509`, `10.0.17763.437`
+//! (MicrosoftDocs/Virtualization-Documentation `version-compatibility.md`), and some images have a prefix:
+//! `windowsservercore-ltsc2022`, `4.8-windowsservercore-ltsc2019`, `nanoserver-1809`.
 
 use super::{Build, product::PRODUCTS};
 
-/// Repositories that hold Windows images and nothing else.
+/// Repositories that hold only Windows images.
 const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows/", "mcr.microsoft.com/dotnet/framework/"];
 /// Parts of a tag that stand for Microsoft's base images.
 const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
 
-/// Whether the image can only be one for Windows.
+/// True if the image can only be for Windows.
 #[must_use]
 pub fn is_for_windows(image: &str) -> bool {
     is_in_windows_repository(image) || build_of(image).is_some() || names_base_image(image)
 }
 
-/// The build that the tag names, if it can mean nothing else.
+/// The build in the tag, if the tag is unambiguous.
 ///
-/// A bare number such as 1809 or 2004 is a Windows version only where something else in the name says Windows.
+/// A bare number such as 1809 or 2004 is a Windows version only if another part of the name says Windows.
 #[must_use]
 pub fn build_of(image: &str) -> Option<Build> {
     let tag = tag(image)?;
@@ -33,8 +33,8 @@ pub fn build_of(image: &str) -> Option<Build> {
     by_word.map(|product| product.build).or_else(|| full_build(tag).filter(|_| is_windows))
 }
 
-/// The same image for another build; `None` if its tag is not made of a word for the build and others that may stay, or if
-/// those would be taken for the build.
+/// The same image for another build; `None` if the tag does not consist of one word for the build and words that may
+/// stay, or if those could be taken for the build.
 #[must_use]
 pub fn for_build(image: &str, build: Build) -> Option<String> {
     let (from, tag) = (build_of(image)?, tag(image)?);
@@ -44,9 +44,9 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
         of_product.flat_map(|product| product.image_tags).any(|name| word.eq_ignore_ascii_case(name))
     });
     let (Some(old), None) = (old.next(), old.next()) else { return None };
-    // Its letters may stand in another word too.
+    // The same letters may occur in another word.
     let at = old.as_ptr().addr() - tag.as_ptr().addr();
-    // An update, such as KB4493509, is one of the old build.
+    // An update such as KB4493509 belongs to the old build.
     let has_update = words(tag).any(|word| word.to_ascii_uppercase().starts_with("KB"));
     let start = image.len() - tag.len() - digest(image).len();
     let moved = format!("{}{to}{}", &image[..start + at], &tag[at + old.len()..]);
@@ -65,7 +65,7 @@ fn digest(image: &str) -> &str {
     image.find('@').map_or("", |at| &image[at..])
 }
 
-/// What stands behind the last `:` that is not the one of a port.
+/// The part behind the last `:`, unless that is a port.
 fn tag(image: &str) -> Option<&str> {
     let name = &image[..image.len() - digest(image).len()];
     name.rsplit_once(':').map(|(_, tag)| tag).filter(|tag| !tag.contains('/'))
@@ -75,7 +75,7 @@ fn words(tag: &str) -> impl Iterator<Item = &str> {
     tag.split(['-', '_', '.'])
 }
 
-/// `10.0.17763.437`, perhaps with more behind a `-`.
+/// Reads `10.0.17763.437`, with or without a suffix after `-`.
 fn full_build(tag: &str) -> Option<Build> {
     let version = tag.split('-').find(|word| word.starts_with("10.0."))?;
     let mut parts = version.split('.');

@@ -1,7 +1,7 @@
-//! Which Windows builds the documentation of a Kubernetes version lists.
+//! The Windows builds that the documentation of each Kubernetes version lists.
 //!
-//! It says what Kubernetes' authors test and answer for, not what works: vendors support other builds, and builds that
-//! are no longer listed still run.
+//! The lists say what Kubernetes tests and supports. Vendors support other builds, and builds that are no longer
+//! listed still run.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::Build;
 
-/// A Kubernetes version, as far as its documentation is kept apart: 1.36.
+/// A minor version of Kubernetes, such as 1.36.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KubernetesVersion {
     /// 1 in 1.36.
@@ -21,14 +21,14 @@ pub struct KubernetesVersion {
 }
 
 impl KubernetesVersion {
-    /// Reads `major` and `minor` of the API server's answer at `/version`.
+    /// Parses `major` and `minor` of the API server's answer at `/version`.
     ///
-    /// `minor` is "numeric possibly followed by +" (kubernetes/component-base `version/base.go`): `36+` is what builds
-    /// say that were not made from exactly a tag of Kubernetes.
+    /// `minor` is "numeric possibly followed by +" (kubernetes/component-base `version/base.go`): builds that were not
+    /// made from a release tag report `36+`.
     ///
     /// # Errors
     ///
-    /// If one of them is not a number.
+    /// Fails if one of them is not a number.
     pub fn parse(major: &str, minor: &str) -> Result<Self, ParseKubernetesVersionError> {
         let version = || {
             let minor = minor.strip_suffix('+').unwrap_or(minor);
@@ -37,7 +37,7 @@ impl KubernetesVersion {
         version().ok_or_else(|| ParseKubernetesVersionError { major: excerpt(major), minor: excerpt(minor) })
     }
 
-    /// Whether the documentation of this version lists a Windows build for nodes.
+    /// Tells if the documentation of this version lists a Windows build for nodes.
     #[must_use]
     pub fn support_of(self, build: Build) -> KubernetesSupport {
         let is_mine = |row: &&Documented| self.major == 1 && (row.first..=row.last).contains(&self.minor);
@@ -65,14 +65,14 @@ pub struct ParseKubernetesVersionError {
     minor: String,
 }
 
-/// What the documentation of a Kubernetes version says of a Windows build.
+/// The support of a Windows build in the documentation of a Kubernetes version.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum KubernetesSupport {
-    /// It is on the list.
+    /// The list has it.
     Listed,
-    /// There is a list, and it is not on it.
+    /// The list does not have it.
     Unlisted,
-    /// The list of this version is not known here: it is newer than this release of winpool, or it is 1.10 to 1.13.
+    /// This release of winpool does not know the list: the version is newer, or 1.10 to 1.13.
     #[default]
     Unknown,
 }
@@ -88,10 +88,10 @@ const fn documented(first: u32, last: u32, builds: &'static [u32]) -> Documented
     Documented { first, last, builds }
 }
 
-/// "Windows OS version support" in kubernetes/website, which had several names and places over time.
+/// The section "Windows OS version support" of kubernetes/website, under its various names and places.
 const DOCUMENTED: &[Documented] = &[
     documented(5, 8, &[14393]),
-    // "Windows Server 2016 RTM or later, 1709 preferred"; what came later is not named and so not listed.
+    // "Windows Server 2016 RTM or later, 1709 preferred". Later releases are not named, and so not listed.
     documented(9, 9, &[14393, 16299]),
     // The documentation of 1.14 to 1.16 calls 1709 and 1803 "Not Supported"; a later table adds version 1809 of the
     // Semi-Annual Channel, which is the build of Windows Server 2019.
@@ -99,15 +99,15 @@ const DOCUMENTED: &[Documented] = &[
     documented(18, 18, &[17763, 18362, 18363]),
     documented(19, 20, &[17763, 18363, 19041]),
     documented(21, 22, &[17763, 19041, 19042]),
-    // Read in the documentation of 1.27 and later. That 2022 came with 1.23 is not verified. Until 2026 a sentence in
-    // the same text called 2019 the only one "fully supported" (kubernetes/website#44401, #55103).
+    // From the documentation of 1.27 and later. That 2022 came with 1.23 is not verified. Until 2026 a sentence in the
+    // same text called 2019 the only one "fully supported" (kubernetes/website#44401, #55103).
     documented(23, 34, &[17763, 19042, 20348]),
     // kubernetes/website#53724. For 1.37: the changelog of 1.37 (kubernetes/kubernetes CHANGELOG/CHANGELOG-1.37.md) changes
     // no Windows release, and the page without a version, concepts/windows/intro, lists the same two.
     documented(35, 37, &[20348, 26100]),
 ];
 
-/// The newest Kubernetes version, a minor of 1, whose list is known here.
+/// The newest minor version of Kubernetes 1 whose list is known.
 pub const NEWEST: u32 = DOCUMENTED[DOCUMENTED.len() - 1].last;
 
 /// Digits only.

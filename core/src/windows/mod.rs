@@ -1,20 +1,20 @@
-//! What Windows is: builds, products and taint spellings, as facts without opinion.
+//! Facts about Windows: builds, products and spellings of its taint.
 //!
-//! A Windows node tells its build in `status.nodeInfo.kernelVersion`, which the kubelet reads from the registry once
-//! when it starts (kubernetes/kubernetes `pkg/kubelet/winstats/version.go`). The first three parts of it are the value
-//! of the label `node.kubernetes.io/windows-build` (kubernetes/api `core/v1/well_known_labels.go`). A process-isolated
-//! container is refused by a host of another build, apart from few pairs such as 2022 images on Windows Server 2025
-//! (Microsoft, "Windows container version compatibility"). So the build, not the product name, is what everything here
-//! is keyed by: Windows Server 2019 and version 1809 are one build with two names, and a 2019 node may call itself
-//! `Windows Server Datacenter` in `osImage`.
+//! A Windows node reports its build in `status.nodeInfo.kernelVersion`, which the kubelet reads from the registry once
+//! when it starts (kubernetes/kubernetes `pkg/kubelet/winstats/version.go`). Its first three parts are the value of
+//! the label `node.kubernetes.io/windows-build` (kubernetes/api `core/v1/well_known_labels.go`). A host refuses a
+//! process-isolated container of another build, except for a few pairs such as 2022 images on Windows Server 2025
+//! (Microsoft, "Windows container version compatibility"). So the build is the key of everything here, and not the
+//! product name: Windows Server 2019 and version 1809 are one build with two names, and the `osImage` of a 2019 node
+//! may be `Windows Server Datacenter`.
 //!
-//! - [`build`]: reading and writing builds.
-//! - [`compatibility`]: which hosts run the images of a build.
-//! - [`container_runtime`]: what a node reports as its container runtime, which has a say in that.
-//! - [`image`]: what the name of a container image says about its build.
-//! - [`kubernetes`]: which builds the documentation of a Kubernetes version lists.
-//! - [`product`]: the table of Windows Server releases. A new release of Windows is one new row there.
-//! - [`taint`]: the spellings under which clusters already keep Linux pods off their Windows nodes.
+//! - [`build`]: parsing and formatting builds.
+//! - [`compatibility`]: the hosts that run the images of a build.
+//! - [`container_runtime`]: the container runtime of a node, which limits compatibility.
+//! - [`image`]: the build in the name of a container image.
+//! - [`kubernetes`]: the builds that the documentation of a Kubernetes version lists.
+//! - [`product`]: the table of Windows Server releases. A new release of Windows is a new row there.
+//! - [`taint`]: the spellings of the taint that keeps Linux pods off Windows nodes.
 
 pub mod build;
 pub mod compatibility;

@@ -3,7 +3,7 @@
 //! Sources: Microsoft's "Base image servicing lifecycles" and "Windows container version compatibility"
 //! (MicrosoftDocs/Virtualization-Documentation, today's text and, for releases dropped from it, its history),
 //! microsoft/hcsshim `osversion/windowsbuilds.go` for the build numbers, endoflife-date/endoflife.date for 23H2.
-//! Where sources differ on an end date the earlier one stands here, so that a warning comes too early, not too late.
+//! If sources differ on an end date, the earlier one is used, so that a warning comes too early rather than too late.
 
 use k8s_openapi::jiff::civil::{Date, date};
 
@@ -12,15 +12,15 @@ use super::Build;
 /// One release of Windows Server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Product {
-    /// What nodes report and containers must match.
+    /// The build that nodes report and containers must match.
     pub build: Build,
     /// The name in RuntimeClass names and in `version` of a pool's `runtimeClasses`: `2019`, `20h2`.
     pub version: &'static str,
-    /// The name that people know: `Windows Server 2019`.
+    /// The full name: `Windows Server 2019`.
     pub name: &'static str,
-    /// How long Microsoft services it, and how often it is replaced.
+    /// The servicing channel.
     pub channel: Channel,
-    /// Tags of Microsoft's base images of this build; images have more tags, by update and by full version. Empty for
+    /// Tags of Microsoft's base images of this build; there are more tags, by update and by full version. Empty for
     /// 23H2, which has no base images of its own and runs those of Windows Server 2022.
     pub image_tags: &'static [&'static str],
     /// First day of general availability.
@@ -32,13 +32,13 @@ pub struct Product {
 }
 
 impl Product {
-    /// How people write the version: `2022`, and `ltsc2022` for a release of the Long-Term Servicing Channel.
+    /// The spellings of the version: `2022`, and `ltsc2022` for a release of the Long-Term Servicing Channel.
     pub fn spellings(&self) -> impl Iterator<Item = String> + use<> {
         let long_term = (self.channel == Channel::Ltsc).then(|| format!("ltsc{}", self.version));
         [self.version.to_owned()].into_iter().chain(long_term)
     }
 
-    /// The last day on which Microsoft gives fixes.
+    /// The last day on which Microsoft publishes fixes.
     #[must_use]
     pub const fn end_of_support(&self) -> Date {
         match self.extended_end {
@@ -61,7 +61,8 @@ pub enum Channel {
 
 /// Every known release, in ascending order of build.
 ///
-/// Builds of Windows clients are not here, although some share a number with a server (26100 is Windows 11 24H2 too).
+/// Builds of Windows clients are not included, although some share a number with a server (26100 is Windows 11 24H2
+/// too).
 pub const PRODUCTS: &[Product] = &[
     Product {
         build: Build::new(14393),
@@ -72,7 +73,7 @@ pub const PRODUCTS: &[Product] = &[
         image_tags: &["ltsc2016", "sac2016", "1607"],
         available: date(2016, 10, 15),
         mainstream_end: date(2022, 1, 11),
-        // Microsoft's container documentation has the 11th, its product lifecycle pages the 12th.
+        // Microsoft's container documentation says the 11th, its product lifecycle pages the 12th.
         extended_end: Some(date(2027, 1, 11)),
     },
     Product {
@@ -157,7 +158,7 @@ pub const PRODUCTS: &[Product] = &[
         mainstream_end: date(2026, 10, 13),
         extended_end: Some(date(2031, 10, 14)),
     },
-    // Azure Stack HCI 23H2 is said to have this build too.
+    // Azure Stack HCI 23H2 reportedly has this build too.
     Product {
         build: Build::new(25398),
         version: "23h2",
@@ -175,7 +176,7 @@ pub const PRODUCTS: &[Product] = &[
         channel: Channel::Ltsc,
         image_tags: &["ltsc2025"],
         available: date(2024, 11, 1),
-        // Later texts name 2029-11-13 and 2034-11-14.
+        // Later texts say 2029-11-13 and 2034-11-14.
         mainstream_end: date(2029, 10, 9),
         extended_end: Some(date(2034, 10, 10)),
     },
@@ -187,7 +188,7 @@ pub fn by_build(build: Build) -> Option<&'static Product> {
     PRODUCTS.iter().find(|product| product.build == build)
 }
 
-/// The release that is called so, in one of its [spellings](Product::spellings).
+/// The release with this name, in one of its [spellings](Product::spellings).
 #[must_use]
 pub fn by_version(version: &str) -> Option<&'static Product> {
     PRODUCTS.iter().find(|product| product.spellings().any(|spelling| spelling == version))

@@ -1,13 +1,11 @@
-//! The taints by which clusters already keep Linux pods off Windows nodes. There is no standard.
+//! The taints that keep Linux pods off Windows nodes in existing clusters. There is no standard.
 
 /// A taint's key and value that mean "this is a Windows node".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spelling {
-    /// The taint's key.
     pub key: &'static str,
-    /// The taint's value.
     pub value: &'static str,
-    /// Who writes it so, or tells people to.
+    /// The tools or documentation that use it.
     pub used_by: &'static str,
 }
 
@@ -15,9 +13,9 @@ const fn spelling(key: &'static str, value: &'static str, used_by: &'static str)
     Spelling { key, value, used_by }
 }
 
-/// Every known spelling; the first is that of the Kubernetes documentation and what winpool writes by default.
+/// Every known spelling. The first is that of the Kubernetes documentation, which winpool writes by default.
 ///
-/// AKS, EKS and kubeadm taint nothing by themselves.
+/// AKS, EKS and kubeadm add no taint by themselves.
 pub const SPELLINGS: &[Spelling] = &[
     spelling("os", "windows", "Kubernetes documentation, 1.17 and later"),
     // The value is capitalised: openshift/windows-machine-config-operator pkg/nodeconfig/nodeconfig.go.
@@ -25,14 +23,14 @@ pub const SPELLINGS: &[Spelling] = &[
     spelling("os", "Win1809", "Kubernetes documentation, 1.14 to 1.16"),
     spelling("node.kubernetes.io/os", "windows", "GKE, Google Distributed Cloud, Datadog, Azure Machine Learning"),
     spelling("node.kubernetes.io/os", "Windows", "AKS on Azure Stack HCI"),
-    // Seen in one report about an AKS cluster, set by its users: AKS itself says that it does not taint.
+    // From one report about an AKS cluster, whose users set it. AKS says that it adds no taint.
     spelling("kubernetes.io/os", "windows", "users of AKS"),
     spelling("windows", "true", "Kubernetes enhancement proposal 1301"),
     spelling("OS", "Windows", "users of EKS (terraform-aws-eks-node-group)"),
     spelling("sku", "windows", "users of AKS (azure-docs)"),
 ];
 
-/// Whether a taint of this key and value is one of the [`SPELLINGS`], in the same letter case.
+/// True if a taint with this key and value is one of the [`SPELLINGS`], in the same letter case.
 #[must_use]
 pub fn is_known_spelling(key: &str, value: &str) -> bool {
     SPELLINGS.iter().any(|spelling| spelling.key == key && spelling.value == value)

@@ -69,7 +69,7 @@ pub fn tainted(taints: &[&str]) -> Value {
     node(&json!({ "spec": { "taints": taints } }).to_string())
 }
 
-/// Puts winpool's marks on a node: the pool's label and the annotation that names the taints it added.
+/// Adds the pool's label and the annotation with these taints to a node, as winpool does.
 pub fn marked(mut node: Value, pool: &str, taints: &[&str]) -> Value {
     let applied = json!({ "pool": pool, "taints": taints }).to_string();
     let marks = json!({"metadata": {"labels": {names::POOL: pool}, "annotations": {names::APPLIED: applied}}});
@@ -77,7 +77,7 @@ pub fn marked(mut node: Value, pool: &str, taints: &[&str]) -> Value {
     node
 }
 
-/// What the operator reads of a node.
+/// The node as the operator reads it.
 pub fn read(node: &Value) -> Node {
     let text = |path: &str| node.pointer(path).and_then(Value::as_str);
     let labels: BTreeMap<String, String> =
@@ -119,7 +119,7 @@ pub fn policy(pools: impl IntoIterator<Item = Pool>) -> Policy {
     Policy::new(pools.into_iter().map(|pool| Entry { pool: Arc::new(pool), ready: true }), [].into())
 }
 
-/// How the node stands if every workload consents.
+/// The assessment of the node if every workload consents.
 pub fn assess(node: &Node, policy: &Policy) -> Assessment {
     plan::assess(node, policy, Consent::Given)
 }
@@ -157,7 +157,7 @@ pub fn applied(node: &Value) -> Option<&str> {
     node["metadata"]["annotations"].get(names::APPLIED).and_then(Value::as_str)
 }
 
-/// What nodes with these builds and these taints to tolerate show, whichever pool they belong to.
+/// The facts about nodes with these builds and taints, for every pool.
 pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> SeenNodes + use<> {
     let seen = SeenNodes {
         builds: builds.iter().map(|number| (Build::new(*number), 1)).collect(),
@@ -166,7 +166,7 @@ pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> SeenNodes + u
     move |_| seen.clone()
 }
 
-/// What `pool` wants of its RuntimeClasses, all of which can select its nodes.
+/// The RuntimeClasses that `pool` wants. All of them can select its nodes.
 pub fn plan_classes(
     pool: &Pool,
     policy: &Policy,

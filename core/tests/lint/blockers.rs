@@ -1,4 +1,4 @@
-//! What pins workloads to a Windows version.
+//! The fields that pin workloads to a Windows version.
 
 use serde_json::{Value, json};
 use winpool_core::{

@@ -166,7 +166,7 @@ fn a_daemon_set_has_to_tolerate_every_taint_and_to_select_by_itself() {
         json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "node.kubernetes.io/windows-build": "10.0.20348"}),
     );
     assert_eq!(broken("DaemonSet", &complete, &two_builds()), [""; 0]);
-    // Of a class that is not known, only that the template does not select Windows.
+    // If the class is unknown, only the missing selector for Windows is reported.
     assert_eq!(broken("DaemonSet", &by_class, &Facts::none()), ["os-selector-missing", "toleration-unknown"]);
 }
 

@@ -1,4 +1,4 @@
-//! Nothing that can be written as JSON makes a check panic, and what one says stays short.
+//! No JSON value makes a check panic, and every message stays short.
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Rules about what stands in the pod spec itself.
+//! Rules about the pod spec alone.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use winpool_core::{
 
 use super::{broken, findings, workload};
 
-/// A pod of `os.name: windows` that breaks nothing else.
+/// A pod of `os.name: windows` that breaks no other rule.
 fn windows(spec: &Value) -> Value {
     let mut pod = json!({
         "os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"},
@@ -262,7 +262,7 @@ fn placement() -> Vec<Row> {
     ]
 }
 
-/// Rules that come with another one, because what breaks the one breaks the other.
+/// Rules that are always broken together.
 const TOGETHER: [(&str, &[&str]); 1] = [("secret-volume-mode", &["secret-volume"])];
 
 #[test]

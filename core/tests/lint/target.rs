@@ -1,4 +1,4 @@
-//! What a workload is meant for.
+//! The operating system that a workload is for.
 
 use serde_json::{Value, json};
 use winpool_core::{

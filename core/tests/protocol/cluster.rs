@@ -1,4 +1,4 @@
-//! What is true in the cluster of the model: nodes, pools and RuntimeClasses as the API server has them, and workloads.
+//! The true state of the model's cluster: nodes, pools and RuntimeClasses in the API server, and workloads.
 
 use std::{
     collections::BTreeMap,
@@ -19,20 +19,20 @@ use winpool_core::{
 
 use crate::shared::{Copies, Shared, share};
 
-/// The time that everything has on the wall clock.
+/// The wall-clock time of every object.
 pub const TODAY: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// A node, with all that is asked of it again and again.
+/// A node, with the answers that are asked of it again and again.
 #[derive(Debug)]
 pub struct NodeFacts {
     pub object: Value,
     pub uid: String,
     pub seen: SeenNode,
-    /// Taints that winpool put on it, whatever its annotation says.
+    /// Taints that winpool added, whatever its annotation says.
     pub own: Vec<Taint>,
-    /// Taints of others: they carry `timeAdded`.
+    /// Other writers' taints: they carry `timeAdded`.
     pub foreign: Vec<Value>,
-    /// Labels and annotations that are not winpool's to write.
+    /// Labels and annotations of other writers.
     pub words: Value,
 }
 
@@ -57,7 +57,7 @@ pub fn node(object: Value) -> Node {
     })
 }
 
-/// What the operator reads of a node.
+/// The node as the operator reads it.
 fn read(object: &Value, taints: TaintList) -> SeenNode {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str);
     let labels: BTreeMap<String, String> = serde_json::from_value(object["metadata"]["labels"].clone()).unwrap();
@@ -88,13 +88,13 @@ fn words_of_others(node: &Value) -> Value {
 }
 
 impl NodeFacts {
-    /// Whether the watch of Windows nodes shows it.
+    /// True if the watch of Windows nodes shows it.
     pub fn is_windows(&self) -> bool {
         self.seen.labels.get(names::OS) == Some(names::WINDOWS)
     }
 }
 
-/// The label of others that pools here select by.
+/// The label by which pools select nodes here.
 pub const TEAM: &str = "team";
 
 /// A node as a kubelet registers it, with Windows Server 2019 if its name starts with `old`. `number` makes uids differ.
@@ -111,7 +111,8 @@ pub fn bare_node(name: &str, team: &str, number: usize) -> Value {
     })
 }
 
-/// What the policy `born-tainted` makes of a node that registers: every pool is asked, each sees what the one before left.
+/// The effect of the policy `born-tainted` on a node that registers. Every pool is applied to the result of the one
+/// before.
 pub fn as_registered<'p>(mut object: Value, pools: impl Iterator<Item = &'p WindowsPoolFacts>) -> Value {
     for pool in pools.filter_map(|facts| facts.pool.as_ref()) {
         let claimed = object.pointer("/metadata/annotations/winpool.dev~1applied").is_some();
@@ -131,7 +132,7 @@ pub fn as_registered<'p>(mut object: Value, pools: impl Iterator<Item = &'p Wind
     object
 }
 
-/// A pool as the API server has it and as the product reads it.
+/// A pool in the API server, and as winpool reads it.
 #[derive(Debug)]
 pub struct WindowsPoolFacts {
     pub object: Value,
@@ -142,7 +143,7 @@ pub struct WindowsPoolFacts {
 pub type PoolObject = Shared<WindowsPoolFacts>;
 pub type Pools = BTreeMap<&'static str, PoolObject>;
 
-/// The pool with a version that tells this content from any other.
+/// The pool with a version that identifies its content.
 pub fn pool(mut object: Value) -> PoolObject {
     static POOLS: Copies<Value, WindowsPoolFacts> = LazyLock::new(Mutex::default);
     object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
@@ -157,7 +158,7 @@ pub fn pool(mut object: Value) -> PoolObject {
     })
 }
 
-/// A pool that somebody creates. The first of the alphabet is the oldest.
+/// A new pool. The first in the alphabet is the oldest.
 pub fn new_pool(name: &str, spec: &str, number: usize) -> PoolObject {
     let created = format!("2026-01-0{}T00:00:00Z", if name < "b" { 1 } else { 2 });
     pool(json!({
@@ -172,13 +173,13 @@ impl WindowsPoolFacts {
         self.guarded.is_being_deleted()
     }
 
-    /// Whether the status records that winpool may have put this taint on nodes.
+    /// True if the status records that winpool may have added this taint to nodes.
     pub fn records(&self, taint: &Taint) -> bool {
         let status = self.guarded.status.as_ref();
         status.is_some_and(|status| status.managed_taints.contains(&taint.to_string()))
     }
 
-    /// `status` of the condition Ready, as long as it is about the present spec.
+    /// `status` of the condition Ready, if it is about the present spec.
     pub fn ready(&self) -> Option<&str> {
         let status = self.guarded.status.as_ref()?;
         let ready = status.conditions.iter().find(|condition| condition.type_ == names::condition::READY)?;
@@ -204,10 +205,10 @@ pub struct Work {
     /// The RuntimeClass of its pods.
     pub class: Option<&'static str>,
     pub pod: Option<WorkPod>,
-    /// For how many seconds it has been as it is, with a node that it fits; no more than [`SETTLED`].
+    /// The number of seconds since it last changed, with a node that it fits; at most [`SETTLED`].
     pub age: u64,
-    /// Whether a check that has ended, or one that is under way, began after the workload became what it is; whether what
-    /// is published goes back to such a check, and node patches that are under way.
+    /// True if a check that has ended, or one in progress, began after the workload last changed; and if the published
+    /// policy, or node patches in flight, are based on such a check.
     pub known: Known,
 }
 
@@ -221,17 +222,17 @@ pub enum Tolerates {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     Deployment,
-    /// Of somebody's own controller: nothing lists its templates.
+    /// A pod of a custom controller: no list has its template.
     Foreign,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkPod {
-    /// Its RuntimeClass as it was when the pod was created: a pod keeps the tolerations that it got.
+    /// Its RuntimeClass when the pod was created: a pod keeps the tolerations from its creation.
     pub class: Option<Class>,
     pub node: Option<&'static str>,
     pub terminating: bool,
-    /// Whether the kubelet says that its image is for another system.
+    /// True if the kubelet says that its image is for another system.
     pub no_variant: bool,
 }
 
@@ -244,8 +245,8 @@ pub struct Known {
     pub by_patch: bool,
 }
 
-/// The result of a check is good for 60 seconds, and a request ends after 10: what has been there for longer than both
-/// was there when the check began that any patch goes back to. The same holds for what is restored at once.
+/// The result of a check is valid for 60 seconds, and a request ends after 10. A workload that is older than both was
+/// there when the check began on which any patch is based. The same holds for taints that are restored at once.
 pub const SETTLED: u64 = 71;
 
 impl Work {
@@ -269,7 +270,7 @@ impl Work {
         of_class.into_iter().chain([(names::OS.to_owned(), names::WINDOWS.to_owned())]).collect()
     }
 
-    /// Whether its next pod finds this node.
+    /// True if its next pod fits this node.
     pub fn fits(&self, node: &NodeFacts, classes: &Classes) -> bool {
         let class = self.class.and_then(|name| classes.get(name));
         // The API server refuses pods of a class that does not exist.
@@ -285,7 +286,7 @@ impl Work {
         nodes.values().any(|node| self.fits(node, classes))
     }
 
-    /// As the listing of its kind has it.
+    /// Its entry in a list of its kind.
     pub fn template(&self) -> Option<(WorkloadKind, Workload)> {
         let kind = match self.kind {
             Kind::Deployment => WorkloadKind::Deployment,
@@ -307,7 +308,7 @@ impl Work {
         }
     }
 
-    /// As the listing of pods has it.
+    /// Its entry in a list of pods.
     pub fn pod(&self) -> Option<Pod> {
         let pod = self.pod.as_ref()?;
         let kind = match self.kind {

@@ -1,4 +1,4 @@
-//! What people, kubelets, other controllers and workloads do.
+//! Actions of users, kubelets, other controllers and workloads.
 
 use serde_json::{Value, json};
 use winpool_core::api::names;
@@ -8,7 +8,7 @@ use crate::{
     state::World,
 };
 
-/// Something that others do. It waits as long as it cannot be done.
+/// An action of others. It waits until it is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The watch of nodes breaks, and lists them anew.
@@ -24,7 +24,7 @@ pub enum Event {
     /// A node goes to another team.
     Move(&'static str, &'static str),
     Ignore(&'static str, bool),
-    /// Somebody takes this taint off, whosever it is, without reading who put it there.
+    /// A user removes this taint, whoever added it.
     Untaint(&'static str, &'static str),
     /// Other writers of a node add, change and remove a taint of their own.
     Taint(&'static str, &'static str, &'static str, End),
@@ -32,22 +32,22 @@ pub enum Event {
     TakeBack(&'static str, &'static str),
     /// A node claims in its annotation that winpool added this taint too.
     Forge(&'static str, &'static str),
-    /// A write that nobody reads: a heartbeat.
+    /// A write that changes nothing that winpool reads: a heartbeat.
     Beat(&'static str),
-    /// A workload of this kind and class arrives, which may tolerate the taint of a key. Its pod finds a node if there is
-    /// one.
+    /// A workload of this kind and class is created, which may tolerate the taint of a key. Its pod runs on a node if
+    /// there is one that fits.
     Arrive(&'static str, Kind, Option<&'static str>, Tolerates),
-    /// One arrives that has 0 replicas.
+    /// A workload with 0 replicas is created.
     ArriveWithoutPods(&'static str, Kind),
-    /// Somebody adds the tolerations that it lacks, and its pod is created anew.
+    /// A user adds the missing tolerations, and its pod is recreated.
     Fix(&'static str),
-    /// Its pod is deleted, and the next one is not there yet.
+    /// Its pod is deleted, and the next one does not exist yet.
     Terminate(&'static str),
     /// The kubelet finds no variant of its image for the node.
     NoVariant(&'static str),
 }
 
-/// Where a taint is put in the list.
+/// The place in the list at which a taint is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     First,
@@ -55,7 +55,7 @@ pub enum End {
 }
 
 impl Event {
-    /// Does it, if it can be done.
+    /// Executes it, if it is possible.
     pub fn apply(&self, world: &mut World, born_tainted: bool) -> Option<()> {
         match self {
             Self::WatchBreaks => {}
@@ -69,7 +69,7 @@ impl Event {
             Self::ArriveWithoutPods(name, kind) => world.works.push(Work::new(name, *kind, None)),
             Self::Fix(name) | Self::Terminate(name) | Self::NoVariant(name) => {
                 let place = world.works.iter().position(|work| work.name == *name)?;
-                // Somebody changed the workload: nothing that is known of it holds any more.
+                // The workload changed: earlier checks no longer cover it.
                 let mut work = world.works[place].without_past();
                 match self {
                     Self::Terminate(_) => work.pod.as_mut()?.terminating = true,
@@ -131,7 +131,7 @@ impl Event {
         Some(())
     }
 
-    /// Other writers do it correctly: they lose nothing of anybody's. Their taints carry `timeAdded`.
+    /// Other writers are correct: they lose no other writer's taints. Their taints carry `timeAdded`.
     fn apply_to_node(&self, on: &NodeFacts, others: &mut Vec<Value>) -> Option<Node> {
         let mut node = on.object.clone();
         let mut taints = node.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -191,7 +191,7 @@ impl Event {
 }
 
 impl Work {
-    /// Its pod is created, and finds a node if there is one.
+    /// Its pod is created, and runs on a node if there is one that fits.
     fn start(&mut self, world: &World) {
         let (nodes, classes) = (world.nodes.truth(), world.classes.truth());
         let fits = |node: &NodeFacts| self.fits(node, classes);
@@ -200,7 +200,7 @@ impl Work {
         self.pod = Some(WorkPod { class, node: found, terminating: false, no_variant: false });
     }
 
-    /// Without what only the model knows of it.
+    /// The object without the fields that only the model has.
     pub fn without_past(&self) -> Self {
         Self { age: 0, known: cluster::Known::default(), ..self.clone() }
     }

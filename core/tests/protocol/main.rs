@@ -1,8 +1,9 @@
-//! A model of the protocol between the operator, the API server and everybody else, checked in every order of events.
+//! A model of the protocol between the operator, the API server and all other actors, checked in every order of
+//! events.
 //!
-//! The operator in it is winpool's own pool loop: the model executes its steps, delays them and lets them fail. It adds
-//! what no unit test has: caches that are behind, crashes and successors at any step, others who write in between, and
-//! workloads that come and go. `docs/reliability.md` says what is assumed.
+//! Its operator is winpool's own pool loop: the model executes the loop's steps, delays them and makes them fail. It
+//! adds what unit tests lack: stale caches, crashes and new leaders at any step, concurrent writers, and workloads
+//! that come and go. `docs/reliability.md` lists the assumptions.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../common/apply.rs"]
@@ -23,7 +24,7 @@ use model::{Break, Protocol};
 use properties::{CLASS_FIRST, EVIDENCE, FOREIGN_TAINTS, NOBODY_UNSCHEDULABLE, RIGHT_AT_REST};
 use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model};
 
-/// Looks at every state that can be reached, and says how many there are.
+/// Visits every reachable state, and prints the number of states.
 #[allow(clippy::needless_pass_by_value, reason = "each test makes its own")]
 fn explore(scene: &str, protocol: Protocol) {
     let started = Instant::now();
@@ -45,7 +46,7 @@ fn explore(scene: &str, protocol: Protocol) {
     checker.assert_properties();
 }
 
-/// Looks for the shortest way to break `property`, and prints it.
+/// Finds the shortest way to violate `property`, and prints it.
 #[allow(clippy::needless_pass_by_value, reason = "each test makes its own")]
 fn breaks(scene: &str, protocol: Protocol, broken: Break, property: &'static str) {
     let protocol = Protocol { broken, only: Some(property), ..protocol };

@@ -1,4 +1,4 @@
-//! The model: every order in which the operator, its successor, people, kubelets and other controllers may act.
+//! The model: every order in which the operator, its successor, users, kubelets and other controllers may act.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     state::{CACHES, Cache, State, World},
 };
 
-/// What is left out of the protocol, to see that it is missed.
+/// A safeguard of the protocol that is left out, to see that its absence is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Break {
     Nothing,
@@ -23,25 +23,25 @@ pub enum Break {
     EvidenceAfterwards,
     /// Whatever a node's annotation names is taken off it.
     NoEvidence,
-    /// A status may replace one that it was not computed from, and a new leader does not look for such a one first.
+    /// A status may replace one that it was not computed from, and a new leader does not check for that first.
     UnguardedStatus,
-    /// A pool goes as soon as the cache shows nothing of it.
+    /// A pool is released as soon as the cache shows nothing of it.
     BlindDeletion,
-    /// A new leader takes its cached pools for what they are.
+    /// A new leader takes its cached pools for current.
     TrustsOldCaches,
-    /// Requests of a former leader may arrive when the next one is at work.
+    /// Requests of a former leader may arrive after the next one has begun.
     NoFence,
-    /// Workloads are listed once, in a dry run for example, and what that found is used ever after.
+    /// Workloads are listed once, in a dry run for example, and that result is used for ever.
     FirstCheck,
-    /// A check is good for ever.
+    /// The result of a check is valid for ever.
     OldCheck,
     /// Taints are approved before the classes tolerate them.
     EarlyApproval,
     /// Nodes do not wait for their classes.
     NoLag,
-    /// What was approved once may be put on any node of the pool.
+    /// A taint that was approved once may be added to any node of the pool.
     PoolConsents,
-    /// What happened in a gap of the watch is taken for a change that was seen.
+    /// A change in a gap of the watch is taken for one that was seen.
     TrustsGaps,
     /// Checks read no templates.
     NoTemplates,
@@ -49,16 +49,16 @@ pub enum Break {
     NoTerminating,
     /// A pod that says Windows is a Linux pod if the kubelet finds no variant of its image.
     StraysByImage,
-    /// Checks do not count pods on nodes that carry a taint already.
+    /// Checks do not count pods on nodes that have a taint already.
     OnlyBareNodes,
 }
 
-/// Requests that go wrong, each once at most.
+/// Requests that fail, each at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// A write of this kind is answered with 500, and not done.
+    /// A write of this kind gets a 500 and is not executed.
     Fails(Write),
-    /// It is done, and the answer gets lost.
+    /// It is executed, and the answer is lost.
     Lost(Write),
     /// Admission refuses it.
     Denied(Write),
@@ -78,31 +78,31 @@ pub enum Write {
 #[derive(Clone, Debug)]
 pub struct Protocol {
     pub broken: Break,
-    /// The only property to look at, if not all.
+    /// The only property to check; all if `None`.
     pub only: Option<&'static str>,
-    /// Nodes that are there from the beginning, each with its team.
+    /// The initial nodes, each with its team.
     pub nodes: &'static [(&'static str, &'static str)],
-    /// What was there and done before the scene begins.
+    /// Actions before the scene begins.
     pub before: &'static [Event],
-    /// What happened after that while no process led.
+    /// Actions after that, while no process led.
     pub away: &'static [Event],
-    /// What others do: each list in its order, and the lists in any order.
+    /// Actions of others: each list in its order, and the lists in any order.
     pub scripts: &'static [&'static [Event]],
     pub faults: &'static [Fault],
-    /// Times that may pass, each once, whatever is under way.
+    /// Durations that may pass, each once, whatever is in progress.
     pub delays: &'static [u64],
-    /// How often the process that leads is replaced by one that begins anew, with caches as old as they may be.
+    /// The number of times that a new process takes over the lead, with caches of any age.
     pub successors: u8,
-    /// How many versions of nodes, pools and classes a successor's caches may begin with.
+    /// The number of versions of nodes, pools and classes that the caches of a new leader may begin with.
     pub kept: [usize; 3],
-    /// Whether the policy `born-tainted` is installed.
+    /// True if the policy `born-tainted` is installed.
     pub born_tainted: bool,
     pub patience: Option<Duration>,
-    /// Keys of taints that some pool retires: winpool may replace them, whosever they are.
+    /// Keys of taints that a pool retires: winpool may replace them, whoever added them.
     pub retired: &'static [&'static str],
-    /// How many versions each cache may be behind.
+    /// The number of versions that each cache may be behind.
     pub lag: usize,
-    /// Whether several things may happen before the loop goes on.
+    /// True if several events may happen before the loop continues.
     pub lazy: bool,
 }
 
@@ -130,21 +130,21 @@ pub enum Action {
     Happens(usize, Event),
     /// The next version of all of them arrives in the operator's cache.
     See(Cache),
-    /// The loop goes on as far as it comes.
+    /// The loop continues until it waits.
     Advance,
-    /// The node controller looks at a node.
+    /// The node controller reconciles a node.
     PlanNode(&'static str),
     /// The request for a pool is answered.
     Answer(&'static str, Option<Fault>),
     /// The patch of a node is answered.
     Patch(&'static str, Option<Fault>),
-    /// The check lists workloads, or cannot.
+    /// The check lists workloads, or fails to.
     List(Option<Fault>),
-    /// Its result is there.
+    /// Its result arrives.
     EndCheck,
-    /// Nothing is left to do but to wait, and time passes until something is due.
+    /// Everything waits, and time passes until something is due.
     Wait,
-    /// Time passes, whatever is under way.
+    /// Time passes, whatever is in progress.
     Delay(u64),
     /// Another process leads, with caches of these versions.
     Succeed { nodes: usize, pools: usize, classes: usize },
@@ -153,7 +153,7 @@ pub enum Action {
 }
 
 impl Protocol {
-    /// A process that begins to lead with the caches that are seen.
+    /// A process that begins to lead with the caches as they are.
     fn begin(&self, world: &World) -> Process {
         let (nodes, pools, classes) = (world.nodes.seen(), world.pools.seen(), world.classes.seen());
         Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience).share()
@@ -265,7 +265,7 @@ impl Model for Protocol {
             Action::PlanNode(name) => state.plan_node(name),
             Action::Answer(pool, outcome) => state.answer(pool, outcome, self.broken)?,
             Action::Patch(node, outcome) => state.patch(node, outcome)?,
-            // Workloads that cannot be asked for by name are asked for again.
+            // Workloads that cannot be read by name are listed again.
             Action::List(Some(_)) if matches!(state.process.check, Some(Check::Started(CheckTask::Named { .. }))) => {
                 return None;
             }

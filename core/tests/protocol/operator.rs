@@ -1,5 +1,5 @@
-//! The operator of the model: one process while it leads, with caches that lag and requests under way. Like
-//! `src/controllers/` it interprets what the core decides, and decides nothing.
+//! The operator of the model: one process while it leads, with stale caches and requests in flight. Like
+//! `src/controllers/` it interprets the decisions of the core, and decides nothing.
 
 use std::{
     cell::OnceCell,
@@ -35,36 +35,36 @@ pub struct Operator {
     pub classes: Classes,
     memory: Memory,
     watched: BTreeMap<&'static str, Watched>,
-    /// Node patches that admission refused, and until when they are not sent again.
+    /// Node patches that admission refused, and the time of the next attempt.
     refused: BTreeMap<&'static str, (NodePlan, Instant)>,
-    /// What nodes are written by.
+    /// The policy for writing nodes.
     pub published: Option<Arc<Policy>>,
-    /// The request that is under way for a pool, and the pool as it was when that was sent.
+    /// The request in flight for a pool, and the pool when it was sent.
     pub requests: BTreeMap<&'static str, (Step, PoolObject)>,
     pub patches: BTreeMap<&'static str, NodePatch>,
     pub check: Option<Check>,
-    /// When the pools are due again.
+    /// The times at which the pools are due again.
     pub wake: Option<Instant>,
     pub broken: Break,
-    /// Only where consent is broken: pools of which a taint was approved once, and what the first check found.
+    /// Used only if consent is broken: pools with a taint that was approved once, and the results of the first check.
     approved_once: BTreeSet<String>,
     first_check: Option<BTreeMap<String, CheckAnswer>>,
 }
 
 pub type Process = Shared<Operator>;
 
-/// A node patch that is under way, and what it was computed from.
+/// A node patch in flight, and the state that it was computed from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePatch {
     pub seen: Node,
     pub plan: NodePlan,
     by: Arc<Policy>,
     pub patch: Vec<PatchOperation>,
-    /// Whether a workload check allows the taints that it adds.
+    /// True if a workload check allows the taints that it adds.
     pub is_checked: bool,
 }
 
-/// A workload check that is under way.
+/// A workload check in progress.
 #[derive(Clone)]
 pub enum Check {
     Started(CheckTask),
@@ -85,7 +85,7 @@ impl fmt::Debug for Check {
     }
 }
 
-/// How long winpool waits for what is refused, or does not come forward.
+/// The pause after a refusal, and the time that a deletion waits without progress.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 impl Operator {
@@ -113,7 +113,7 @@ impl Operator {
         process
     }
 
-    /// The one copy of what this is, but for how long ago it is that nothing looks back to.
+    /// The shared copy of this state. Times that no rule looks back to are left out.
     pub fn share(self) -> Process {
         static PROCESSES: Copies<u128, Operator> = LazyLock::new(Mutex::default);
         let key = fingerprint(&self, self.now);
@@ -124,7 +124,7 @@ impl Operator {
         self.pools.values().map(|pool| Arc::clone(&pool.guarded)).collect()
     }
 
-    /// A list of all nodes: what happened before it is not known.
+    /// A list of all nodes: earlier changes are unknown.
     pub fn list_nodes(&mut self, nodes: Nodes) {
         let trusts = self.broken == Break::TrustsGaps && !self.watched.is_empty();
         self.nodes = nodes;
@@ -196,7 +196,7 @@ impl Operator {
         result
     }
 
-    /// What each node adds to the pools.
+    /// The contributions of each node to the pools.
     fn shares(&self, policy: &Policy) -> Vec<(Arc<str>, NodeShare)> {
         let share = |(name, watched): (&&'static str, &Watched)| {
             let node = &self.nodes[name];
@@ -213,12 +213,12 @@ impl Operator {
         self.refused.get(node).is_some_and(|(refused, until)| refused == plan && self.now < *until)
     }
 
-    /// Whether no node patch is under way that was planned by a former policy.
+    /// True if no node patch by a former policy is in flight.
     fn is_settled(&self) -> bool {
         self.patches.values().all(|patch| Some(&patch.by) == self.published.as_ref())
     }
 
-    /// Takes all pools as far as they come without waiting for an answer, and starts the check that is due.
+    /// Advances all pools until they wait for an answer, and starts the check that is due.
     pub fn advance(&mut self) {
         self.wake = None;
         let gone = self.with_cluster(|cluster, memory, _| memory.drop_gone(cluster));
@@ -259,7 +259,7 @@ impl Operator {
         self.published = Some(self.broken_policy(&policy).map_or(policy, Arc::new));
     }
 
-    /// The policy where a safeguard is left out.
+    /// The policy if a safeguard is left out.
     fn broken_policy(&self, policy: &Policy) -> Option<Policy> {
         let change: &dyn Fn(&mut Pool) = match self.broken {
             Break::NoLag => &|pool| (pool.lagging, pool.discover) = (Vec::new(), false),
@@ -267,7 +267,7 @@ impl Operator {
                 let before = self.published.as_ref().and_then(|before| before.pool(&pool.name));
                 let check = Arc::make_mut(&mut pool.clean_check);
                 for (taint, uids) in before.iter().flat_map(|before| &before.clean_check.nodes) {
-                    check.nodes.entry(taint.clone()).or_default().extend(uids.iter().cloned());
+                    Arc::make_mut(check.nodes.entry(taint.clone()).or_default()).extend(uids.iter().cloned());
                 }
                 check.valid = Some((self.now, self.now + PATIENCE));
             },
@@ -276,7 +276,7 @@ impl Operator {
         Some(changed(policy, change))
     }
 
-    /// The node controller looks at a node.
+    /// The node controller reconciles a node.
     pub fn plan_node(&mut self, name: &'static str) {
         let (Some(policy), Some(node)) = (self.published.clone(), self.nodes.get(name).cloned()) else { return };
         if !self.patches.contains_key(name) {
@@ -304,7 +304,7 @@ impl Operator {
         self.patches.insert(name, NodePatch { seen: node.clone(), plan, by, patch, is_checked });
     }
 
-    /// Without evidence, whatever a node claims may be taken off it.
+    /// Without evidence, every taint that a node claims may be removed.
     fn with_claims(&self, policy: &Policy, node: &Node) -> Option<Policy> {
         let claims =
             node.seen.applied.as_deref().and_then(Applied::parse).filter(|_| self.broken == Break::NoEvidence)?;
@@ -313,7 +313,7 @@ impl Operator {
         }))
     }
 
-    /// A node patch ended. `fresh` is the node as it is, if a test of the patch failed.
+    /// A node patch ended. `fresh` is the present node, if a test of the patch failed.
     pub fn patched(&mut self, name: &'static str, fresh: Option<&Node>, is_refused: bool) {
         let Some(NodePatch { seen, plan, by, .. }) = self.patches.remove(name) else { return };
         if let Some(fresh) = fresh.filter(|fresh| fresh.uid == seen.uid) {
@@ -329,7 +329,7 @@ impl Operator {
         self.memory.answer(pool, &step, answer, self.now);
     }
 
-    /// The check lists templates and pods, or cannot, or asks for some workloads.
+    /// The check lists templates and pods, fails to, or reads some workloads by name.
     pub fn list(&mut self, works: &[Work], fails: bool) {
         let (broken, first) = (self.broken, self.first_check.take());
         self.check = self.check.take().map(|check| match check {

@@ -1,4 +1,4 @@
-//! What has to be true, judged by what is true in the cluster and not by what anybody sees or says.
+//! The properties that must hold, judged by the true state and not by what a process sees or reports.
 
 use std::{
     sync::{LazyLock, Mutex},
@@ -50,7 +50,7 @@ pub fn all() -> Vec<Property<Protocol>> {
         }),
         Property::always(EVIDENCE, |model: &Protocol, state: &State| {
             let pools = state.world.pools.truth();
-            // A pool that goes in spite of a refusal leaves what it could not take off.
+            // A pool that is released in spite of a refusal leaves the taints that it could not remove.
             let is_left = pools.is_empty() && is_refused(model, state);
             let mut nodes = state.world.nodes.truth().values().filter(|node| !is_ignored(node));
             is_left || nodes.all(|node| node.own.iter().all(|taint| pools.values().any(|pool| pool.records(taint))))
@@ -81,14 +81,14 @@ impl Protocol {
     }
 }
 
-/// As long as nothing is written for this time, nothing will be.
+/// If nothing is written for this time, nothing will be.
 const QUIET: Duration = Duration::from_mins(2);
-/// One who does not come to rest after so many steps never will.
+/// The number of steps after which an operator that still writes never stops.
 const STEPS: usize = 3000;
 
 impl State {
-    /// What becomes of the cluster if from now on all goes well and nobody else does anything; `None` if the operator
-    /// never rests.
+    /// The final state of the cluster if from now on no request fails and nobody else acts; `None` if the operator
+    /// never stops.
     pub fn settled(&self) -> Option<Self> {
         static RESULTS: Results<(World, Process), Option<(World, Process)>> = LazyLock::new(Mutex::default);
         let (world, process) = once(&RESULTS, (self.world.clone(), self.process.clone()), || {
@@ -117,7 +117,7 @@ impl State {
         (world.nodes.truth().clone(), world.pools.truth().clone(), world.classes.truth().clone())
     }
 
-    /// The next thing that can be done; how much time passes by it.
+    /// The next possible action, and the time that passes with it.
     pub fn go_on(&mut self) -> Option<Duration> {
         let before = self.process.clone();
         let (request, patch) = (before.requests.keys().next(), before.patches.keys().next());
@@ -149,13 +149,13 @@ fn is_ignored(node: &NodeFacts) -> bool {
     node.seen.ignore.as_deref() == Some("true")
 }
 
-/// What nodes are judged by if every pool has what it wants.
+/// The policy for nodes if every pool has what it wants.
 fn as_written(world: &World) -> Policy {
     let pools = world.pools.truth().values().filter_map(|pool| pool.pool.clone());
     Policy::new(pools.map(|pool| Entry { pool: pool.into(), ready: true }), [].into())
 }
 
-/// Whether the node is as the pools want it.
+/// True if the node is in the state that the pools want.
 fn is_node_right(node: &NodeFacts, policy: &Policy) -> bool {
     let assessment = assess(&node.seen, policy, Consent::Given);
     let Some(owner) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else {
@@ -171,12 +171,12 @@ fn is_node_right(node: &NodeFacts, policy: &Policy) -> bool {
         && node.seen.labels.get(names::POOL).is_none_or(|name| name == owner.name)
 }
 
-/// The workload that a pool's taints have to wait for, if there is one.
+/// A workload that a pool's taints have to wait for.
 fn objector(world: &World) -> Option<&Work> {
     world.works.iter().find(|work| work.tolerates != Tolerates::Everything)
 }
 
-/// Whether something is refused for as long as that.
+/// True if a request is refused for that long.
 fn is_refused(model: &Protocol, state: &State) -> bool {
     let denials = |fault: &&Fault| matches!(fault, Fault::Denied(_));
     model.faults.iter().filter(denials).count() > state.faults.iter().filter(denials).count()
@@ -194,7 +194,7 @@ fn is_right(model: &Protocol, state: &State) -> bool {
         })
 }
 
-/// Whether what the statuses say is so.
+/// True if the statuses are true.
 fn is_truthful(model: &Protocol, state: &State) -> bool {
     let policy = as_written(&state.world);
     let pools = state.world.pools.truth().values();

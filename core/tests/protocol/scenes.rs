@@ -1,4 +1,4 @@
-//! The scenes. Each is small enough to be looked at as a whole.
+//! The scenes. Each is small enough to visit every state.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const OTHER: &str = "{taintPolicy: Always, taints: [{key: example.com/other, eff
     retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}";
 const TEAM_B: &str = "{taintPolicy: Always, runtimeClassNameFormat: '{pool}-{version}', nodeSelector: {team: b}, taints: [{key: example.com/b, effect: NoSchedule}]}";
 
-/// Asks workloads before it puts on the taint.
+/// Checks workloads before it adds the taint.
 const ASKS: &str = "{taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_IN_DRY_RUN: &str = "{mode: DryRun, taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_NEVER: &str = "{taintPolicy: Never, taints: [{key: example.com/mine, effect: NoSchedule}]}";
@@ -38,7 +38,7 @@ const TAINT: &str = "example.com/mine";
 const CLASS: &str = "windows-2022";
 const WEB: Event = Arrive("web", Deployment, None, Nothing);
 
-/// A scene, which differs from [`SCENE`] in these fields, and the test that looks at every state of it.
+/// A scene, which differs from [`SCENE`] in these fields, and the test that visits every state of it.
 macro_rules! scenes {
     ($($(#[$doc:meta])* $scene:ident: $fact:ident { $($field:ident: $value:expr,)* })*) => {
         $($(#[$doc])* pub fn $scene() -> Protocol {
@@ -76,7 +76,7 @@ scenes! {
         lag: 0,
     }
 
-    /// A node that claims that winpool put on what somebody else did.
+    /// A node claims that winpool added a taint that another writer added.
     forgery: a_forged_claim_takes_nothing_off {
         scripts: &[
             &[Create("a", MINE), Delete("a")],
@@ -93,7 +93,7 @@ scenes! {
         lag: 0,
     }
 
-    /// The same, later, and with caches that are older.
+    /// The same, later, and with older caches.
     late_changes: an_old_pool_that_changes_is_recorded_whoever_leads {
         before: &[Create("a", PLAIN)],
         away: &[Untaint("n1", "os")],
@@ -104,12 +104,12 @@ scenes! {
         lag: 0,
     }
 
-    /// The pool goes, and a process dies.
+    /// The pool is deleted, and a process dies.
     deletion: a_pool_that_goes_leaves_nothing_behind_whoever_leads {
         scripts: &[&[Create("a", MINE), Delete("a")]], successors: 1, kept: [2, 3, 1],
     }
 
-    /// A pool that has been there for long goes, and a new leader may not have seen that.
+    /// A pool that has existed for long is deleted, and a new leader may not have seen that.
     late_deletion: an_old_pool_goes_whoever_leads {
         before: &[Create("a", MINE)],
         away: &[Untaint("n1", TAINT)],
@@ -119,7 +119,7 @@ scenes! {
         lag: 0,
     }
 
-    /// Two pools: the node changes hands while one of them goes.
+    /// Two pools: the node moves from one to the other while one of them is deleted.
     two_pools: a_node_that_changes_hands_has_the_marks_of_one_pool {
         before: &[Create("a", TEAM_B), Create("b", MINE)],
         scripts: &[&[Delete("a")], &[Move("n1", "b")]],
@@ -131,7 +131,7 @@ scenes! {
         scripts: &[&[Create("a", ASKS)], &[WEB, Fix("web")]], faults: &[Fault::CheckFails], lazy: true,
     }
 
-    /// Checks, requests and caches that are so slow that the result of a check is too old.
+    /// Checks, requests and caches are so slow that the result of a check is too old.
     slow_checks: time_passes_whatever_is_under_way {
         scripts: &[&[Create("a", ASKS)], &[WEB]], delays: &[61], lag: 0,
     }
@@ -151,27 +151,27 @@ scenes! {
         scripts: &[&[Change("a", ASKS)], &[WEB]],
     }
 
-    /// Somebody takes the taint off an ignored node, so that a pod finds a node, and the annotation goes.
+    /// A user removes the taint of an ignored node, so that a pod runs there, and then removes the annotation.
     ignored: a_node_is_ignored_for_a_while {
         before: &[Create("a", ASKS)],
         scripts: &[&[Ignore("n1", true), Untaint("n1", TAINT), WEB, Ignore("n1", false)]],
     }
 
-    /// An older pool lets its nodes go, and a younger one with an approved taint gets them.
+    /// An older pool releases its nodes, and a younger one with an approved taint gets them.
     handover: an_older_pool_lets_a_node_go {
         nodes: &[("n1", "b"), ("n2", "a")],
         before: &[Create("a", "{nodeSelector: {team: a}, taintPolicy: Never}"), Create("b", ASKS_AS_B)],
         scripts: &[&[Delete("a")], &[WEB]],
     }
 
-    /// A class is to tolerate one more taint, and that fails, is refused, or its answer gets lost.
+    /// A class has to tolerate one more taint, and that write fails, is refused, or its answer is lost.
     classes: class_writes_fail_or_are_refused {
         before: &[Create("a", ASKS)],
         scripts: &[&[Change("a", ASKS_MORE)], &[Arrive("web", Deployment, Some(CLASS), Nothing)]],
         faults: &[Fault::Fails(Write::Class), Fault::Denied(Write::Class), Fault::Lost(Write::Class)],
     }
 
-    /// The same, where no workload is asked.
+    /// The same, without workload checks.
     classes_without_asking: class_writes_fail_where_nobody_is_asked {
         before: &[Create("a", PLAIN)],
         scripts: &[&[Change("a", MINE)]],
@@ -187,7 +187,7 @@ scenes! {
         lag: 0,
     }
 
-    /// Nodes that register with what is approved, while the pool gets another taint and a class cannot be written.
+    /// Nodes register with the approved taint, while the pool gets another taint and a class cannot be created.
     registration: a_node_registers_with_the_taint {
         before: &[Create("a", ASKS)],
         scripts: &[&[Change("a", ASKS_MORE)], &[Join("n2", "a")]],
@@ -195,7 +195,7 @@ scenes! {
         born_tainted: true,
     }
 
-    /// A taint goes while the watch shows nothing.
+    /// A taint is removed while the watch shows nothing.
     gap: the_watch_of_nodes_has_a_gap {
         before: &[Create("a", ASKS)],
         scripts: &[&[Untaint("n1", TAINT), WEB, WatchBreaks]],
@@ -211,7 +211,7 @@ scenes! {
         lag: 0,
     }
 
-    /// A node comes back as Linux while nobody leads, and the pool goes.
+    /// A node comes back as Linux while nobody leads, and the pool is deleted.
     reimaged: a_node_comes_back_as_linux {
         nodes: &[("n1", "a"), ("n2", "a")],
         before: &[Create("a", ASKS)],
@@ -219,7 +219,7 @@ scenes! {
         scripts: &[&[Delete("a")], &[Reimage("n2")]],
     }
 
-    /// Everything is refused once, and the pool goes all the same.
+    /// Every request is refused once, and the pool is deleted nevertheless.
     refused_deletion: a_pool_goes_though_a_node_cannot_be_changed {
         before: &[Create("a", ASKS)],
         scripts: &[&[Delete("a")]],
@@ -237,23 +237,23 @@ scenes! {
         scripts: &[&[Create("a", ASKS)], &[ArriveWithoutPods("web", Deployment)]],
     }
 
-    /// Pods are drained, and their next ones are not there yet.
+    /// Pods are drained, and their successors do not exist yet.
     terminating: pods_terminate {
         scripts: &[&[Create("a", ASKS)], &[Arrive("game", Foreign, None, Nothing), Terminate("game")]],
     }
 
-    /// A pod that says Windows, of a kind that is not listed, and whose image is not there yet.
+    /// A pod that says Windows, of a kind that is not listed, and whose image is not published yet.
     no_variant: a_pod_waits_for_its_image {
         scripts: &[&[Create("a", ASKS)], &[Arrive("game", Foreign, None, Nothing), NoVariant("game")]],
     }
 
-    /// A pod that is on a node with another taint already, which it tolerates.
+    /// A pod on a node that has another taint already, which it tolerates.
     second_taint: a_node_has_another_taint_already {
         before: &[Create("a", ASKS)],
         scripts: &[&[Arrive("game", Foreign, None, Key(TAINT)), Change("a", ASKS_MORE)]],
     }
 
-    /// Two pools with one node each: who would lose one has the other.
+    /// Two pools with one node each: a workload that loses one node has the other.
     last_two_nodes: two_pools_want_to_taint_the_last_two_nodes {
         nodes: &[("n1", "a"), ("n2", "b")],
         before: &[ArriveWithoutPods("web", Deployment)],

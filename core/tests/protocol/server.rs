@@ -1,4 +1,4 @@
-//! The API server of the model: what becomes of a request, and what follows for workloads.
+//! The API server of the model: the results of requests, and their effects on workloads.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl State {
-    /// The request for this pool arrives, or meets a fault. `None` if that fault cannot happen to it.
+    /// The request for this pool arrives, or meets a fault. `None` if it cannot meet that fault.
     pub fn answer(&mut self, pool: &'static str, fault: Option<Fault>, broken: Break) -> Option<()> {
         let (step, sent) = self.process.requests.get(pool)?.clone();
         let kind = match &step {
@@ -76,7 +76,7 @@ impl State {
         Some(())
     }
 
-    /// Applies a node patch, if its tests hold.
+    /// Applies a node patch, if its tests pass.
     pub fn deliver_patch(&mut self, name: &'static str, patch: &NodePatch) -> Option<()> {
         let (before, classes) = (self.world.nodes.truth().clone(), self.world.classes.truth().clone());
         let had = before.get(name)?;
@@ -96,8 +96,8 @@ impl State {
         Some(())
     }
 
-    /// Notes whether the node carries a taint of winpool's, beside `before`, that a class of the pool that wants it for the
-    /// node does not tolerate. A taint that no pool wants any more may come late; it goes again.
+    /// Records if the node has a taint of winpool's, beside those in `before`, that a class of the wanting pool does
+    /// not tolerate. A taint that no pool wants any more may arrive late; it is removed again.
     pub fn notice_class_behind(&mut self, node: &str, before: &[Taint]) {
         let Some(node) = self.world.nodes.truth().get(node) else { return };
         let pools = self.world.pools.truth().values().filter_map(|facts| facts.pool.as_ref());

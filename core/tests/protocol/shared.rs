@@ -1,5 +1,5 @@
-//! What keeps the model small and quick: one copy of each value, results that are computed once, and versions that
-//! somebody may still see.
+//! Keeps the model small and fast: one copy of each value, results that are computed once, and versions that a cache
+//! may still show.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A value of which there is one copy. It is compared, hashed and copied by its number.
+/// A shared value. It is compared, hashed and copied by its number.
 pub struct Shared<T>(Arc<(usize, T)>);
 
 impl<T> Clone for Shared<T> {
@@ -47,7 +47,7 @@ impl<T> Debug for Shared<T> {
     }
 }
 
-/// Where the copies are.
+/// The store of the copies.
 pub type Copies<K, T> = LazyLock<Mutex<HashMap<K, Shared<T>>>>;
 
 /// The copy of the value with this key.
@@ -73,15 +73,15 @@ pub fn once<K: Eq + Hash, V: Clone>(results: &Results<K, V>, key: K, compute: im
     })
 }
 
-/// No rule of winpool's looks further back than this, except how long a deletion has made no progress, which is counted.
+/// No rule of winpool's looks further back than this, except the time without progress of a deletion, which is
+/// counted.
 const LONG_AGO: Duration = Duration::from_secs(61);
-/// Fields with moments of which it only matters whether they are past.
+/// Fields with times that only matter by being past or not.
 const DUES: [&str; 8] =
     ["until", "next_status", "not_before", "ask_at", "widened", "early_again", "created_too_early", "writes"];
 const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
 
-/// Identifies a value by what `Debug` shows of it, with every moment relative to `now`: what happened longer ago than
-/// any rule looks back is all the same.
+/// Identifies a value by its `Debug` text, with every time relative to `now`. All times before the horizon are equal.
 pub fn fingerprint(value: &impl Debug, now: Instant) -> u128 {
     let mut text = Text { written: String::new(), last: 0, is_due: false, moment: None, now };
     write!(text, "{value:?}").unwrap();
@@ -95,11 +95,11 @@ pub fn fingerprint(value: &impl Debug, now: Instant) -> u128 {
 
 struct Text {
     written: String,
-    /// Where what was written last begins.
+    /// The start of the last item that was written.
     last: usize,
-    /// Whether the field that was named last is one of [`DUES`].
+    /// True if the last field name is one of [`DUES`].
     is_due: bool,
-    /// What was written since `Instant`.
+    /// The text since `Instant`.
     moment: Option<String>,
     now: Instant,
 }
@@ -133,7 +133,7 @@ fn nanoseconds(moment: &str) -> i128 {
     seconds * 1_000_000_000 + rest
 }
 
-/// Versions of an object that somebody may still see, oldest first. The last one is true.
+/// Versions of an object that a cache may still show, oldest first. The last one is the true one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct History<T> {
     versions: Vec<T>,
@@ -156,12 +156,12 @@ impl<T: Clone + PartialEq> History<T> {
         }
     }
 
-    /// How many versions the cache is behind.
+    /// The number of versions that the cache is behind.
     pub fn lag(&self) -> usize {
         self.versions.len() - 1 - self.seen
     }
 
-    /// What the cache shows.
+    /// The version that the cache shows.
     pub fn seen(&self) -> &T {
         &self.versions[self.seen]
     }
@@ -172,7 +172,7 @@ impl<T: Clone + PartialEq> History<T> {
         self.seen().clone()
     }
 
-    /// All versions that a successor's cache may begin with.
+    /// All versions that a new leader's cache may begin with.
     pub fn places(&self) -> std::ops::Range<usize> {
         0..self.versions.len()
     }
@@ -181,12 +181,12 @@ impl<T: Clone + PartialEq> History<T> {
         self.seen = place;
     }
 
-    /// The cache begins with what is true.
+    /// The cache begins with the true version.
     pub fn forget_all(&mut self) {
         *self = Self::new(self.truth().clone());
     }
 
-    /// Forgets what is older than the cache and not among the `kept` newest.
+    /// Forgets versions older than the cache that are not among the `kept` newest.
     pub fn forget(&mut self, kept: usize) {
         let forgotten = self.seen.min(self.versions.len().saturating_sub(kept));
         self.versions.drain(..forgotten);

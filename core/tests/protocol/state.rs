@@ -1,4 +1,4 @@
-//! A state of the model, and the turns of the operator in it.
+//! A state of the model, and the operator's turns in it.
 
 use std::{
     collections::BTreeMap,
@@ -21,9 +21,9 @@ pub struct World {
     pub pools: History<Pools>,
     pub classes: History<Classes>,
     pub works: Vec<Work>,
-    /// What others have on nodes: taints, and the metadata that is theirs.
+    /// The taints and metadata of other writers on nodes.
     pub others: BTreeMap<&'static str, (Vec<Value>, Value)>,
-    /// How many nodes, pools and classes were made.
+    /// The number of nodes, pools and classes created so far.
     pub made: usize,
 }
 
@@ -35,15 +35,15 @@ pub struct State {
     pub orphans: Vec<(&'static str, Process)>,
     /// Node patches that were accepted.
     pub accepted: usize,
-    /// The first workload that lost its last node by a taint of winpool's, and one that a class does not tolerate.
+    /// The first workload that lost its last node by a taint of winpool's, and one without a tolerating class.
     pub unschedulable: Option<&'static str>,
     pub class_behind: bool,
-    /// How far each script is.
+    /// The position in each script.
     pub done: Vec<usize>,
     pub faults: Vec<Fault>,
     pub delays: Vec<u64>,
     pub successors: u8,
-    /// How many versions the caches of a successor are still behind of what was there when it began.
+    /// The number of versions that the caches of a new leader are still behind the state in which it began.
     pub slack: usize,
 }
 
@@ -58,7 +58,7 @@ pub enum Cache {
 pub const CACHES: [Cache; 3] = [Cache::Nodes, Cache::Pools, Cache::Classes];
 
 impl State {
-    /// Gives the process a turn. What it does is computed once for each process.
+    /// Gives the process a turn. The result is computed once for each process.
     pub fn turn(&mut self, what: Turn, work: impl FnOnce(&mut Operator)) {
         static RESULTS: Results<(Process, Turn), Process> = LazyLock::new(Mutex::default);
         let (process, keeps_due) = (self.process.clone(), matches!(what, Turn::Advance | Turn::PlanNode(_)));
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// A patch that was planned anew goes back to what is published.
+    /// A patch that was planned again is based on the published policy.
     pub fn promise_by_patch(&mut self, name: &str) {
         if self.process.patches.get(name).is_some_and(|patch| patch.is_checked) {
             self.world.works.iter_mut().for_each(|work| work.known.by_patch = work.known.by_published);
@@ -154,7 +154,7 @@ impl State {
         (!wait.is_zero()).then(|| Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)))
     }
 
-    /// How many versions this cache is behind.
+    /// The number of versions that this cache is behind.
     pub fn lag_of(&self, cache: Cache) -> usize {
         match cache {
             Cache::Nodes => self.world.nodes.lag(),
@@ -167,7 +167,7 @@ impl State {
         CACHES.into_iter().map(|cache| self.lag_of(cache)).max().unwrap_or_default()
     }
 
-    /// Whether the operator has nothing left to do at this moment.
+    /// True if the operator has nothing left to do at this moment.
     pub fn is_idle(&self) -> bool {
         let process = &self.process;
         let works = !process.requests.is_empty() || !process.patches.is_empty() || process.check.is_some();
@@ -180,7 +180,7 @@ impl State {
     }
 }
 
-/// What a process is asked to do.
+/// A request to a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Turn {
     Advance,
@@ -191,8 +191,8 @@ pub enum Turn {
     List(Vec<Work>, bool),
     EndCheck,
     Pass(Duration),
-    /// The request for a pool was answered, as this number tells.
+    /// The request for a pool was answered; the number selects the answer.
     Answer(&'static str, u128),
-    /// The patch of a node has ended; one of its tests failed on this node, or it was refused.
+    /// The patch of a node ended: one of its tests failed on this node, or it was refused.
     Patched(&'static str, Option<Node>, bool),
 }

@@ -1,4 +1,4 @@
-//! When workloads are checked, and what a result is good for.
+//! The schedule of workload checks, and the validity of their results.
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ use crate::common::{self, node, pool_object, read};
 
 pub const MINE: &str = "os=windows:NoSchedule";
 
-/// What the API server answers to a request instead of doing it.
+/// The API server's answer to a request that it does not execute.
 type Refuse = dyn Fn(&str) -> Option<Refusal>;
 
 /// The cluster, with a record of requests.
@@ -29,7 +29,7 @@ pub struct World {
     simulation: Simulation,
     /// Requests that were sent, such as `Create windows-2022`.
     pub sent: Vec<String>,
-    /// What the API server answers instead of doing it.
+    /// The API server's answers to requests that it does not execute.
     pub refuse: Box<Refuse>,
 }
 
@@ -62,7 +62,7 @@ pub fn pool(changes: &str) -> WindowsPool {
     pool_object(&object.to_string())
 }
 
-/// What a step asks of the API server, as a line; `None` if nothing.
+/// The request of a step, as a line; `None` if it has none.
 fn line(step: &Step) -> Option<String> {
     Some(match step {
         Step::Judge | Step::Wait(_) | Step::Publish(_) => return None,
@@ -156,12 +156,12 @@ impl World {
         self.watch(Sighting::Changed);
     }
 
-    /// Somebody deletes `default`.
+    /// A user deletes `default`.
     pub fn delete(&mut self) {
         self.change_pool("default", "metadata: {deletionTimestamp: '2026-03-01T12:00:00Z'}");
     }
 
-    /// Whether the class has no label of winpool's.
+    /// True if the class has none of winpool's labels.
     pub fn is_released(&self, class: &str) -> bool {
         let labels = self.classes[class].metadata.labels.clone().unwrap_or_default();
         labels.keys().all(|key| !key.contains("winpool"))
@@ -312,7 +312,7 @@ impl World {
         self.wait(2);
     }
 
-    /// Whether the taint of a pool without `taints` is approved, and whether the node carries it.
+    /// Two facts: the taint of a pool without `taints` is approved, and the node has it.
     pub fn has_taint(&self, node: &str) -> (bool, bool) {
         (self.approved() == [MINE], self.taints(node) == [MINE])
     }

@@ -7,7 +7,7 @@ use crate::{
     common::node,
 };
 
-/// Whether a request is one that is refused.
+/// True if a request is one that is refused.
 type Matches = fn(&str) -> bool;
 
 /// A pool that is an hour old, with two nodes that carry its taint, and its class.
@@ -21,7 +21,7 @@ fn world() -> World {
     world
 }
 
-/// How many seconds pass until the pool is gone, of at most an hour.
+/// The number of seconds until the pool is deleted, at most an hour.
 fn seconds_until_gone(world: &mut World) -> u64 {
     for second in 0..3600 {
         world.rest();

@@ -1,4 +1,4 @@
-//! What is recorded, what is published, and what status tells when something cannot be written.
+//! Recorded taints, the published policy, and the status after writes that failed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who would become unschedulable by a taint: every clause of what a workload check counts.
+//! Workloads that a taint would make unschedulable: one test for each rule of the workload check.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 #[path = "../common/mod.rs"]

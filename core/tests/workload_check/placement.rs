@@ -1,4 +1,4 @@
-//! Where a template's pods can go, what says Windows, classes, and admission policies.
+//! The nodes for a template's pods, the signs of Windows, classes, and admission policies.
 
 use crate::scene::{Scene, TOLERATES, WINDOWS, workload};
 

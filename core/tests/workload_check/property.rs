@@ -24,7 +24,7 @@ fn taints() -> [Taint; 2] {
 struct Node {
     labels: BTreeMap<String, String>,
     taints: Vec<Taint>,
-    /// Which of [`taints`] it would get.
+    /// Indexes of the [`taints`] that it would get.
     gets: [bool; 2],
 }
 
@@ -114,7 +114,7 @@ fn fitting(pod: &PodSpec, hosts: &[Host]) -> BTreeSet<usize> {
     hosts.iter().enumerate().filter(|(_, host)| obstacles(pod, host).is_empty()).map(|(index, _)| index).collect()
 }
 
-/// Whether a pod of this spec is for Windows in a cluster without other nodes.
+/// True if a pod of this spec is for Windows in a cluster without other nodes.
 fn says_windows(spec: &Value, class: &RuntimeClass) -> bool {
     let read: PodSpec = serde_json::from_value(spec.clone()).unwrap();
     let by_class = || {

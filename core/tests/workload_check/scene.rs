@@ -15,10 +15,10 @@ use crate::common::yaml;
 
 /// `os.name`, for templates and pods that say Windows.
 pub const WINDOWS: &str = "os: {name: windows}";
-/// What tolerates the taint that the check is about.
+/// The toleration of the taint that the check is about.
 pub const TOLERATES: &str = "tolerations: [{key: os, value: windows, effect: NoSchedule}]";
 
-/// What a check starts from: node `win` would get `os=windows:NoSchedule`.
+/// The input of a check: node `win` would get `os=windows:NoSchedule`.
 pub struct Scene {
     /// The taints that it has.
     pub taints: &'static [&'static str],
@@ -82,7 +82,7 @@ impl Scene {
         }
     }
 
-    /// What the check finds for these workloads and pods.
+    /// The results of the check for these workloads and pods.
     pub fn check(&self, objects: &[Object]) -> CheckAnswer {
         let mut check = WorkloadCheck::start(self.scope()).unwrap();
         for kind in &self.unlisted {

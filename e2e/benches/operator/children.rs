@@ -1,4 +1,4 @@
-//! What the bench does in processes of its own: the floor's clients, and measurements of memory.
+//! The bench's own child processes: the floor's clients, and measurements of memory.
 
 use crate::Result;
 use crate::objects::{self, PARALLEL, PODS_PER_DEPLOYMENT, PODS_PER_NODE, WINDOWS, each, policy};

@@ -10,21 +10,21 @@ const ONE_NODE: Target = Target::Value(2000.0);
 /// The time for one node of the largest pool, beside the smallest.
 const GROWTH: Target = Target::Ratio(1.5);
 
-pub fn run(folder: &Path, report: &mut Report) -> Result<()> {
-    if !folder.is_dir() {
+pub fn run(directory: &Path, report: &mut Report) -> Result<()> {
+    if !directory.is_dir() {
         eprintln!("    core is not measured: run `make bench-core` first");
         return Ok(());
     }
-    for name in names(folder)? {
-        if let Some(time) = median(&folder.join(&name)) {
+    for name in names(directory)? {
+        if let Some(time) = median(&directory.join(&name)) {
             let target = if name.starts_with("plan one node") { ONE_NODE } else { Target::None };
             report.value(&name, "ns", time, target);
         }
     }
-    let pools = names(&folder.join("pool"))?.into_iter().filter_map(|name| name.parse::<u32>().ok());
+    let pools = names(&directory.join("pool"))?.into_iter().filter_map(|name| name.parse::<u32>().ok());
     let mut pools: Vec<u32> = pools.collect();
     pools.sort_unstable();
-    let each = |size: &u32| Some(median(&folder.join(format!("pool/{size}")))? / f64::from(*size));
+    let each = |size: &u32| Some(median(&directory.join(format!("pool/{size}")))? / f64::from(*size));
     let each: Vec<f64> = pools.iter().filter_map(each).collect();
     for (size, time) in pools.iter().zip(&each) {
         report.value(&format!("a pool of {size} nodes, for each"), "ns", *time, Target::None);
@@ -35,16 +35,16 @@ pub fn run(folder: &Path, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn names(folder: &Path) -> Result<Vec<String>> {
+fn names(directory: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
+    for entry in std::fs::read_dir(directory)? {
         names.push(entry?.file_name().to_string_lossy().into_owned());
     }
     names.sort();
     Ok(names)
 }
 
-fn median(folder: &Path) -> Option<f64> {
-    let text = std::fs::read(folder.join("new/estimates.json")).ok()?;
+fn median(directory: &Path) -> Option<f64> {
+    let text = std::fs::read(directory.join("new/estimates.json")).ok()?;
     serde_json::from_slice::<Value>(&text).ok()?["median"]["point_estimate"].as_f64()
 }

@@ -1,6 +1,6 @@
-//! What winpool costs: the release binary on a real control plane, beside a floor in the same run.
+//! Measures winpool: the release binary on a real control plane, beside a floor in the same run.
 //!
-//! The floor is a client that does the least possible: the same requests, with the same concurrency, and nothing else.
+//! The floor is a client with the least possible work: the same requests, with the same concurrency, and nothing else.
 //! winpool and the floor take turns. The result is the median of the ratios, pair by pair: see `docs/performance.md`.
 
 mod children;
@@ -31,7 +31,7 @@ struct Options {
     /// Numbers of nodes: `converge` runs with each, other scenarios with the largest.
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 5000])]
     nodes: Vec<usize>,
-    /// How often winpool and the floor take turns.
+    /// The number of turns of winpool and the floor.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     pairs: u16,
     /// `join`: nodes that join one after the other, each turn.
@@ -129,8 +129,8 @@ async fn main() -> ExitCode {
 /// `target/release/deps/operator-…`.
 async fn measure(options: &Options) -> Result<()> {
     let bench = std::env::current_exe()?;
-    let folder = |up| bench.ancestors().nth(up).ok_or("cargo bench did not start this binary");
-    let (own, target) = (folder(2)?.join("winpool"), folder(3)?);
+    let directory = |up| bench.ancestors().nth(up).ok_or("cargo bench did not start this binary");
+    let (own, target) = (directory(2)?.join("winpool"), directory(3)?);
     let program = std::env::var_os("WINPOOL_STATIC").map_or(own, PathBuf::from);
     if !program.is_file() {
         return Err(format!("{} is missing: cargo build --release", program.display()).into());

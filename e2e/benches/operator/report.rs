@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use winpool_e2e::kubernetes_version;
 
-/// Who is measured.
+/// The measured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     Winpool,
@@ -47,11 +47,11 @@ impl Series {
     }
 }
 
-/// One line of the report: which value, and its target.
+/// One line of the report: a value, and its target.
 #[derive(Clone, Copy)]
 pub struct Row(pub &'static str, pub &'static str, pub &'static str, pub Show, pub Target);
 
-/// How the values of all turns become one.
+/// The way in which the values of all turns become one.
 #[derive(Clone, Copy)]
 pub enum Show {
     /// The medians, and the median of the ratios of the pairs.
@@ -66,16 +66,16 @@ pub enum Show {
 #[derive(Clone, Copy)]
 pub enum Target {
     None,
-    /// In times of the floor.
+    /// A multiple of the floor.
     Ratio(f64),
     Value(f64),
-    /// By the size.
+    /// By size.
     AtSize(&'static [(usize, f64)]),
 }
 
 #[derive(Default)]
 pub struct Report {
-    /// What is measured at present.
+    /// The present measurement.
     pub scenario: String,
     results: Vec<Value>,
 }
@@ -138,7 +138,7 @@ impl Report {
         }));
     }
 
-    /// Says how many targets are reached, and writes everything as JSON.
+    /// Prints the number of targets that were reached, and writes everything as JSON.
     pub fn finish(&self, options: &Value, file: &Path) -> Result<()> {
         let count = |reached: bool| self.results.iter().filter(|result| result["reached"] == reached).count();
         let (kubernetes, commit, machine) = (kubernetes_version().unwrap_or("unknown"), commit(), machine());

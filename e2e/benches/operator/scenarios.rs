@@ -1,4 +1,4 @@
-//! The scenarios: what is measured, at which sizes, and with which target.
+//! The scenarios: the measured values, sizes and targets.
 
 use crate::objects::{self, DEPLOYMENTS, NODES, PODS, PODS_PER_DEPLOYMENT, SAMPLE, create, each, served};
 use crate::report::Show::{Both, Pairs, Winpool};
@@ -29,7 +29,7 @@ pub struct Part {
     kind: Kind,
     sizes: fn(&Options) -> Vec<usize>,
     rows: &'static [Row],
-    /// What may not grow with the size.
+    /// A value that may not grow with the size.
     growth: Option<Row>,
 }
 
@@ -52,7 +52,7 @@ const fn part(scenario: Scenario, kind: Kind, sizes: fn(&Options) -> Vec<usize>,
     Part { scenario, kind, sizes, rows, growth: Option::None }
 }
 
-/// For how long each node has no taint.
+/// The time for which each node has no taint.
 macro_rules! latencies {
     ($how:literal) => {
         [
@@ -192,7 +192,8 @@ impl Part {
         }
     }
 
-    /// Nodes exist and winpool is idle, then the pool is created or changed. Floor: the same patches, made beforehand.
+    /// Nodes exist and winpool is idle, then the pool is created or changed. Floor: the same patches, prepared
+    /// beforehand.
     async fn converge(&self, stage: &Stage, turn: Turn) -> Result<Values> {
         let mut writer = stage.writer(turn, "patch").await?;
         if self.kind == Kind::Migration && turn == Turn::Winpool {
@@ -306,7 +307,7 @@ async fn quiet(stage: &Stage, turn: Turn, events: usize) -> Result<Values> {
     Ok(values)
 }
 
-/// What a child of the bench measures.
+/// A value that a child of the bench measures.
 async fn by_child(stage: &Stage, child: &str, size: usize, templates: &[serde_json::Value]) -> Result<Values> {
     let arguments = [child.to_owned(), size.to_string()].into_iter().chain(templates.iter().map(ToString::to_string));
     let result = measured_by_child(&arguments.collect::<Vec<_>>(), &stage.server).await?;

@@ -19,7 +19,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<()> {
-    // Until the handlers are there a signal simply ends the process, and the guard does the rest.
+    // Before the handlers exist a signal simply ends the process, and the guard cleans up.
     let cluster = Cluster::start().await?;
     scene::join(&cluster, scene::windows_servers().into_iter().chain([SimulatedNode::linux()])).await?;
     scene::install_crd(&cluster.client()).await?;
@@ -42,7 +42,7 @@ async fn run() -> Result<()> {
     operator.stop().await
 }
 
-/// The export line alone goes to standard output, so that a script can read it.
+/// Only the export line goes to standard output, so that a script can read it.
 fn introduce(cluster: &Cluster) {
     let pids = cluster.processes().map(|process: &Process| process.pid().to_string());
     eprintln!(
@@ -51,7 +51,7 @@ fn introduce(cluster: &Cluster) {
     );
     eprintln!("the operator runs in this process, {}, and logs here", std::process::id());
     eprintln!("the control plane is processes {}", pids.join(" "));
-    eprintln!("its logs are in {}", cluster.api_server().folder().display());
+    eprintln!("its logs are in {}", cluster.api_server().directory().display());
     eprintln!("Ctrl-C (or SIGTERM) ends and removes all of it\n\nin another terminal:\n");
     println!("export KUBECONFIG={}", cluster.kubeconfig().display());
     eprintln!("kubectl get nodes\n\ndocs/guides/first-pool.md goes on from here\n");

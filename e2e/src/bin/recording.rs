@@ -1,4 +1,5 @@
-//! Draws a terminal as SVG: what arrives on standard input, each line when it arrived. `make demo-image` uses it.
+//! Draws a terminal as SVG: the lines of standard input, each with the time at which it arrived. `make demo-image`
+//! uses it.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write;
@@ -6,7 +7,7 @@ use std::io::BufRead;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// A letter of the font, and a line of it, in pixels.
+/// The size of a character and a line, in pixels.
 const LETTER: f64 = 7.85;
 const LINE: usize = 19;
 const MARGIN: usize = 18;
@@ -19,7 +20,7 @@ const STYLE: &str = r#"
     @media (prefers-reduced-motion: no-preference) { text { animation: arrive 1ms backwards; } }
 "#;
 
-/// A line, and when it arrived.
+/// A line with the time at which it arrived.
 struct Arrival {
     after: Duration,
     text: String,
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    // What is piped into this may have failed without a word.
+    // The program at the other end of the pipe may have failed without a message.
     if lines.len() == 1 {
         eprintln!("recording: nothing arrived");
         return ExitCode::FAILURE;
@@ -72,7 +73,7 @@ fn drawn(command: &str, lines: &[Arrival]) -> String {
         if text.trim().is_empty() {
             continue;
         }
-        // Writing to a String does not fail.
+        // Writing to a String never fails.
         let _ = writeln!(
             svg,
             "  <text{class} x=\"{MARGIN}\" y=\"{y}\" xml:space=\"preserve\" style=\"animation-delay:{seconds:.2}s\">{}</text>",

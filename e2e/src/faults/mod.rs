@@ -37,7 +37,7 @@ use winpool::api_server::asked::Asked;
 pub struct FaultProxy {
     port: u16,
     authority: PathBuf,
-    folder: PathBuf,
+    directory: PathBuf,
     shared: Arc<Shared>,
     _stop: DropGuard,
 }
@@ -90,8 +90,8 @@ impl FaultProxy {
                 tokio::spawn(stopped.clone().run_until_cancelled_owned(serving));
             }
         }));
-        let (authority, folder) = (server.authority_file(), server.folder().to_owned());
-        Ok(Self { port, authority, folder, shared, _stop: stop.drop_guard() })
+        let (authority, directory) = (server.authority_file(), server.directory().to_owned());
+        Ok(Self { port, authority, directory, shared, _stop: stop.drop_guard() })
     }
 
     /// Returns `config` with this proxy as the server.
@@ -103,7 +103,7 @@ impl FaultProxy {
 
     /// A kubeconfig of a user with this token, who works in this namespace.
     pub fn kubeconfig(&self, token: &str, namespace: &str) -> Result<PathBuf> {
-        let file = self.folder.join(format!("kubeconfig-proxy-{}", self.port));
+        let file = self.directory.join(format!("kubeconfig-proxy-{}", self.port));
         token_kubeconfig(&format!("https://127.0.0.1:{}", self.port), &self.authority, token, namespace, &file)?;
         Ok(file)
     }
@@ -240,11 +240,11 @@ fn with_parameter(uri: &Uri, name: &str, value: &str) -> Uri {
     let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     let others = query.filter(|(key, _)| key != name);
     let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(others).append_pair(name, value).finish();
-    // What was a URI still is one.
+    // A URI with another query is still a URI.
     format!("{}?{query}", uri.path()).parse().unwrap_or_else(|_| uri.clone())
 }
 
-/// The server's configuration for nobody: a request says itself who sends it.
+/// The server's configuration without a user: each request carries its own credentials.
 fn bare(server: &ApiServer) -> Result<Config> {
     let mut config = server.config()?;
     config.auth_info = kube::config::AuthInfo::default();

@@ -1,74 +1,74 @@
-//! Which request meets which fault. Pure: a seed is enough to see the same again.
+//! Selects the fault for each request. Pure: a seed repeats a run.
 
 use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
 use winpool::api_server::asked::Asked;
 
-/// What happens to a request or its response.
+/// The fate of a request or its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The server gets it later.
+    /// The server gets the request later.
     Delay(Duration),
-    /// The connection is closed, and the server never hears of it.
+    /// The connection is closed, and the server never gets the request.
     Drop,
-    /// The server acts, and the connection is closed without its answer.
+    /// The server executes the request, and the connection is closed without its answer.
     Lose,
-    /// The server acts, and the connection is closed after half of its answer.
+    /// The server executes the request, and the connection is closed after half of its answer.
     Halve,
-    /// The server never hears of it, and nothing is ever answered.
+    /// The server never gets the request, and there is no answer.
     Swallow,
-    /// The server acts, and nothing is ever answered.
+    /// The server executes the request, and there is no answer.
     Mute,
-    /// The server never hears of it, and this is the answer.
+    /// The server never gets the request, and this is the answer.
     Refuse(Refusal),
-    /// A watch ends, as watches do, after so many events.
+    /// A watch ends after this many events.
     End {
-        /// So many.
+        /// The number.
         after: usize,
     },
-    /// A watch breaks in the middle of the event after so many.
+    /// A watch breaks in the middle of the event after this many events.
     Cut {
-        /// So many.
+        /// The number.
         after: usize,
     },
-    /// A watch shows nothing more after so many events, for so long; then its connection is closed.
+    /// A watch shows nothing more after this many events, for this time; then its connection is closed.
     Stall {
-        /// So many.
+        /// The number.
         after: usize,
-        /// So long.
+        /// The time.
         lasts: Duration,
     },
     /// A watch shows every event twice.
     Repeat,
-    /// A watch starts at the oldest resourceVersion that any watch of this kind started from, shows so many of the events
-    /// since, and then nothing more.
+    /// A watch starts at the oldest resourceVersion that any watch of this kind started from, shows this many of the
+    /// events since, and then nothing more.
     Rewind {
-        /// So many.
+        /// The number.
         shown: usize,
     },
     /// A watch is told that its resourceVersion is too old (410, in an event).
     Expire,
     /// A watch has no bookmarks.
     NoBookmarks,
-    /// The neighbour of the server answers. See [`crate::FaultProxy::with_neighbour`].
+    /// The second server answers. See [`crate::FaultProxy::with_neighbour`].
     Neighbour,
-    /// The neighbour answers from its watch cache, however old (`resourceVersion=0`).
+    /// The second server answers from its watch cache, however old (`resourceVersion=0`).
     NeighboursCache,
 }
 
-/// An answer that the server did not give.
+/// An answer that the server did not send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// 409.
     Conflict,
-    /// 410: the page or version of a list is not to be had any more.
+    /// 410: the page or version of a list is no longer available.
     Expired,
-    /// 422 as a failed `test` of a JSON Patch has it, without causes.
+    /// 422 without causes, as for a failed `test` of a JSON Patch.
     FailedTest,
     /// 422 with a cause.
     Invalid,
-    /// 429 with `Retry-After: 2`, in plain text, as priority and fairness has it.
+    /// 429 with `Retry-After: 2`, in plain text, as priority and fairness sends it.
     TooMany,
     /// 500.
     Internal,
@@ -146,13 +146,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// So many of a hundred requests meet a fault.
+    /// The percentage of requests that meet a fault.
     pub fn new(seed: u64, percent: u8) -> Self {
         Self { seed, percent }
     }
 
-    /// What the request with this number among its like meets. It depends on nothing else, so that other requests, which
-    /// may come in another order in each run, do not change it.
+    /// The fate of the request with this number among its like. It depends on nothing else, so that other requests,
+    /// whose order may differ in each run, do not change it.
     pub fn fault(&self, asked: Asked, number: u64) -> Option<Fault> {
         let mut random = self.random(asked, number);
         if random.u8(..100) >= self.percent {

@@ -14,9 +14,9 @@ pub struct Passing {
     pub asked: Asked,
     /// Its path and query.
     pub path: String,
-    /// Its number among those that ask the same, from 0.
+    /// Its number among requests of the same kind, from 0.
     pub number: u64,
-    /// Its number among the writes of state, from 0: Events are news, and a Lease is written at times of its own.
+    /// Its number among the writes of state, from 0. Events and Leases do not count.
     pub write: Option<u64>,
     pub received: Instant,
 }
@@ -27,7 +27,7 @@ pub struct Passed {
     /// The request.
     pub request: Passing,
     pub fault: Option<Fault>,
-    /// The code of the answer, given to the client or not; `None` when there was none.
+    /// The code of the server's answer, even if the client did not get it; `None` if there was none.
     pub code: Option<u16>,
 }
 
@@ -53,11 +53,11 @@ struct State {
     oldest: BTreeMap<String, String>,
 }
 
-/// The memory of a proxy.
+/// The records of a proxy.
 #[derive(Default)]
 pub(super) struct Traffic {
     state: Mutex<State>,
-    /// Counts the rules: with another one, what is held back is let go.
+    /// The number of the present rule: a new rule releases requests that are held back.
     rules: watch::Sender<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Traffic {
         self.rules.send_modify(|rules| *rules += 1);
     }
 
-    /// Counts a request and decides what it meets.
+    /// Counts a request and decides its fate.
     pub fn next(&self, asked: Asked, uri: &Uri) -> (Passing, Option<Fault>) {
         let mut state = self.state();
         let count = state.counts.entry(asked).or_default();
@@ -108,11 +108,11 @@ impl Traffic {
         self.state().passed.clone()
     }
 
-    /// Returns when another rule holds than now.
+    /// Returns when the rule has changed.
     pub fn released(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut rules = self.rules.subscribe();
         async move {
-            // An error says that the proxy is gone.
+            // An error means that the proxy is dropped.
             let _ = rules.changed().await;
         }
     }

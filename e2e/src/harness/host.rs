@@ -48,7 +48,7 @@ impl Host {
             server: cluster.api_server().url().to_owned(),
             authority: cluster.api_server().authority_file(),
             program: program.to_owned(),
-            folder: cluster.api_server().folder().to_owned(),
+            directory: cluster.api_server().directory().to_owned(),
             containers: BTreeMap::new(),
         };
         let host = Self { task: tokio::spawn(agent.work()) };
@@ -72,7 +72,7 @@ struct Agent {
     /// The certificate by which it is known.
     authority: PathBuf,
     program: PathBuf,
-    folder: PathBuf,
+    directory: PathBuf,
     /// By the pod's uid.
     containers: BTreeMap<String, Running>,
 }
@@ -162,14 +162,14 @@ impl Agent {
         for variable in container.env.iter().flatten() {
             command.env(&variable.name, variable.value.as_deref().expect("a plain value"));
         }
-        // Pods share one host here, and may not be reached from outside of it.
+        // Pods share one host here, and must not be reachable from outside of it.
         command.env("WINPOOL_LISTEN", address.to_string()).env("KUBECONFIG", self.account(pod).await);
-        let log = File::create(self.folder.join(format!("{}.log", pod.name_any()))).unwrap();
+        let log = File::create(self.directory.join(format!("{}.log", pod.name_any()))).unwrap();
         let process = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("the program starts");
         Running { process, address, told_to_end: false }
     }
 
-    /// A kubeconfig in place of the volume in which a pod finds the token of its account.
+    /// A kubeconfig instead of the volume with the account's token.
     async fn account(&self, pod: &Pod) -> PathBuf {
         let spec = pod.spec.as_ref().unwrap();
         let sources = spec.volumes.iter().flatten().filter_map(|volume| volume.projected.as_ref());
@@ -189,7 +189,7 @@ impl Agent {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &namespace);
         let account = spec.service_account_name.as_deref().unwrap();
         let answer = accounts.create_token_request(account, &PostParams::default(), &request).await.unwrap();
-        let (token, file) = (answer.status.unwrap().token, self.folder.join(format!("{name}.kubeconfig")));
+        let (token, file) = (answer.status.unwrap().token, self.directory.join(format!("{name}.kubeconfig")));
         token_kubeconfig(&self.server, &self.authority, &token, &namespace, &file).unwrap();
         file
     }

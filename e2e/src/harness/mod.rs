@@ -68,7 +68,7 @@ pub enum Server {
     Lent(Lent),
     /// Started for this test, and stopped at its end.
     Own(Box<ApiServer>),
-    /// That of a whole cluster, which ends with the test.
+    /// The one of a whole cluster, which ends with the test.
     Cluster(Box<Cluster>),
 }
 
@@ -102,7 +102,7 @@ impl Harness {
         harness
     }
 
-    /// Borrows an API server without the guard: for tests that install it, or that do what it refuses.
+    /// Borrows an API server without the guard, for tests that install it or that need requests which it refuses.
     pub async fn unguarded() -> Self {
         let server = lend().await.unwrap();
         let client = server.client();
@@ -370,8 +370,8 @@ impl Harness {
     }
 }
 
-/// Changes the taints of a node safely: by PUT with the resourceVersion that was read, until nobody else
-/// writes in between.
+/// Changes the taints of a node safely: by PUT with the resourceVersion that was read, until no other writer writes in
+/// between.
 pub async fn change_taints(nodes: &Api<Node>, name: &str, mut change: impl FnMut(&mut Vec<Taint>)) {
     loop {
         let mut node = nodes.get(name).await.unwrap();

@@ -17,7 +17,7 @@ pub const END_OF_HOLD: Duration = Duration::from_secs(25);
 /// The hash in the name of the `ReplicaSet` of each Deployment.
 const TEMPLATE_HASH: &str = "5d8f7";
 
-/// A workload in the namespace `default`. Its pods have this spec, but for their container.
+/// A workload in the namespace `default`. Its pods have this spec, except for their container.
 pub fn workload(kind: &str, name: &str, mut pod: Value) -> Value {
     pod["containers"] = containers();
     if matches!(kind, "Job" | "CronJob") {
@@ -37,7 +37,7 @@ pub fn workload(kind: &str, name: &str, mut pod: Value) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-/// A pod as the controller of this workload creates it. It has this spec, but for its container.
+/// A pod as the controller of this workload creates it. It has this spec, except for its container.
 pub fn pod_of(kind: &str, workload: &str, name: &str, mut spec: Value) -> Value {
     spec["containers"] = containers();
     let mut labels = json!({"app": workload});

@@ -1,14 +1,14 @@
 //! A Windows machine whose kubelet is real: `kubelet.exe` under Wine.
 //!
-//! Real are the kubelet and all that it writes to the API server. What is not: Windows, which is Wine with the registry of a
-//! Windows Server, and containerd, in whose place a program answers that runs nothing. `e2e/kubelet/README.md` has the limits.
+//! The kubelet and its writes to the API server are real. Windows is Wine with the registry of a Windows Server, and a
+//! stand-in that runs nothing replaces containerd. `e2e/kubelet/README.md` lists the limits.
 
 mod programs;
 mod wine;
 
 use crate::assets::off_the_runtime;
 use crate::error::{FileContext, text};
-use crate::guard::{Folder, Guard};
+use crate::guard::{Directory, Guard};
 use crate::process::{Launch, Process, start_on_free_port};
 use crate::{ApiServer, Error, Result};
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A Windows Server, by what its registry says.
+/// A Windows Server, with the values of its registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
     /// Such as 20348.
@@ -58,11 +58,11 @@ pub struct Call {
     pub pod: Option<String>,
     /// The runtime handler of a sandbox.
     pub handler: Option<String>,
-    /// The image that is pulled, or that a container is made of.
+    /// The image that is pulled, or of which a container is created.
     pub image: Option<String>,
 }
 
-/// A machine with a container runtime that runs, and a kubelet that may run. Nothing of it outlives this process.
+/// A machine with a running container runtime, and a kubelet that may run. It ends with this process.
 pub struct Machine {
     name: String,
     windows: Windows,
@@ -72,11 +72,11 @@ pub struct Machine {
     runtime_port: u16,
     wine_prefix: String,
     server: String,
-    folder: Folder,
+    directory: Directory,
 }
 
 impl Machine {
-    /// Says why no such machine can be started here, if so: what to install.
+    /// Returns the reason if no such machine can be started here: the missing packages.
     #[must_use]
     pub fn unavailable() -> Option<String> {
         wine::missing()
@@ -85,20 +85,20 @@ impl Machine {
     /// Installs a machine, without starting its kubelet.
     ///
     /// # Errors
-    /// When Wine is missing, or a program cannot be built or started.
+    /// Fails if Wine is missing, or a program cannot be built or started.
     pub async fn install(server: &ApiServer, name: &str, windows: Windows) -> Result<Self> {
         if let Some(missing) = wine::missing() {
             return Err(Error::WineMissing(missing));
         }
         let kubelet = off_the_runtime(programs::kubelet).await?;
-        let folder = Guard::get()?.folder("machine")?;
-        let prefix = folder.path().join("wine");
+        let directory = Guard::get()?.directory("machine")?;
+        let prefix = directory.path().join("wine");
         let wine_prefix = text(&prefix)?.to_owned();
         let to = prefix.clone();
         off_the_runtime(move || wine::install(&to)).await?;
 
         let own = prefix.join("drive_c/k");
-        fs::create_dir_all(&own).when("make the folder", &own)?;
+        fs::create_dir_all(&own).when("make the directory", &own)?;
         let program = own.join("kubelet.exe");
         std::os::unix::fs::symlink(&kubelet, &program).when("make the link", &program)?;
         let identity = server.identity(&format!("system:node:{name}"), "system:nodes")?;
@@ -108,16 +108,16 @@ impl Machine {
             let to = own.join(to);
             fs::copy(&from, &to).when("write", &to)?;
         }
-        let (runtime, runtime_port) = start_runtime(folder.path(), windows, None).await?;
+        let (runtime, runtime_port) = start_runtime(directory.path(), windows, None).await?;
         let server = server.url().to_owned();
         let name = name.to_owned();
-        Ok(Self { name, windows, kubelet: None, runtime, runtime_port, wine_prefix, server, folder })
+        Ok(Self { name, windows, kubelet: None, runtime, runtime_port, wine_prefix, server, directory })
     }
 
     /// Installs a machine and starts its kubelet.
     ///
     /// # Errors
-    /// When Wine is missing, or a program cannot be built or started.
+    /// Fails if Wine is missing, or a program cannot be built or started.
     pub async fn start(server: &ApiServer, name: &str, windows: Windows, flags: &[&str]) -> Result<Self> {
         let mut machine = Self::install(server, name, windows).await?;
         machine.start_kubelet(flags)?;
@@ -130,10 +130,10 @@ impl Machine {
         &self.name
     }
 
-    /// Starts the kubelet with these flags besides the usual ones.
+    /// Starts the kubelet with these flags in addition to the usual ones.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// Fails if it cannot be started.
     pub fn start_kubelet(&mut self, flags: &[&str]) -> Result<()> {
         self.stop_kubelet();
         let drive = self.drive();
@@ -154,15 +154,15 @@ impl Machine {
             name: "kubelet",
             program: Path::new(wine::WINE),
             arguments: usual.iter().chain(flags).map(ToString::to_string).collect(),
-            // The drive of the working folder is the one that paths without a drive lead to.
-            folder: &drive,
-            logs: self.folder.path(),
+            // Paths without a drive are on the drive of the working directory.
+            directory: &drive,
+            logs: self.directory.path(),
         };
         self.kubelet = Some(Process::start_in(launch, wine::environment(&self.wine_prefix))?);
         Ok(())
     }
 
-    /// Ends the kubelet with SIGKILL. The containers go on.
+    /// Kills the kubelet (SIGKILL). The containers continue.
     pub fn stop_kubelet(&mut self) {
         if let Some(kubelet) = self.kubelet.take() {
             drop(kubelet);
@@ -178,10 +178,10 @@ impl Machine {
         self.kubelet.iter().try_for_each(Process::check)
     }
 
-    /// Installs another Windows in place and starts the kubelet again, with these flags. No container survives that.
+    /// Installs another Windows in place and restarts the kubelet with these flags. No container survives that.
     ///
     /// # Errors
-    /// When a program cannot be started.
+    /// Fails if a program cannot be started.
     pub async fn upgrade(&mut self, windows: Windows, flags: &[&str]) -> Result<()> {
         self.stop_kubelet();
         self.windows = windows;
@@ -189,32 +189,32 @@ impl Machine {
         self.start_kubelet(flags)
     }
 
-    /// Starts the container runtime again, without containers and images. `pause` is the Windows that its pause image was
-    /// made for, if not that of the machine. The kubelet has to be started again.
+    /// Restarts the container runtime without containers and images. `pause` is the Windows build of its pause image,
+    /// if that differs from the machine's. The kubelet has to be restarted.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// Fails if it cannot be started.
     pub async fn restart_runtime(&mut self, pause: Option<Windows>) -> Result<()> {
-        (self.runtime, self.runtime_port) = start_runtime(self.folder.path(), self.windows, pause).await?;
+        (self.runtime, self.runtime_port) = start_runtime(self.directory.path(), self.windows, pause).await?;
         Ok(())
     }
 
-    /// What the kubelet has asked of the container runtime since that started.
+    /// The kubelet's calls of the container runtime since that was started.
     ///
     /// # Errors
-    /// When the log of the runtime cannot be read.
+    /// Fails if the log of the runtime cannot be read.
     pub fn calls(&self) -> Result<Vec<Call>> {
-        let log = self.folder.path().join("container-runtime.log");
+        let log = self.directory.path().join("container-runtime.log");
         let text = fs::read_to_string(&log).when("read", &log)?;
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
-    /// What the kubelet has logged since it started.
+    /// The kubelet's log since it was started.
     ///
     /// # Errors
-    /// When its log cannot be read.
+    /// Fails if its log cannot be read.
     pub fn log(&self) -> Result<String> {
-        let log = self.folder.path().join("kubelet.log");
+        let log = self.directory.path().join("kubelet.log");
         fs::read_to_string(&log).when("read", &log)
     }
 
@@ -231,7 +231,7 @@ impl Machine {
         })
     }
 
-    /// As an installer writes it, but for what concerns the Linux machine below: its ports and its disk.
+    /// The configuration that an installer writes, except for the ports and the disk of the Linux machine below.
     fn configuration(&self) -> Value {
         json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -252,10 +252,10 @@ impl Drop for Machine {
     }
 }
 
-/// Builds what machines need, if it is not there yet.
+/// Builds the programs of machines, unless they exist.
 ///
 /// # Errors
-/// When Wine is missing, or a program cannot be built.
+/// Fails if Wine is missing, or a program cannot be built.
 pub async fn prepare_machines() -> Result<()> {
     if let Some(missing) = wine::missing() {
         return Err(Error::WineMissing(missing));
@@ -263,14 +263,14 @@ pub async fn prepare_machines() -> Result<()> {
     off_the_runtime(|| programs::kubelet().and(programs::runtime()).map(drop)).await
 }
 
-async fn start_runtime(folder: &Path, windows: Windows, pause: Option<Windows>) -> Result<(Process, u16)> {
+async fn start_runtime(directory: &Path, windows: Windows, pause: Option<Windows>) -> Result<(Process, u16)> {
     let program = off_the_runtime(programs::runtime).await?;
     let mut arguments = vec![format!("-build={}", windows.kernel_version())];
     arguments.extend(pause.map(|pause| format!("-pause={}", pause.kernel_version())));
     let launch = |port| {
         let port = format!("-port={port}");
         let arguments = arguments.iter().cloned().chain([port]).collect();
-        Process::start(Launch { name: "container-runtime", program: &program, arguments, folder, logs: folder })
+        Process::start(Launch { name: "container-runtime", program: &program, arguments, directory, logs: directory })
     };
     start_on_free_port(launch, async |port| tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const MODULE: Module = Module {
-    folder: concat!(env!("CARGO_MANIFEST_DIR"), "/kubelet"),
+    directory: concat!(env!("CARGO_MANIFEST_DIR"), "/kubelet"),
     go_mod: include_str!("../../kubelet/go.mod"),
     go_sum: include_str!("../../kubelet/go.sum"),
     tags: "",
@@ -20,8 +20,8 @@ const MODULE: Module = Module {
 const RUNTIME: [&str; 2] =
     [include_str!("../../kubelet/runtime/main.go"), include_str!("../../kubelet/runtime/refusals.go")];
 
-/// What Wine 8 lacks and Go's standard library relies on, each as a file, what stands there, and what takes its place.
-/// No line of Kubernetes is changed.
+/// Features that Go's standard library needs and Wine 8 lacks: each with its file, the present code, and its
+/// replacement. No line of Kubernetes is changed.
 const OVERLAY: [(&str, &str, &str); 2] = [
     // Wine has no AF_UNIX sockets, and the kubelet exits if it cannot listen for device plugins.
     (
@@ -45,17 +45,17 @@ pub(super) fn kubelet() -> Result<PathBuf> {
     let fingerprint = fingerprint(&[&[MODULE.go_mod, MODULE.go_sum, &flags], &changes[..]].concat());
     let target = cache_folder()?.join(format!("kubelet-{version}-{fingerprint}.exe"));
     make_once(&target, "kubelet.exe", |path| {
-        let folder = path.with_added_extension("overlay");
-        fs::create_dir_all(&folder).when("make the folder", &folder)?;
-        let overlay = overlay(&folder)?;
+        let directory = path.with_added_extension("overlay");
+        fs::create_dir_all(&directory).when("make the directory", &directory)?;
+        let overlay = overlay(&directory)?;
         let options = Options { linker_flags: &flags, os: Some("windows"), overlay: Some(text(&overlay)?) };
         go::build(&MODULE, "k8s.io/kubernetes/cmd/kubelet", &options, "kubelet.exe", path)?;
-        fs::remove_dir_all(&folder).when("remove", &folder)
+        fs::remove_dir_all(&directory).when("remove", &directory)
     })?;
     Ok(target)
 }
 
-/// The program that stands in for containerd.
+/// The program that replaces containerd.
 pub(super) fn runtime() -> Result<PathBuf> {
     let fingerprint = fingerprint(&[&[MODULE.go_mod, MODULE.go_sum], &RUNTIME[..]].concat());
     let target = cache_folder()?.join(format!("container-runtime-{fingerprint}"));
@@ -66,8 +66,8 @@ pub(super) fn runtime() -> Result<PathBuf> {
     Ok(target)
 }
 
-/// Writes the changed files of the standard library, and the file that says what they replace.
-fn overlay(folder: &Path) -> Result<PathBuf> {
+/// Writes the changed files of the standard library, and the overlay file that lists them.
+fn overlay(directory: &Path) -> Result<PathBuf> {
     let root = go::run(&MODULE, &["env", "GOROOT"])?;
     let mut replaced = serde_json::Map::new();
     for (name, from, to) in OVERLAY {
@@ -76,12 +76,12 @@ fn overlay(folder: &Path) -> Result<PathBuf> {
         if !source.contains(from) {
             return Err(Error::Moved { file: original, line: from });
         }
-        let changed = folder.join(name.replace('/', "-"));
-        // The first place is the one that listens for streams.
+        let changed = directory.join(name.replace('/', "-"));
+        // The first match is the one that listens for streams.
         fs::write(&changed, source.replacen(from, to, 1)).when("write", &changed)?;
         replaced.insert(text(&original)?.to_owned(), json!(text(&changed)?));
     }
-    let file = folder.join("overlay.json");
+    let file = directory.join("overlay.json");
     fs::write(&file, json!({"Replace": replaced}).to_string()).when("write", &file)?;
     Ok(file)
 }

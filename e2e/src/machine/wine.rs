@@ -1,4 +1,4 @@
-//! Wine: where it is, the copy of Windows that each machine gets, and the end of its processes.
+//! Wine: its location, the Windows of each machine, and the end of its processes.
 
 use super::Windows;
 use crate::assets::{cache_folder, fingerprint, make_once};
@@ -13,25 +13,25 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Says whether Wine is installed, and with which packages it would be.
+/// The message about a missing Wine, with its packages.
 const CHECK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kubelet/wine.sh");
 
 /// Where Debian and Ubuntu install Wine's programs.
 pub(super) const WINE: &str = "/usr/lib/wine/wine64";
 const SERVER: &str = "/usr/lib/wine/wineserver64";
-/// Where Wine has its sockets, below a prefix.
+/// The directory of Wine's sockets, below a prefix.
 const SOCKETS: &str = "sockets";
-/// Where they install Wine's own DLLs.
+/// The directories of Wine's own DLLs.
 const DLLS: &str = "/usr/lib/x86_64-linux-gnu/wine/x86_64-windows";
 const COMPILER: &str = "x86_64-w64-mingw32-gcc";
 
-/// What Wine 8 lacks, as C source.
+/// Functions that Wine 8 lacks, as C source.
 const SHIMS: [(&str, &str); 2] = [
     ("bcryptprimitives", include_str!("../../kubelet/shims/bcryptprimitives.c")),
     ("pdh", include_str!("../../kubelet/shims/pdh.c")),
 ];
 
-/// Says why no kubelet can run here, if so. It installs nothing.
+/// Returns the reason if no kubelet can run here. It installs nothing.
 pub(super) fn missing() -> Option<String> {
     match Command::new(CHECK).env_remove("CI").output() {
         Ok(output) if output.status.success() => None,
@@ -40,31 +40,32 @@ pub(super) fn missing() -> Option<String> {
     }
 }
 
-/// The environment of a program of Wine whose Windows lies in `prefix`.
+/// The environment of a Wine program with the Windows in `prefix`.
 pub(super) fn environment(prefix: &str) -> Vec<(&'static str, String)> {
     vec![
         ("WINEPREFIX", prefix.to_owned()),
-        // Wine keeps its sockets in a directory there. Debian's Wine heeds this.
+        // Wine keeps its sockets in a directory there. Debian's Wine uses this variable.
         ("TMPDIR", format!("{prefix}/{SOCKETS}")),
         ("WINESERVER", SERVER.to_owned()),
         ("WINEARCH", "win64".to_owned()),
         ("WINEDEBUG", "fixme-all".to_owned()),
-        // pdh.dll is the shim. There is nothing to do for .NET, a browser and a desktop's menu.
+        // pdh.dll is the shim. .NET, a browser and the desktop's menu are not needed.
         ("WINEDLLOVERRIDES", "pdh=n;mscoree,mshtml,winemenubuilder.exe=".to_owned()),
         ("PATH", "/usr/bin:/bin".to_owned()),
     ]
 }
 
-/// Makes the folder `prefix` a Windows of its own, without drive Z:, so that no path leads to the Linux file system.
+/// Creates a separate Windows in the directory `prefix`, without drive Z:, so that no path leads to the Linux file
+/// system.
 pub(super) fn install(prefix: &Path) -> Result<()> {
     let template = template()?;
     let drive = prefix.join("drive_c");
-    fs::create_dir_all(prefix.join("dosdevices")).when("make the folder", prefix)?;
-    fs::create_dir_all(drive.join("ProgramData")).when("make the folder", &drive)?;
-    fs::create_dir_all(drive.join("users/root/Temp")).when("make the folder", &drive)?;
+    fs::create_dir_all(prefix.join("dosdevices")).when("make the directory", prefix)?;
+    fs::create_dir_all(drive.join("ProgramData")).when("make the directory", &drive)?;
+    fs::create_dir_all(drive.join("users/root/Temp")).when("make the directory", &drive)?;
     let link = prefix.join("dosdevices/c:");
     symlink("../drive_c", &link).when("make the link", &link)?;
-    // All machines share the programs of Windows: nothing writes there.
+    // All machines share the programs of Windows, which nothing writes.
     let link = drive.join("windows");
     symlink(template.join("drive_c/windows"), &link).when("make the link", &link)?;
     for file in ["user.reg", "userdef.reg", ".update-timestamp"] {
@@ -74,13 +75,13 @@ pub(super) fn install(prefix: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Gives `prefix` the registry of this Windows.
+/// Writes the registry of this Windows to `prefix`.
 pub(super) fn write_registry(prefix: &Path, machine: &str, windows: Windows) -> Result<()> {
     let file = template()?.join("system.reg");
     let mut registry = fs::read_to_string(&file).when("read", &file)?;
     let Windows { build, revision, product } = windows;
     let id = fingerprint(&[machine]);
-    // A key that stands here again gets these values besides those that it has.
+    // Values of a repeated key are added to it.
     let keys = [
         (
             r"Software\\Microsoft\\Windows NT\\CurrentVersion",
@@ -95,28 +96,28 @@ pub(super) fn write_registry(prefix: &Path, machine: &str, windows: Windows) -> 
             r"System\\CurrentControlSet\\Control\\Session Manager\\Memory Management\\PrefetchParameters",
             "\"BootId\"=dword:00000008".to_owned(),
         ),
-        // A driver of Wine that looks for USB devices of the Linux machine.
+        // A driver of Wine that searches for USB devices of the Linux machine.
         (r"System\\CurrentControlSet\\Services\\wineusb", "\"Start\"=dword:00000004".to_owned()),
     ];
     for (key, values) in keys {
-        // Writing to a String does not fail.
+        // Writing to a String never fails.
         let _ = write!(registry, "\n[{key}] 1\n{values}\n");
     }
     let file = prefix.join("system.reg");
     fs::write(&file, registry).when("write", &file)
 }
 
-/// Lets the next program of Wine in `prefix` start a server of its own. One that was killed may still accept connections for a
+/// Lets the next Wine program in `prefix` start its own server. One that was killed may still accept connections for a
 /// moment.
 pub(super) fn forget_server(prefix: &Path) -> Result<()> {
     let sockets = prefix.join(SOCKETS);
-    // Neither is there at first.
+    // Neither exists at first.
     let _ = fs::remove_dir_all(&sockets);
     let _ = fs::remove_file(prefix.join("wineserver"));
-    fs::create_dir(&sockets).when("make the folder", &sockets)
+    fs::create_dir(&sockets).when("make the directory", &sockets)
 }
 
-/// Ends every process of Wine in `prefix`, and waits until they have ended. Wine starts its own in sessions of their own.
+/// Ends every Wine process in `prefix`, and waits until they have ended. Wine starts its own in separate sessions.
 pub(super) fn end(prefix: &str) {
     let mark = format!("WINEPREFIX={prefix}");
     loop {
@@ -125,13 +126,13 @@ pub(super) fn end(prefix: &str) {
             return;
         }
         let ids = ids.iter().filter_map(|process| process.file_name());
-        // One that has ended meanwhile is as good.
+        // An error means that it has ended already.
         let _ = Command::new("kill").args(["-s", "KILL"]).args(ids).stderr(Stdio::null()).status();
     }
 }
 
-/// Whether a process has this in its environment. Each thread is asked: the first one may have ended, and then the process
-/// seems to have none.
+/// True if the process has this in its environment. Each thread is checked: the first one may have ended, and then the
+/// process seems to have no environment.
 fn runs_in(process: &Path, mark: &[u8]) -> bool {
     entries(process.join("task")).any(|thread| {
         let environment = fs::read(thread.join("environ")).unwrap_or_default();
@@ -139,35 +140,35 @@ fn runs_in(process: &Path, mark: &[u8]) -> bool {
     })
 }
 
-fn entries(folder: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+fn entries(directory: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// A Windows as Wine makes it, with the shims: made once, and shared by all machines.
+/// A Windows as Wine creates it, with the shims: created once, and shared by all machines.
 fn template() -> Result<PathBuf> {
     let version = Command::new(WINE).arg("--version").output().map_err(|source| not_started(WINE, source))?;
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let fingerprint = fingerprint(&[&version, SHIMS[0].1, SHIMS[1].1]);
     let target = cache_folder()?.join(format!("wine-prefix-{fingerprint}"));
-    make_once(&target, "Wine's copy of Windows", |folder| {
+    make_once(&target, "Wine's copy of Windows", |directory| {
         progress("making Wine's copy of Windows, once");
-        // What an earlier try has left.
-        let _ = fs::remove_dir_all(folder);
-        fs::create_dir_all(folder).when("make the folder", folder)?;
-        forget_server(folder)?;
-        let prefix = crate::error::text(folder)?;
+        // Files of an earlier attempt.
+        let _ = fs::remove_dir_all(directory);
+        fs::create_dir_all(directory).when("make the directory", directory)?;
+        forget_server(directory)?;
+        let prefix = crate::error::text(directory)?;
         wine(prefix, WINE, &["wineboot", "-i"])?;
         // Waits until the registry is written.
         wine(prefix, SERVER, &["-w"])?;
         end(prefix);
-        let system = folder.join("drive_c/windows/system32");
+        let system = directory.join("drive_c/windows/system32");
         link_to_installation(&system)?;
         SHIMS.iter().try_for_each(|(name, source)| compile(&system, name, source))
     })?;
     Ok(target)
 }
 
-/// Wine copies all its DLLs, 600 MB: links do as well.
+/// Wine copies all its DLLs, 600 MB. Links are enough.
 fn link_to_installation(system: &Path) -> Result<()> {
     for entry in fs::read_dir(system).when("read", system)?.flatten() {
         let (installed, copy) = (Path::new(DLLS).join(entry.file_name()), entry.path());

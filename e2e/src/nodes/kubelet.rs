@@ -1,4 +1,4 @@
-//! The kubelet of a simulated node: what it writes to its Node after it has joined.
+//! The kubelet of a simulated node: its writes to its Node after it has joined.
 
 use super::{ARCH, OS, SimulatedNode, WINDOWS_BUILD, conditions, windows};
 use crate::Result;
@@ -8,10 +8,10 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-/// The labels that a kubelet sets again whenever it starts; the node's other labels it leaves alone.
+/// The labels that a kubelet sets whenever it starts. It does not change other labels.
 const SET_AT_START: [&str; 5] = [OS, ARCH, "beta.kubernetes.io/os", "beta.kubernetes.io/arch", WINDOWS_BUILD];
 
-/// Speaks for a simulated node that has joined.
+/// The kubelet of a simulated node that has joined.
 #[derive(Clone)]
 pub struct Kubelet {
     node: SimulatedNode,
@@ -36,15 +36,15 @@ impl Kubelet {
     /// The node as it is on the server now.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub async fn get(&self) -> Result<Node> {
         Ok(self.nodes.get(self.name()).await?)
     }
 
-    /// One periodic status report: new heartbeat times and another list of images, nothing else.
+    /// Sends one periodic status report: only heartbeat times and the list of images change.
     ///
     /// # Errors
-    /// When the node cannot be read or written.
+    /// Fails if the node cannot be read or written.
     pub async fn heartbeat(&self) -> Result<()> {
         let now = Timestamp::now();
         let node = self.get().await?;
@@ -62,18 +62,18 @@ impl Kubelet {
         .await
     }
 
-    /// Reports the node as Ready, or as not.
+    /// Reports the node as Ready, or as not ready.
     ///
     /// # Errors
-    /// When the node cannot be written.
+    /// Fails if the node cannot be written.
     pub async fn report_ready(&self, ready: bool) -> Result<()> {
         self.report(&json!({"conditions": conditions(ready, Timestamp::now())})).await
     }
 
-    /// A restart of the kubelet: it sets its own labels again, whatever became of them, and reports its status.
+    /// Restarts the kubelet: it sets its own labels again, even if they were changed, and reports its status.
     ///
     /// # Errors
-    /// When the node cannot be written.
+    /// Fails if the node cannot be written.
     pub async fn restart(&self) -> Result<()> {
         let mut labels = self.node.all_labels();
         labels.retain(|key, _| SET_AT_START.contains(&key.as_str()));
@@ -81,43 +81,43 @@ impl Kubelet {
         self.report(&json!({"nodeInfo": self.node.info})).await
     }
 
-    /// The machine gets another Windows under the same Node, as by an in-place upgrade or a new revision. The
-    /// kubelet restarts and reports it; a kubelet that sets windows-build (1.17 or later) corrects the label.
+    /// Upgrades the machine to another Windows or revision under the same Node. The kubelet restarts and reports it; a
+    /// kubelet that sets windows-build (1.17 or later) corrects the label.
     ///
     /// # Errors
-    /// When the node cannot be written.
+    /// Fails if the node cannot be written.
     pub async fn upgrade_in_place(&self, kernel_version: &str) -> Result<Self> {
         let upgraded = self.with_kernel(kernel_version);
         upgraded.restart().await?;
         Ok(upgraded)
     }
 
-    /// The same upgrade with a kubelet that leaves the label as it was: one before 1.17, or one that may not
-    /// register its node.
+    /// The same upgrade with a kubelet that does not correct the label: one before 1.17, or one that may not register
+    /// its node.
     ///
     /// # Errors
-    /// When the node cannot be written.
+    /// Fails if the node cannot be written.
     pub async fn upgrade_in_place_without_label(&self, kernel_version: &str) -> Result<Self> {
         let upgraded = self.with_kernel(kernel_version);
         upgraded.report(&json!({"nodeInfo": upgraded.node.info})).await?;
         Ok(upgraded)
     }
 
-    /// The machine comes back as `other`, with the same name and the same Node object: os, arch and all that is reported
-    /// change; labels, annotations and taints that others set stay.
+    /// The machine comes back as `other`, with the same name and the same Node object: os, arch and all reported
+    /// fields change; labels, annotations and taints of other writers stay.
     ///
     /// # Errors
-    /// When the node cannot be written.
+    /// Fails if the node cannot be written.
     pub async fn reimage(&self, other: SimulatedNode) -> Result<Self> {
         let reimaged = Self { node: other.name(self.name()), nodes: self.nodes.clone() };
         reimaged.restart().await?;
         Ok(reimaged)
     }
 
-    /// The machine is scaled away: its Node is deleted.
+    /// The machine is removed by a scale-down: its Node is deleted.
     ///
     /// # Errors
-    /// When the node cannot be deleted.
+    /// Fails if the node cannot be deleted.
     pub async fn leave(self) -> Result<()> {
         self.nodes.delete(self.name(), &DeleteParams::default()).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Simulated nodes: what a kubelet would say about a machine that is not there.
+//! Simulated nodes: the reports of a kubelet without a machine.
 
 mod kubelet;
 mod samples;
@@ -19,13 +19,13 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The label in which a kubelet since 1.17 says which Windows it runs on.
+/// The label with the Windows build, which a kubelet since 1.17 sets.
 pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
 const OS: &str = "kubernetes.io/os";
 const ARCH: &str = "kubernetes.io/arch";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// A node to be: its name, labels, taints and what its kubelet reports.
+/// A node before it joins: its name, labels, taints and the reports of its kubelet.
 ///
 /// ```no_run
 /// # use winpool_e2e::{SimulatedNode, Sample, Result};
@@ -48,8 +48,8 @@ pub struct SimulatedNode {
 }
 
 impl SimulatedNode {
-    /// A Windows node with this `kernelVersion`, in any form that a kubelet has ever used. The rest is synthetic:
-    /// what a current kubelet reports on such a machine. It is named after its build.
+    /// A Windows node with this `kernelVersion`, in any form that kubelets have used. The rest is synthetic: the
+    /// reports of a current kubelet. It is named after its build.
     #[must_use]
     pub fn windows(kernel_version: &str) -> Self {
         let build = windows::build_label(kernel_version).unwrap_or_else(|| "unknown".to_owned());
@@ -77,7 +77,7 @@ impl SimulatedNode {
         .name("linux")
     }
 
-    /// A node that someone has shown to the public.
+    /// A node from a public report.
     #[must_use]
     pub fn sample(sample: Sample) -> Self {
         sample.node()
@@ -114,7 +114,7 @@ impl SimulatedNode {
         self
     }
 
-    /// A label, as given to the kubelet by `--node-labels`: it also overrides what the kubelet would set.
+    /// Adds a label, as with the kubelet's `--node-labels`: it overrides the kubelet's own.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.without_labels.remove(key);
@@ -122,7 +122,7 @@ impl SimulatedNode {
         self
     }
 
-    /// Takes a label away, even one that the kubelet would set.
+    /// Removes a label, even one that the kubelet would set.
     #[must_use]
     pub fn without_label(mut self, key: &str) -> Self {
         self.labels.remove(key);
@@ -130,15 +130,14 @@ impl SimulatedNode {
         self
     }
 
-    /// An annotation.
+    /// Adds an annotation.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// A taint that the node is born with, as by `--register-with-taints`, written as
-    /// `kubectl taint` would take it: (`os`, `windows`, `NoSchedule`). An empty value is no value.
+    /// Adds a taint at registration, as with `--register-with-taints`. An empty value is no value.
     #[must_use]
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
         self.taints.push(Taint {
@@ -179,34 +178,35 @@ impl SimulatedNode {
         self
     }
 
-    /// How much of `cpu`, `memory`, `pods` or an extended resource the node has.
+    /// The node's capacity of `cpu`, `memory`, `pods` or an extended resource.
     #[must_use]
     pub fn resource(mut self, name: &str, amount: &str) -> Self {
         self.capacity.insert(name.to_owned(), Quantity(amount.to_owned()));
         self
     }
 
-    /// Lets the kubelet report the node as Ready right after it joined, where no kwok does that.
+    /// The kubelet reports the node as Ready right after it joined, for control planes without kwok.
     #[must_use]
     pub fn ready(mut self) -> Self {
         self.ready = true;
         self
     }
 
-    /// Keeps kwok away: nobody heartbeats for the node or runs its pods.
+    /// kwok ignores the node: it gets no heartbeats, and its pods do not run.
     #[must_use]
     pub fn without_kwok(mut self) -> Self {
         self.annotations.remove(KWOK_NODE.0);
         self
     }
 
-    /// Registers the node the way its kubelet does: it is created with its whole status, not yet ready. The API server adds
-    /// the taint `node.kubernetes.io/not-ready:NoSchedule`, which the controller manager takes off once it is Ready.
+    /// Registers the node as its kubelet does: it is created with its whole status, not yet ready. The API server adds
+    /// the taint `node.kubernetes.io/not-ready:NoSchedule`, which the controller manager removes once the node is
+    /// Ready.
     ///
-    /// `client` may be the kubelet's own identity; then `NodeRestriction` decides which labels it may bring.
+    /// `client` may be the kubelet's own identity; then `NodeRestriction` limits the labels.
     ///
     /// # Errors
-    /// When the API server refuses the node.
+    /// Fails if the API server refuses the node.
     pub async fn join(self, client: &Client) -> Result<Kubelet> {
         let nodes: Api<Node> = Api::all(client.clone());
         nodes.create(&PostParams::default(), &self.node()).await?;
@@ -217,7 +217,7 @@ impl SimulatedNode {
         Ok(kubelet)
     }
 
-    /// What the kubelet sends when it registers.
+    /// The kubelet's request for the registration.
     #[must_use]
     pub fn node(&self) -> Node {
         Node {
@@ -263,7 +263,7 @@ impl SimulatedNode {
             labels.insert(OS.to_owned(), os.clone());
             labels.insert(ARCH.to_owned(), arch.clone());
         }
-        // Whether the newest ones still set these is not known for sure; nothing may depend on them.
+        // It is unknown if the newest kubelets still set these; nothing may depend on them.
         labels.insert(format!("beta.{OS}"), os.clone());
         labels.insert(format!("beta.{ARCH}"), arch.clone());
         if minor >= 17
@@ -286,7 +286,7 @@ fn minor_of(version: &str) -> u32 {
     minor.parse().unwrap_or_default()
 }
 
-/// What a kubelet says about its health, at `now`.
+/// The node's conditions at `now`, as a kubelet reports them.
 fn conditions(ready: bool, now: Timestamp) -> Vec<NodeCondition> {
     let condition = |type_: &str, status: bool, reason: &str| NodeCondition {
         type_: type_.to_owned(),

@@ -1,13 +1,12 @@
-//! Windows nodes that people have shown in issues and documentation, from Kubernetes 1.7 to 1.33.
+//! Windows nodes from public issues and documentation, from Kubernetes 1.7 to 1.33.
 
 use super::SimulatedNode;
 
-/// A real Windows node, by what its origin shows. What the origin does not show, as the comment at each says, is made up
-/// in the manner of its time, but for labels and taints: these are left out, and the kubelet of that version sets its own
-/// labels all the same.
+/// A real Windows node, as far as its source shows it. A comment lists the missing fields, which are invented in the
+/// manner of the time. Missing labels and taints are left out, and the kubelet of that version sets its own labels.
 ///
-/// Kubelets before 1.14 set only `beta.kubernetes.io/os`, so a selector on `kubernetes.io/os` does not find S5
-/// and S10 to S13 until someone labels them; [`SimulatedNode::label`] does.
+/// Kubelets before 1.14 set only `beta.kubernetes.io/os`, so a selector on `kubernetes.io/os` does not find S5 and S10
+/// to S13 until an administrator labels them; [`SimulatedNode::label`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sample {
     /// AKS, Windows Server 2022, spot.

@@ -1,4 +1,4 @@
-//! The little that a simulated kubelet must know about Windows.
+//! The facts about Windows that a simulated kubelet needs.
 
 /// The value of `node.kubernetes.io/windows-build`: the first three parts of `kernelVersion`, in every form that
 /// kubelets have used (`10.0.B.R`, `10.0.B`, `10.0 B (…)`).
@@ -9,7 +9,7 @@ pub(super) fn build_label(kernel_version: &str) -> Option<String> {
     (parts.len() == 3 && parts.iter().all(is_number)).then(|| parts.join("."))
 }
 
-/// What the registry calls the product, for machines that nobody has shown.
+/// The product name in the registry, for synthetic machines.
 pub(super) fn os_image(build: &str) -> &'static str {
     match build {
         "10.0.14393" => "Windows Server 2016 Datacenter",
@@ -21,7 +21,7 @@ pub(super) fn os_image(build: &str) -> &'static str {
     }
 }
 
-/// Windows Server 2025 came with containerd 2; the others have not moved.
+/// Windows Server 2025 came with containerd 2; the others still use 1.x.
 pub(super) fn container_runtime(build: &str) -> &'static str {
     match build {
         "10.0.26100" => "containerd://2.0.4+azure",

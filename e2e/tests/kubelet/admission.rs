@@ -1,4 +1,4 @@
-//! Which pods the admission of a Windows kubelet refuses.
+//! Pods that the admission of a Windows kubelet refuses.
 
 use serde_json::json;
 use winpool_core::pod::known_error;
@@ -6,12 +6,12 @@ use winpool_e2e::{Flags, WINDOWS_2022, harness::BUILD};
 
 use super::stage::{machine, phase, pod_until, ready, reason, stage_with};
 
-/// Catches a kubelet that refuses other pods than winpool says it does, or in other words: pods that are bound by name, past
-/// the scheduler.
+/// Catches a kubelet that refuses other pods than winpool predicts, or in other words. The pods are bound by name,
+/// without the scheduler.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn the_kubelet_refuses_the_pods_that_winpool_says_it_refuses() {
-    // Otherwise the controller manager deletes a pod before it is seen how the kubelet takes it.
+    // Otherwise the controller manager deletes a pod before the kubelet's answer is seen.
     let controller_manager = &["--controllers=*,-taint-eviction-controller"];
     let harness = stage_with(Flags { controller_manager, ..Flags::default() }).await;
     let soft = machine(&harness, "soft", WINDOWS_2022, &["--register-with-taints=example.com/a=:NoSchedule"]).await;
@@ -22,7 +22,7 @@ async fn the_kubelet_refuses_the_pods_that_winpool_says_it_refuses() {
     let none = json!({});
     let linux = json!({"kubernetes.io/os": "linux"});
     let as_root = json!({"securityContext": {"runAsUser": 0, "seLinuxOptions": {"level": "s0"}}});
-    // The pod's node, labels and spec, and the reason for which it fails, if it does.
+    // The pod's node, labels and spec, and the reason if it fails.
     let cases = [
         ("a-windows-pod", "soft", &none, json!({"os": {"name": "windows"}}), None),
         ("says-nothing", "soft", &none, json!({}), None),

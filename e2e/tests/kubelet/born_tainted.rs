@@ -1,4 +1,4 @@
-//! The policy `born-tainted` at the registration of a real kubelet, which `NodeRestriction` watches over.
+//! The policy `born-tainted` at the registration of a real kubelet, which `NodeRestriction` limits.
 
 use kube::ResourceExt;
 use serde_json::json;
@@ -13,7 +13,7 @@ use super::{
     versions::Versions,
 };
 
-/// Catches a policy that the registration of a real kubelet does not pass, or that it does not match: without winpool, the
+/// Catches a policy that refuses the registration of a real kubelet, or that does not match it: without winpool, the
 /// node has its taint from its first version on, and the kubelet's patches keep it.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]

@@ -1,25 +1,19 @@
 //! A Node object that is deleted while its kubelet runs.
 
 use kube::{ResourceExt, api::DeleteParams};
-use serde_json::json;
 use winpool_e2e::{
     WINDOWS_2022,
     harness::{OS_WINDOWS, has_taint},
 };
 
-use super::stage::{machine, machine_until, node_until, ready, stage};
+use super::stage::{machine_until, node_until, ready, stage_with_pool};
 
-/// Catches a pool that still counts a node that is gone, and a node that comes back, under its old name with another uid,
-/// without its taint.
+/// Catches a pool that still counts a deleted node, and a node that comes back without its taint, under its old name
+/// with another uid.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn a_deleted_node_comes_back_when_its_kubelet_restarts_and_gets_its_taint_again() {
-    let harness = stage().await;
-    let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
-    ready(&harness, &machine).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
     let before = harness.node("win").await;
     assert!(has_taint(&before, OS_WINDOWS));
 

@@ -1,7 +1,7 @@
 //! winpool with real kubelets: kubelet.exe under Wine, a real scheduler, real controllers.
 //!
-//! They need Wine, so they are not part of `make test`: `make kubelet-test`. Each test says in its comment what it would have
-//! caught. What the kubelet does is asserted too: a Kubernetes in which that changes fails here, and says where.
+//! They need Wine, so they are not part of `make test`: run `make kubelet-test`. The comment of each test says what it
+//! catches. The tests also assert the kubelet's own behaviour, so they fail on a Kubernetes version that changes it.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod admission;

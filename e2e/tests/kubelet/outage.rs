@@ -1,4 +1,4 @@
-//! A kubelet that ends without a word.
+//! A kubelet that ends without a report.
 
 use serde_json::json;
 use winpool_e2e::{
@@ -10,14 +10,14 @@ use super::stage::{is_ready, machine, ready, stage_with};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Catches winpool and the node lifecycle controller undoing each other's taints, which stand in one list.
+/// Catches winpool and the node lifecycle controller reverting each other's taints, which are in one list.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn a_node_whose_kubelet_died_keeps_winpools_taint_beside_those_of_the_controllers() {
     // The lease is renewed every 10 seconds: with less, a healthy kubelet would count as dead.
     let controller_manager = &["--node-monitor-grace-period=20s", "--node-monitor-period=1s"];
     let harness = stage_with(Flags { controller_manager, ..Flags::default() }).await;
-    // If no node at all is healthy, the controllers evict nobody.
+    // If no node is healthy, the controllers evict no pod.
     SimulatedNode::linux().join(&harness.client).await.unwrap();
     let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
     ready(&harness, &machine).await;

@@ -5,8 +5,8 @@ use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, harness::node_of};
 
 use super::stage::{HANDLER, event, machine, machine_until, phase, pod_until, ready, run, runs, stage};
 
-/// Catches a class whose pods the scheduler, the admission of the kubelet or its runtime would not take: each pod names its
-/// class and nothing else.
+/// Catches a class whose pods the scheduler, the kubelet's admission or its runtime refuses: each pod names its class
+/// and nothing else.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn a_pod_of_each_class_reaches_the_runtime_of_its_node_with_the_handler_of_the_class() {
@@ -39,14 +39,14 @@ async fn a_pod_of_each_class_reaches_the_runtime_of_its_node_with_the_handler_of
         assert!(!sandboxes.is_empty());
     }
 
-    // Nobody tolerates the taint by accident.
+    // No pod tolerates the taint by accident.
     run(&harness, "stray", "example.com/app:1", json!({})).await;
     let (reason, message) = event(&harness, "stray", "untolerated taint").await;
     assert_eq!(reason, "FailedScheduling", "{message}");
     operator.stop().await;
 }
 
-/// Catches a Kubernetes that tells a missing handler otherwise: `why pod` and the guides quote these words.
+/// Catches a Kubernetes that reports a missing handler in other words: `why pod` and the guides quote them.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn a_pod_whose_handler_the_runtime_lacks_never_starts() {

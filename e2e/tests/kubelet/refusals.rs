@@ -1,5 +1,5 @@
-//! What `winpool why pod` makes of the Events and container states that a real kubelet writes when its runtime refuses a pod
-//! as containerd and hcsshim do.
+//! The output of `winpool why pod` for the Events and container states that a real kubelet writes when its runtime
+//! refuses a pod, as containerd and hcsshim do.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, harness::Harness, winpool_program}
 
 use super::stage::{event, machine, ready, run, stage};
 
-/// Catches an error of the runtime that `why pod` no longer finds or explains, once it went through a real kubelet, which
-/// wraps and shortens it.
+/// Catches an error of the runtime that `why pod` no longer finds or explains after a real kubelet has wrapped and
+/// shortened it.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn why_pod_explains_what_a_real_kubelet_says() {
     let harness = stage().await;
     let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
     ready(&harness, &machine).await;
-    // The image, and what the kubelet says.
+    // The image, and the kubelet's message.
     let cases = [
         ("index", "example.com/app:ltsc2019", "no match for platform in manifest"),
         ("single", "example.com/app:single-ltsc2019", "0xc0370101"),

@@ -1,4 +1,4 @@
-//! What a real kubelet writes when it registers its node, and what it never writes again.
+//! The fields that a real kubelet writes when it registers its node, and never again.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use winpool_e2e::{
 use super::stage::{HANDLER, machine, ready, stage};
 use super::versions::Versions;
 
-/// Catches a Kubernetes whose kubelet registers other labels, taints or versions than winpool and the simulated nodes of all
-/// other tests take for granted.
+/// Catches a Kubernetes whose kubelet registers other labels, taints or versions than winpool and the simulated nodes
+/// of all other tests assume.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn a_kubelet_registers_what_simulated_nodes_register() {
@@ -58,7 +58,7 @@ async fn a_kubelet_registers_what_simulated_nodes_register() {
         assert_eq!(handlers, BTreeSet::from(["", HANDLER]), "{name}: status.runtimeHandlers");
     }
 
-    // Flags of registration do nothing for a node that exists.
+    // Flags of registration have no effect on an existing node.
     let mut plain = plain;
     plain.start_kubelet(&flags).unwrap();
     let restarted = |node: &k8s_openapi::api::core::v1::Node| label(node, "kubernetes.io/arch") == Some("amd64");
@@ -67,8 +67,8 @@ async fn a_kubelet_registers_what_simulated_nodes_register() {
     assert!(!has_taint(&node, OS_WINDOWS) && label(&node, "example.com/pool").is_none(), "{:?}", node.labels());
 }
 
-/// Catches a node that winpool overlooks or changes for no reason, when its kubelet, not a test, writes it: the status
-/// patches between registration and Ready, and a taint that the kubelet brought itself.
+/// Catches a node that winpool overlooks or changes without need when a real kubelet writes it: the status patches
+/// between registration and Ready, and a taint from the kubelet itself.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn nodes_join_a_pool_with_and_without_the_taint_of_their_kubelets() {

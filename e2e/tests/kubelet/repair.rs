@@ -1,4 +1,4 @@
-//! What winpool repairs, and what the kubelet repairs itself.
+//! Changes that winpool repairs, and changes that the kubelet repairs.
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use winpool_e2e::{
 };
 
 use super::{
-    stage::{machine, node_until, ready, stage},
+    stage::{machine, node_until, ready, stage, stage_with_pool},
     versions::Versions,
 };
 
@@ -20,7 +20,8 @@ fn labels(pairs: &Value) -> Value {
     json!({"metadata": {"labels": pairs}})
 }
 
-/// Catches a kubelet that restores more, or less, than docs/reliability.md says: which labels need winpool, and until when.
+/// Catches a kubelet that restores more, or less, than docs/reliability.md says: the labels that need winpool, and the
+/// time until they are restored.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn without_winpool_a_kubelet_restores_os_and_arch_while_it_runs_and_the_build_when_it_starts() {
@@ -49,17 +50,12 @@ async fn without_winpool_a_kubelet_restores_os_and_arch_while_it_runs_and_the_bu
     assert!(has_taint(&node, "extra:NoSchedule"), "and taints");
 }
 
-/// Catches a repair that a running or restarting kubelet undoes, or that winpool undoes, as both write the same node; and a
-/// taint that winpool took off because the label of the system was gone until the kubelet restored it.
+/// Catches a repair that a running or restarting kubelet reverts, or that winpool reverts, because both write the same
+/// node; and a taint that winpool removed because the label of the system was missing until the kubelet restored it.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
-    let harness = stage().await;
-    let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
-    ready(&harness, &machine).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.ready("default").await;
+    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
     let is_right = |node: &Node| {
         let labels = [label(node, BUILD), label(node, POOL), label(node, OS)];
         labels == [Some("10.0.20348"), Some("default"), Some("windows")] && has_taint(node, OS_WINDOWS)

@@ -1,4 +1,4 @@
-//! A cluster with real kubelets, and what tests ask of them.
+//! A cluster with real kubelets, and helpers for tests.
 
 use std::fmt::Write;
 
@@ -10,13 +10,13 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_e2e::{
     Flags, LIMIT, Machine, Result, Windows,
-    harness::{Harness, taints},
+    harness::{Harness, Operator, taints},
     lend_cluster_with, wait_for,
 };
 
-/// The handler of the classes of a pool that says nothing else.
+/// The default handler of a pool's classes.
 pub const HANDLER: &str = "runhcs-wcow-process";
-/// The taint of a node that is not ready, with whatever effect.
+/// The taint of a node that is not ready, with any effect.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// A whole cluster with the CustomResourceDefinition and the operator's account.
@@ -28,12 +28,23 @@ pub async fn stage_with(flags: Flags<'_>) -> Harness {
     Harness::with(lend_cluster_with(flags).await.unwrap()).await
 }
 
+/// A cluster with the machine `win`, an operator, and a pool with all defaults that is Ready.
+pub async fn stage_with_pool(windows: Windows) -> (Harness, Operator, Machine) {
+    let harness = Box::pin(stage()).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let machine = machine(&harness, "win", windows, &[]).await;
+    ready(&harness, &machine).await;
+    harness.ready("default").await;
+    (harness, operator, machine)
+}
+
 /// Starts a machine with its kubelet.
 pub async fn machine(harness: &Harness, name: &str, windows: Windows, flags: &[&str]) -> Machine {
     Machine::start(&harness.server, name, windows, flags).await.unwrap()
 }
 
-/// Waits until the kubelet has reported its node as Ready, and the controller manager has taken its taint off.
+/// Waits until the kubelet has reported its node as Ready, and the controller manager has removed its taint.
 pub async fn ready(harness: &Harness, machine: &Machine) -> Node {
     node_until(harness, machine, "is ready", |node| {
         is_ready(node) == Some("True") && !taints(node).iter().any(|taint| taint.starts_with(NOT_READY))
@@ -41,7 +52,7 @@ pub async fn ready(harness: &Harness, machine: &Machine) -> Node {
     .await
 }
 
-/// Waits until this holds of the machine's node, once it is there.
+/// Waits until this holds for the machine's node, once it exists.
 pub async fn node_until(harness: &Harness, machine: &Machine, what: &str, holds: impl Fn(&Node) -> bool) -> Node {
     let (nodes, mut seen) = (harness.nodes(), None);
     let result = wait_for(&format!("node {} {what}", machine.name()), LIMIT, async || {
@@ -55,7 +66,7 @@ pub async fn node_until(harness: &Harness, machine: &Machine, what: &str, holds:
     result.unwrap_or_else(|error| panic!("{error}\nlast seen: {:#}\n{}", json!(seen), end_of(machine)))
 }
 
-/// Waits until this is so of the machine.
+/// Waits until this holds for the machine.
 pub async fn machine_until(machine: &Machine, what: &str, holds: impl Fn(&Machine) -> Result<bool>) {
     let result = wait_for(&format!("{} {what}", machine.name()), LIMIT, async || {
         machine.check()?;
@@ -65,7 +76,7 @@ pub async fn machine_until(machine: &Machine, what: &str, holds: impl Fn(&Machin
     result.unwrap_or_else(|error| panic!("{error}\ncalls: {:#?}\n{}", machine.calls(), end_of(machine)));
 }
 
-/// Waits until this holds of a pod of the namespace `default`.
+/// Waits until this holds for a pod of the namespace `default`.
 pub async fn pod_until(harness: &Harness, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Pod {
     let (pods, mut seen) = (harness.pods(), None);
     let result = wait_for(&format!("pod {name} {what}"), LIMIT, async || {
@@ -83,7 +94,7 @@ pub async fn runs(harness: &Harness, name: &str) -> Pod {
     pod_until(harness, name, "runs", |pod| phase(pod) == "Running").await
 }
 
-/// Waits until an Event about this pod has these words; returns its reason and message.
+/// Waits until an Event about this pod contains these words; returns its reason and message.
 pub async fn event(harness: &Harness, pod: &str, words: &str) -> (String, String) {
     let result = wait_for(&format!("an Event about pod {pod} says {words:?}"), LIMIT, async || {
         let events = list_events(harness, pod).await?.into_iter();

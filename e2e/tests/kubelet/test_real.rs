@@ -4,7 +4,7 @@ use kube::{Api, api::ListParams};
 use tokio::process::Command;
 use winpool_e2e::{Machine, WINDOWS_2019, WINDOWS_2022, lend_cluster};
 
-/// Catches a suite that fails on a cluster where nothing is wrong, or leaves something of its own behind.
+/// Catches a suite that fails on a healthy cluster, or leaves something of its own.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn the_suite_for_real_nodes_passes_and_leaves_nothing_behind() {

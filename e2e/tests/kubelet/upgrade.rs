@@ -1,4 +1,4 @@
-//! Another Windows under the same Node: the registry says another build, and the kubelet restarts.
+//! An upgrade of Windows under the same Node: the registry has another build, and the kubelet restarts.
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
@@ -9,7 +9,7 @@ use winpool_e2e::{
 };
 
 use super::{
-    stage::{kernel_version, machine, node_until, phase, pod_until, ready, reason, run, runs, stage},
+    stage::{kernel_version, node_until, phase, pod_until, reason, run, runs, stage_with_pool},
     versions::Versions,
 };
 
@@ -24,7 +24,7 @@ fn has_build(pool: &WindowsPool, windows: Windows) -> bool {
     builds.filter(|build| build.nodes > 0).map(|build| build.build.as_str()).eq([windows.label()])
 }
 
-/// Label and reported build in every version, one after the other where they change.
+/// Label and reported build in every version of the node, without repetitions.
 fn history(versions: &[Node]) -> Vec<(&str, &str)> {
     let mut history: Vec<_> = versions
         .iter()
@@ -34,17 +34,12 @@ fn history(versions: &[Node]) -> Vec<(&str, &str)> {
     history
 }
 
-/// Catches the old build that winpool wrote over the new label of the kubelet, which reports the build only after it has
-/// written the label. For that moment a class pointed to the wrong node.
+/// Catches winpool writing the old build over the kubelet's new label. The kubelet reports the build only after it has
+/// written the label, and in between a class would select the wrong node.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn the_label_of_an_upgraded_node_is_never_taken_back() {
-    let harness = stage().await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let mut machine = machine(&harness, "win", WINDOWS_2019, &[]).await;
-    ready(&harness, &machine).await;
-    harness.ready("default").await;
+    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2019).await;
     let mut from = WINDOWS_2019;
     for to in [WINDOWS_2022, WINDOWS_2025] {
         let versions = Versions::of(harness.nodes()).await;
@@ -60,7 +55,7 @@ async fn the_label_of_an_upgraded_node_is_never_taken_back() {
             let (from_kernel, to_kernel) = (from.kernel_version(), to.kernel_version());
             let expected = [(to.label(), from_kernel), (to.label(), to_kernel)];
             let history = history(&versions);
-            // What it was before may stand there once more, with the conditions of the controller manager.
+            // The former state may occur once more, with the conditions of the controller manager.
             let changes = &history[usize::from(history[0].0 == from.label())..];
             let expected = expected.each_ref().map(|(label, kernel)| (label.as_str(), kernel.as_str()));
             assert_eq!(changes, expected, "the label first, then the build, and nothing is taken back");
@@ -71,16 +66,11 @@ async fn the_label_of_an_upgraded_node_is_never_taken_back() {
     operator.stop().await;
 }
 
-/// Catches a class that goes on pointing to a node that was upgraded, and a pool that forgets the new build.
+/// Catches a class that still selects a node that was upgraded, and a pool without the new build.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn pods_follow_the_build_of_an_upgraded_node() {
-    let harness = stage().await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let mut machine = machine(&harness, "win", WINDOWS_2019, &[]).await;
-    ready(&harness, &machine).await;
-    harness.ready("default").await;
+    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2019).await;
     run(&harness, "before", "example.com/app:1", json!({"runtimeClassName": "windows-2019"})).await;
     runs(&harness, "before").await;
 
@@ -97,16 +87,11 @@ async fn pods_follow_the_build_of_an_upgraded_node() {
     operator.stop().await;
 }
 
-/// Catches a winpool that, after it was away during an upgrade, believes what it wrote before rather than the kubelet.
+/// Catches winpool, after it was stopped during an upgrade, trusting its own label more than the kubelet.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn a_node_that_was_upgraded_while_winpool_was_away_gets_its_class() {
-    let harness = stage().await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let mut machine = machine(&harness, "win", WINDOWS_2019, &[]).await;
-    ready(&harness, &machine).await;
-    harness.ready("default").await;
+    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2019).await;
     operator.stop().await;
 
     machine.upgrade(WINDOWS_2025, &[]).await.unwrap();

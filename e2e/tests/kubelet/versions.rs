@@ -1,4 +1,4 @@
-//! Every version of every node, in the order in which they were written.
+//! Every version of every node, in the order of the writes.
 
 use std::{
     sync::{Arc, Mutex},
@@ -14,7 +14,7 @@ use kube::{
 use tokio::task::JoinHandle;
 use winpool_e2e::{LIMIT, wait_for};
 
-/// Records from the moment it is made.
+/// Records from its creation on.
 pub struct Versions {
     seen: Arc<Mutex<Vec<(Instant, Node)>>>,
     nodes: Api<Node>,

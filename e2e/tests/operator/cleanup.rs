@@ -242,7 +242,7 @@ async fn a_missing_permission_is_named_and_pools_keep_their_finalizer_while_node
         assert!(error.contains(&refused), "{error}");
         assert!(has_taint(&harness.node(name).await, OS_WINDOWS));
     }
-    assert!(error.contains("RuntimeClass windows-2019: waits for the others"), "{error}");
+    assert!(error.contains("RuntimeClass windows-2019: waits for the objects that could not be cleaned up"), "{error}");
     assert_eq!(harness.pools().get("default").await.unwrap().finalizers(), ["winpool.dev/cleanup"]);
     assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
 }

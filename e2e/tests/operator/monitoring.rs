@@ -221,13 +221,13 @@ async fn says(address: SocketAddr, line: &str) {
 
 #[tokio::test]
 async fn promtool_accepts_the_rules_their_tests_and_the_metrics() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("rules.yaml"), rules().to_string()).unwrap();
-    std::fs::write(folder.path().join("test.yaml"), read("prometheus_rule_test.yaml")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("rules.yaml"), rules().to_string()).unwrap();
+    std::fs::write(directory.path().join("test.yaml"), read("prometheus_rule_test.yaml")).unwrap();
     for arguments in
         [["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"].as_slice(), &["test", "rules", "test.yaml"]]
     {
-        let output = promtool(arguments, folder.path(), "").await.unwrap();
+        let output = promtool(arguments, directory.path(), "").await.unwrap();
         let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{arguments:?}: {said}");
     }
@@ -255,7 +255,7 @@ async fn promtool_accepts_the_rules_their_tests_and_the_metrics() {
             .iter()
             .fold(text, |text, comment| text.replace(&format!("# {comment} {base} "), &format!("# {comment} {name} ")))
     });
-    let output = promtool(&["check", "metrics"], folder.path(), &metrics).await.unwrap();
+    let output = promtool(&["check", "metrics"], directory.path(), &metrics).await.unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}\n{metrics}");
 }
@@ -274,9 +274,7 @@ fn every_alert_has_a_severity_a_text_and_a_runbook_and_every_runbook_an_alert() 
         let url = text(&alert["annotations"]["runbook_url"]);
         assert!(url.ends_with(&format!("/docs/runbooks/{name}.md")), "{url}");
         let runbook = std::fs::read_to_string(Path::new(RUNBOOKS).join(format!("{name}.md"))).unwrap();
-        for part in
-            [&format!("# {name}\n"), "\n## Meaning\n", "\n## Impact\n", "\n## How to look\n", "\n## How to mend\n"]
-        {
+        for part in [&format!("# {name}\n"), "\n## Symptoms\n", "\n## Cause\n", "\n## Resolution\n"] {
             assert!(runbook.contains(part), "{name}.md has no {part:?}");
         }
         names.insert(format!("{name}.md"));

@@ -40,7 +40,7 @@ fn text((key, value, effect): (&str, &str, &str)) -> String {
     format!("{key}={value}:{effect}")
 }
 
-/// A node with any taints, any marks, forged ones included, and any label.
+/// A node with any taints, any labels, and any annotation of winpool's, including forged ones.
 fn any_node(dice: &mut Dice, index: usize) -> SimulatedNode {
     let kernel =
         dice.pick(&["10.0.17763.6659", "10.0.20348.2655", "10.0.20348.1", "10.0.26100.4061", "10.0.29000.1", "odd"]);

@@ -1,4 +1,4 @@
-//! The listing for a workload check: templates first, pods last, page by page, none of them kept.
+//! The listing for a workload check: templates first, pods last, page by page. No page is kept.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::api_server::{
     pods::{self, ListedPod, ListedWorkload},
 };
 
-/// A listing that a check needs failed.
+/// A list that a check needs failed.
 #[derive(Debug, Error)]
 #[error("cannot list {what}: {source}")]
 pub struct Error {
@@ -33,11 +33,11 @@ pub struct Error {
 /// Lists all workloads and pods, and hands them to `check`.
 ///
 /// # Errors
-/// When something cannot be listed, and not because that is forbidden.
+/// Fails if something cannot be listed, unless that is forbidden.
 pub async fn everything(client: &Client, check: WorkloadCheck) -> Result<BTreeMap<String, CheckAnswer>, Error> {
     let shared = Mutex::new(check);
     let check = &shared;
-    // Nodes wait for this, and all kinds together take no longer than the slowest.
+    // Concurrently, because nodes wait for the check.
     let kinds = LISTED_KINDS.map(|(kind, _, _, plural)| async move {
         let api = pods::workloads(client, kind, None);
         let add = |listed: ListedWorkload| lock(check).workload(kind, &listed.workload);
@@ -61,7 +61,7 @@ fn lock(check: &Mutex<WorkloadCheck>) -> MutexGuard<'_, WorkloadCheck> {
     check.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What may not be listed is left out.
+/// Leaves out what may not be listed.
 fn allowed(what: &'static str, listed: Result<(), RequestError>, forbidden: impl FnOnce(String)) -> Result<(), Error> {
     match listed {
         Ok(()) => Ok(()),
@@ -81,7 +81,7 @@ async fn selects_another_system(client: &Client, selector: &BTreeMap<String, Str
     Ok(!in_time(nodes.list_metadata(&one)).await?.items.is_empty())
 }
 
-/// Whether none of these workloads is a reason to hold a taint any more, as far as can be read.
+/// True if none of these workloads is a reason to hold a taint any more, as far as they can be read.
 pub(super) async fn are_settled(
     client: &Client,
     check: &WorkloadCheck,

@@ -1,5 +1,5 @@
-//! What the control plane tells of itself, for status alone: its version, and which of winpool's admission policies are
-//! installed. Looked up now and then, as both change while the operator runs.
+//! Facts about the control plane that status reports: its version, and which of winpool's admission policies are
+//! installed. They are read from time to time, because both change while the operator runs.
 
 use std::{fmt::Display, time::Duration};
 
@@ -18,10 +18,9 @@ use crate::{
     telemetry::{failure, words},
 };
 
-/// How long it may take to find out: a pool does not wait for it.
+/// The time limit for reading them: a pool does not wait longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks the API server.
 pub struct ControlPlane {
     client: Client,
     mutating: Api<DynamicObject>,
@@ -29,10 +28,9 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// The one of `client`.
     #[must_use]
     pub fn new(client: &Client) -> Self {
-        // Newer than the oldest Kubernetes that is supported, so its type is not known here.
+        // This kind is newer than the oldest Kubernetes that is supported, so its type is not generated.
         let mutating = ApiResource {
             group: "admissionregistration.k8s.io".to_owned(),
             version: "v1".to_owned(),
@@ -47,7 +45,7 @@ impl ControlPlane {
         }
     }
 
-    /// What it tells. The version that was `known` before is, as long as it does not tell another one.
+    /// Reads the facts. Keeps the `known` version if the API server does not report another one.
     pub(crate) async fn ask(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
         let unknown = ControlPlaneInfo { kubernetes: known, admission: Admission::default() };
         tokio::time::timeout(PATIENCE, self.ask_all(known)).await.unwrap_or(unknown)
@@ -61,7 +59,7 @@ impl ControlPlane {
                 Ok(there) => {
                     admission.installed.insert(component.name, there);
                 }
-                // It is only reported: nothing waits for it.
+                // Only reported: nothing waits for it.
                 Err(error) => {
                     tracing::debug!(component.policy, error = failure(&error), "admission policy cannot be read");
                 }
@@ -76,7 +74,7 @@ impl ControlPlane {
         }
         let Some(policy) = self.validating.get_opt(component.policy).await? else { return Ok(false) };
         let variables = policy.spec.and_then(|spec| spec.variables).unwrap_or_default();
-        // The guard alone has them.
+        // Only `guard` has these variables.
         if let Some(keys) = variables.iter().find(|variable| variable.name == "taintKeys") {
             admission.taint_keys = texts_of(&keys.expression);
         }
@@ -84,7 +82,7 @@ impl ControlPlane {
     }
 }
 
-/// What the API server says of itself; `None` when it does not answer, or with a version that cannot be read.
+/// The version of the API server; `None` if it does not answer or its version cannot be read.
 pub(crate) async fn kubernetes_version(client: &Client) -> Option<KubernetesVersion> {
     let answer = in_time(client.apiserver_version()).await;
     let unreadable =

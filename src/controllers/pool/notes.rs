@@ -1,4 +1,4 @@
-//! What people are told about pools: log lines and Events.
+//! Log lines and Events about pools.
 
 use kube::{Resource, runtime::events::EventType};
 use winpool_core::{
@@ -23,7 +23,7 @@ pub(super) async fn send(context: &Context, pool: &GuardedPool, News { type_, re
     context.applier.event(&pool.object_ref(&()), type_, &reason, &action, note).await;
 }
 
-/// One line for each change.
+/// Logs one note.
 pub(super) fn log(pool: &str, note: &Note) {
     match note {
         Note::ClassWritten(class, reason, fields) => {
@@ -34,7 +34,17 @@ pub(super) fn log(pool: &str, note: &Note) {
             tracing::warn!(pool, class, reason, detail, wait_ms, "RuntimeClass not written");
         }
         Note::ClassDeleted(class) => tracing::info!(pool, class, "RuntimeClass deleted"),
-        Note::Left(reason, _, message) => tracing::warn!(pool, reason, detail = words(message), "left as it is"),
+        Note::ClassReleased { class, why } => {
+            tracing::warn!(
+                pool,
+                class,
+                detail = words(why),
+                "RuntimeClass released: it stays and is no longer managed"
+            );
+        }
+        Note::Left(Problem { reason, message, .. }) => {
+            tracing::warn!(pool, reason, detail = words(message), "left as it is");
+        }
         Note::FinalizerWritten(present) => tracing::info!(pool, present, "finalizer written"),
         Note::CleanedUp => tracing::info!(pool, "pool cleaned up"),
         Note::StatusRefused(error) => {
@@ -46,7 +56,7 @@ pub(super) fn log(pool: &str, note: &Note) {
     }
 }
 
-/// The Event, if there is one.
+/// The Event for a note, if it has one.
 pub(super) fn event(note: &Note) -> Option<News> {
     let news = |type_, reason: &str, action: &str, note: String| {
         Some(News { type_, reason: reason.to_owned(), action: action.to_owned(), note })
@@ -56,9 +66,12 @@ pub(super) fn event(note: &Note) -> Option<News> {
             let note = if fields.is_empty() { class.clone() } else { format!("{class}: {}", fields.join(", ")) };
             news(EventType::Normal, reason, class, note)
         }
-        Note::Left(reason, object, message) => {
-            let action = object.strip_prefix("RuntimeClass/").unwrap_or(object);
-            news(EventType::Warning, reason, action, message.clone())
+        Note::ClassReleased { class, why } => {
+            let note = format!("RuntimeClass {class} stays and is no longer managed: {why}");
+            news(EventType::Warning, reason::CLASS_IN_USE, class, note)
+        }
+        Note::Left(Problem { reason, object, message }) => {
+            news(EventType::Warning, reason, &object.to_string(), message.clone())
         }
         Note::StatusRefused(error) => news(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
         Note::Problem(Problem { reason, object, message }) => {

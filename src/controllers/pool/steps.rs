@@ -1,4 +1,4 @@
-//! The steps that are requests.
+//! Executes the steps that are requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +24,12 @@ use crate::{
 
 use super::Done;
 
-/// Does what the step says.
+/// Executes the step.
 pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> Done {
     let pool = guarded.name_any();
     let result = request(context, guarded, &step).await;
     let error = result.as_ref().err().map(RequestError::as_str);
-    // That a name is taken is a good answer to the question whether it may be.
+    // For a test creation, "the name is taken" is a good answer.
     let asks = matches!(&step, Step::Class(class) if matches!(class.request, ClassRequest::TryCreate(_)));
     let is_expected = asks && matches!(result, Err(RequestError::Conflict));
     if let Some(source) = result.as_ref().err().filter(|_| !is_expected) {

@@ -1,4 +1,4 @@
-//! What stands in the schema alone: sizes and enumerations. The operator refuses what they refuse.
+//! The limits that only the schema has: sizes and enumerations. The operator refuses what they refuse.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Pools that are valid and pools that are not, each judged by the CRD's CEL rules and by the operator.
+//! Valid and invalid pools, checked by the CRD's CEL rules and by the operator.
 
 use std::collections::BTreeSet;
 

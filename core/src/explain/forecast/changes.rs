@@ -9,7 +9,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 
 use crate::{
-    api::{ObjectReference, Taint, names},
+    api::{Taint, names},
     explain::forecast::{Change, ClassForecast, NodeForecast, Simulation},
     plan::{
         Applied, Hosts, Node, Policy, Pool, WantedTaints, classes::is_declared, is_made_by_winpool, owner,
@@ -169,12 +169,11 @@ pub(super) fn classes(before: &BTreeMap<String, Arc<RuntimeClass>>, after: &mut 
 }
 
 fn why_retired(class: &str, notes: &[(String, Note)]) -> String {
-    let object = ObjectReference::runtime_class(class).to_string();
-    let left = notes.iter().find_map(|(_, note)| match note {
-        Note::Left(_, left, message) if *left == object => message.rsplit_once("winpool's: ").map(|(_, why)| why),
+    let released = notes.iter().find_map(|(_, note)| match note {
+        Note::ClassReleased { class: released, why } if released == class => Some(why.as_str()),
         _ => None,
     });
-    left.unwrap_or("no pod uses it").to_owned()
+    released.unwrap_or("no pod uses it").to_owned()
 }
 
 fn why_written(action: &str, adopted: bool, name: &str, pool: &str, class: &RuntimeClass, policy: &Policy) -> String {

@@ -1,4 +1,4 @@
-//! When workloads are checked, and what follows for a pool.
+//! Schedules workload checks, and applies their results to pools.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,41 +24,41 @@ use super::{
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
 
-/// The shortest time between two listings.
+/// The shortest pause between two listings.
 const PAUSE: Duration = Duration::from_secs(10);
-/// A listing is followed by a pause of so many times its duration. One that failed mostly waited for an answer, so it is
-/// followed by a pause of its duration.
+/// The pause after a listing, as a multiple of its duration. After one that failed, which mostly waited for an answer,
+/// the pause is as long as the listing.
 const PAUSE_TIMES: u32 = 10;
-/// How often workloads that hold a taint are asked for by name.
+/// The pause between reads, by name, of workloads that hold a taint.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// Workloads that are asked for by name.
+/// The limit of workloads that are read by name.
 const ASKED: usize = 10;
-/// Why a check is of no use, in words for people.
+/// The longest error of a check in a message.
 const ERROR: usize = 200;
 
-/// What is remembered of workload checks.
+/// The state of workload checks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct CheckMemory {
-    /// When the one that is under way started.
+    /// The start of the check that is in progress.
     running: Option<Instant>,
     not_before: Option<Instant>,
 }
 
-/// The newest check, as far as it concerns one pool.
+/// The newest check and its results for one pool.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PoolCheck {
-    /// What it was about.
+    /// The pool and classes that it was about.
     basis: Basis,
     result: Result<CheckAnswer, String>,
     started: Instant,
     ended: Instant,
-    /// When the workloads that hold a taint are asked for by name.
+    /// The time at which workloads that hold a taint are read by name.
     ask_at: Option<Instant>,
-    /// A workload that was named does not hold the taint any more.
+    /// True if a named workload no longer holds the taint.
     is_outdated: bool,
 }
 
-/// What a check is about: if that changed, its result is of no use.
+/// The objects that a check depends on: if they changed, its result is void.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Basis {
     generation: Option<i64>,
@@ -72,7 +72,7 @@ impl Basis {
         Self { generation: pool.metadata.generation, classes: cluster.classes.iter().map(version).collect() }
     }
 
-    /// Whether all classes that there were are as they were.
+    /// True if all classes are unchanged.
     fn stands(&self, cluster: &Cluster<'_>) -> bool {
         let now: BTreeMap<String, Option<String>> =
             cluster.classes.iter().map(|class| (class.name_any(), class.resource_version())).collect();
@@ -80,18 +80,16 @@ impl Basis {
     }
 }
 
-/// What has to be listed for a check.
+/// The objects that a check has to list.
 #[derive(Clone, Debug)]
 pub enum CheckTask {
     /// All workloads, then all pods.
     Everything(Box<WorkloadCheck>),
-    /// The workloads that hold a taint of this pool: perhaps none of them does any more.
+    /// The workloads that hold a taint of this pool. They may have changed since.
     Named {
-        /// Name of the pool.
         pool: String,
-        /// What they are judged by.
+        /// The check that judges them.
         check: Box<WorkloadCheck>,
-        /// Those workloads.
         workloads: Vec<WorkloadName>,
     },
 }
@@ -110,11 +108,11 @@ impl PoolCheck {
 
     fn is_due(&self, basis: &Basis, now: Instant) -> bool {
         let holds = self.answer().is_some_and(|answer| !answer.held.is_empty());
-        // Nodes that wait although the check was clean are not covered by it, and a check that failed is repeated.
+        // A clean check does not cover nodes that still wait, and a failed check is repeated.
         !holds || self.is_outdated || self.basis != *basis || now >= self.ended + LOOK_AGAIN
     }
 
-    /// The workloads that hold a taint, as far as they can be asked for by name and it is time to.
+    /// The workloads that hold a taint and are due to be read by name.
     fn to_ask(&self, now: Instant) -> Vec<WorkloadName> {
         let is_time = !self.is_outdated && self.ask_at.is_some_and(|at| now >= at);
         let holding = self.answer().into_iter().filter(|_| is_time).flat_map(|answer| answer.unschedulable.keys());
@@ -128,7 +126,7 @@ impl PoolCheck {
 }
 
 impl Memory {
-    /// The check that is due, if any. It has to be carried out, and its end reported to [`Self::checked`] or
+    /// Returns the check that is due, if any. The caller carries it out and reports its end to [`Self::checked`] or
     /// [`Self::asked`]. One listing serves all pools.
     #[must_use]
     pub fn start_check(&mut self, cluster: &Cluster<'_>, now: Now) -> Option<CheckTask> {
@@ -146,7 +144,7 @@ impl Memory {
             waiting.iter().filter(|(name, basis)| may_list && is_due(name, basis)).map(|(name, _)| name).collect();
         if !due.is_empty() {
             let scope = self.scope(cluster, &policy, &waiting.keys().collect(), now);
-            // Nothing is asked for a pool whose nodes all wait for a class.
+            // A pool whose nodes all wait for a class has no question.
             let asks = scope.questions.iter().any(|question| due.contains(&question.pool));
             if let Some(check) = Some(scope).filter(|_| asks).and_then(WorkloadCheck::start) {
                 for (name, basis) in waiting {
@@ -166,7 +164,7 @@ impl Memory {
         Some(CheckTask::Named { pool: pool.clone(), check: Box::new(task), workloads })
     }
 
-    /// When a check may be due next.
+    /// The time at which the next check may be due.
     #[must_use]
     pub fn check_due(&self, now: Instant) -> Option<Instant> {
         let asks = self.pools.values().filter_map(|memory| memory.check.as_ref());
@@ -175,7 +173,7 @@ impl Memory {
         dues.min().filter(|_| self.check.running.is_none())
     }
 
-    /// A check of everything has ended, or failed.
+    /// Records the result of a complete check.
     pub fn checked(
         &mut self,
         cluster: &Cluster<'_>,
@@ -198,7 +196,7 @@ impl Memory {
         }
     }
 
-    /// Workloads were asked for by name: whether none of them holds a taint of the pool any more.
+    /// Records that workloads were read by name; `are_settled` if none of them holds a taint of the pool any more.
     pub fn asked(&mut self, pool: &str, are_settled: bool) {
         self.check.running = None;
         if let Some(check) = self.of(pool).check.as_mut() {
@@ -206,10 +204,10 @@ impl Memory {
         }
     }
 
-    /// Whether nodes of the pool wait for a check, or for a class.
+    /// True if nodes of the pool wait for a check, or for a class.
     fn waits(&self, cluster: &Cluster<'_>, policy: &Policy, guarded: &GuardedPool, now: Instant) -> bool {
         let Some(pool) = policy.pool(&guarded.name_any()).filter(|pool| !pool.deleting) else { return false };
-        // A check now would not cover the nodes of a class that was changed a moment ago, and the next one may find more.
+        // A check now would not cover the nodes of a class that has just changed, and the next one may find more.
         let is_ready = |memory: &PoolMemory| {
             memory.intent.is_some() && !memory.classes.values().any(|class| class.was_widened_just_now(now))
         };
@@ -218,7 +216,7 @@ impl Memory {
             && (cluster.tally)(&pool.name).waiting() > 0
     }
 
-    /// What a check for these pools starts from.
+    /// The scope of a check for these pools.
     fn scope(&self, cluster: &Cluster<'_>, policy: &Policy, pools: &BTreeSet<&String>, now: Now) -> CheckScope {
         let mut nodes = Vec::new();
         let mut questions: BTreeMap<(String, Taint), Question> = BTreeMap::new();
@@ -227,7 +225,7 @@ impl Memory {
             let assessment = assess(seen.node, policy, consent);
             let index = nodes.len();
             let mut ask = |pool: &Pool, held: Vec<Taint>| {
-                // A node that waits for a class does not get the taint, whatever the check finds.
+                // A node that waits for a class does not get the taint, whatever the result of the check.
                 let asks = |taint: &Taint| !pool.needs_no_check(taint) && !pool.waits_for_a_class(taint, seen.node);
                 for taint in held.into_iter().filter(asks) {
                     let key = (pool.name.clone(), taint.clone());
@@ -248,7 +246,8 @@ impl Memory {
                 let consent = Consent::Known { uid: seen.uid, watched: &Watched::default(), now: now.instant };
                 ask(pool, assess_as(seen.node, Some(pool), policy, consent).held);
             }
-            // A node that is about to get a taint, of another pool for example, is no refuge from this one.
+            // A node that is about to get a taint, of another pool for example, may not accept pods that need this
+            // one.
             let coming = assessment.plan.taints.iter().flat_map(|change| &change.added);
             let lasting = seen.node.taints.taints().iter().filter(|taint| !taint.has_foreign_key()).chain(coming);
             nodes.push(KnownNode {
@@ -273,7 +272,7 @@ impl Memory {
         }
     }
 
-    /// The classes as they are in the API server; those of a dry run as they would be.
+    /// The classes in the API server; for a dry run, as they would be.
     fn classes_as_planned(&self, cluster: &Cluster<'_>, policy: &Policy) -> BTreeMap<String, Class> {
         let pools = || policy.entries().iter().map(|entry| &entry.pool);
         let answered = pools().flat_map(|pool| self.classes(cluster, &pool.name));
@@ -291,7 +290,7 @@ impl Memory {
         classes
     }
 
-    /// What the pool may do to nodes from now on.
+    /// Sets the changes that the pool may make to nodes from now on.
     pub(super) fn intend(
         &self,
         cluster: &Cluster<'_>,
@@ -303,7 +302,7 @@ impl Memory {
     ) -> Intent {
         let existing = self.classes(cluster, &pool.name);
         let lagging = if pool.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
-        // What was dropped is dropped, although the status that says so may not be written yet.
+        // A dropped approval stays dropped, even if the status that says so is not written yet.
         let memory = self.pools.get(&pool.name);
         let recorded = match memory.and_then(|memory| memory.intent.as_ref()) {
             Some(intent) => intent.approved.clone(),
@@ -340,7 +339,7 @@ impl Memory {
         }
     }
 
-    /// Why taints wait, if that is known.
+    /// The reason why taints wait, if it is known.
     #[must_use]
     pub fn held(&self, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
         let memory = self.pools.get(&pool.name).filter(|_| tally.waiting() > 0)?;
@@ -363,7 +362,7 @@ impl Memory {
         Some(HeldTaints { taints, because })
     }
 
-    /// The kinds that the last workload check for the pool left out, with the API server's words.
+    /// The kinds that the last workload check for the pool left out, with the API server's message.
     #[must_use]
     pub fn unlisted(&self, pool: &str) -> BTreeMap<String, String> {
         let check = self.pools.get(pool).and_then(|memory| memory.check.as_ref());
@@ -373,7 +372,7 @@ impl Memory {
     }
 }
 
-/// The API keeps whole seconds.
+/// The API stores whole seconds.
 pub(super) fn whole_seconds(time: k8s_openapi::jiff::Timestamp) -> k8s_openapi::jiff::Timestamp {
     k8s_openapi::jiff::Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -1,4 +1,4 @@
-//! The RuntimeClasses of a pool, each by itself: a class whose write fails or has to wait holds up no other one.
+//! The RuntimeClasses of a pool, each independently: a class whose write fails or has to wait delays no other.
 
 mod memory;
 mod report;
@@ -26,11 +26,11 @@ pub(super) use memory::ClassMemory;
 use memory::NextWrite;
 use report::not_recorded;
 
-/// How often a class may change between reading and writing before the write has to wait.
+/// The number of attempts for a class that changes between reading and writing, before the write has to wait.
 const ATTEMPTS: u32 = 4;
 
 impl Memory {
-    /// Forgets what the API server answered about classes of which the cache has another version by now.
+    /// Forgets the API server's answers about classes that are newer in the cache.
     pub(super) fn forget_old_answers(&mut self, cluster: &Cluster<'_>, pool: &str) {
         for (name, memory) in &mut self.of(pool).classes {
             let cached = cached_version(cluster, name);
@@ -38,7 +38,7 @@ impl Memory {
         }
     }
 
-    /// The classes as the caches show them, or as the API server answered since.
+    /// The classes in the cache, or in a newer answer of the API server.
     pub(super) fn classes(&self, cluster: &Cluster<'_>, pool: &str) -> Vec<Arc<RuntimeClass>> {
         let mut classes: BTreeMap<String, Arc<RuntimeClass>> =
             cluster.classes.iter().map(|class| (class.name_any(), Arc::clone(class))).collect();
@@ -94,20 +94,20 @@ impl Memory {
                 return Some(step);
             }
         }
-        // Pods that were created before their class tolerated the pool's taints.
+        // Finds pods that were created before their class tolerated the pool's taints.
         let known = &self.of(&pool.name).classes;
         let due = known.iter().filter(|(_, class)| class.early_again.is_some_and(|again| again <= now));
         let due: BTreeSet<String> = due.map(|(name, _)| name.clone()).collect();
         if due.is_empty() { None } else { self.find_users(pool, due, now) }
     }
 
-    /// Counts the pods of these classes, unless that failed a moment ago.
+    /// Counts the pods of these classes, unless that has just failed.
     fn find_users(&mut self, pool: &Pool, classes: BTreeSet<String>, now: Instant) -> Option<Step> {
         let may_list = self.of(&pool.name).retry(Request::Users, now).is_none();
         may_list.then(|| Step::FindUsers { classes, taints: pool.wanted_taints() })
     }
 
-    /// Brings a class that the pool wants up to date.
+    /// The next request to create or change a class that the pool wants.
     fn write_step(
         &mut self,
         cluster: &Cluster<'_>,
@@ -136,7 +136,7 @@ impl Memory {
         }
     }
 
-    /// Deletes or releases a class that carries the pool's label and that the pool does not want, or no longer.
+    /// Deletes or releases a class that has the pool's label and that the pool does not want.
     pub(super) fn retire_step(
         &mut self,
         cluster: &Cluster<'_>,
@@ -153,7 +153,8 @@ impl Memory {
             return None;
         }
         if is_made_by_winpool(class) && !is_recorded && !release {
-            // Somebody copied a class with its labels, or winpool ended before it could record what it had created.
+            // A user copied a class with its labels, or winpool ended before it recorded the class that it had
+            // created.
             known.postpone(None, not_recorded(&name), now + LOOK_AGAIN);
             return None;
         }
@@ -168,16 +169,14 @@ impl Memory {
         let request = match retirement {
             ClassRetirement::Delete => ClassRequest::Delete(Box::new(RuntimeClass::clone(class))),
             ClassRetirement::Release { changes, why } => {
-                let message = format!("RuntimeClass {name} stays and is no longer winpool's: {why}");
-                let note = Note::Left(reason::CLASS_IN_USE, ObjectReference::runtime_class(&name).to_string(), message);
-                self.note(&pool.name, note);
+                self.note(&pool.name, Note::ClassReleased { class: name.clone(), why });
                 ClassRequest::patch(class, changes)
             }
         };
         Some(class_step(cluster, &name, request, None, Some(class)))
     }
 
-    /// Whether a class that is to go is still to be deleted or released. One that is not winpool's own stays.
+    /// True if an unwanted class still has to be deleted or released. A class that is not winpool's own stays.
     pub(super) fn waits_for_class(&self, pool: &Pool, name: &str) -> bool {
         let Some(memory) = self.pools.get(&pool.name) else { return false };
         let known = memory.classes.get(name).and_then(|class| class.postponed.as_ref());
@@ -203,7 +202,7 @@ impl Memory {
             (_, Answer::Class(class)) => self.class_written(pool, step, class, now),
             (request, Answer::Refused(refusal)) => {
                 if matches!(request, ClassRequest::TryCreate(_) | ClassRequest::Delete(_)) {
-                    // By the next try there may be others.
+                    // The class may have other users by the next attempt.
                     memory.users = None;
                 }
                 if matches!(refusal, Refusal::Conflict | Refusal::Gone) && memory.attempts < ATTEMPTS {
@@ -218,7 +217,7 @@ impl Memory {
                     Refusal::Denied(words) => {
                         let words = format!("the API server refuses the class, next try within 10 minutes: {words}");
                         let message = format!("RuntimeClass {name} stays as it is and keeps winpool's labels: {words}");
-                        let left = Note::Left(reason::ADMISSION_DENIED, object.to_string(), message);
+                        let left = Note::Left(problem(reason::ADMISSION_DENIED, object.clone(), message));
                         (problem(reason::ADMISSION_DENIED, object, words), action.is_none().then_some(left))
                     }
                     _ => (write_failed(object, refusal.words()), None),
@@ -251,7 +250,7 @@ impl Memory {
     }
 }
 
-/// The version of the class that the cache shows.
+/// The version of the class in the cache.
 fn cached_version(cluster: &Cluster<'_>, name: &str) -> Option<String> {
     cluster.classes.iter().find(|class| class.metadata.name.as_deref() == Some(name))?.resource_version()
 }

@@ -1,4 +1,4 @@
-//! The end of a pool: its nodes are cleaned, its classes go or stay, and then its finalizer goes.
+//! The deletion of a pool: winpool cleans its nodes, deletes or releases its classes, and then removes its finalizer.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use kube::ResourceExt;
 
 use crate::{
     api::{
-        NodeCounts, Taint,
+        NodeCounts, ObjectReference, Taint,
         names::{self, reason},
     },
     words::count,
@@ -22,27 +22,27 @@ use super::{
         Consent, GuardedPool, PendingCleanup, Policy, Pool, assess, classes_of_others, is_to_be_taken_over,
         lacks_tolerations, owner,
     },
-    Cluster, Memory, Note, Now, PoolMemory, Refusal, Request, Step,
+    Cluster, Memory, Note, Now, PoolMemory, Refusal, Request, Step, problem,
 };
 
-/// How soon the next step of cleaning up is tried.
+/// The pause before the next attempt to clean up.
 const NEXT_STEP: Duration = Duration::from_secs(1);
-/// How often it is seen whether the API server answers at all.
+/// The pause between tests if the API server answers at all.
 const PROBE: Duration = Duration::from_secs(10);
-/// How long a deletion may take before status says what it waits for.
+/// The time after which status says what a deletion waits for.
 const SAID_AFTER: Duration = Duration::from_secs(3);
 
-/// What is remembered of a pool that is being deleted.
+/// The state of a deletion.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct DeletionMemory {
     started: Option<Instant>,
-    /// How long nothing has come forward while the API server answered.
+    /// The time without progress while the API server answered.
     idle: Duration,
     answered: Option<Instant>,
     probed: Option<Instant>,
-    /// How much was left when something came forward last.
+    /// The amount that was left at the last progress.
     left: Option<usize>,
-    /// Nodes that carry the pool's label, and when they were listed.
+    /// Nodes with the pool's label, and the time at which they were listed.
     marked: Option<(BTreeSet<String>, Instant)>,
 }
 
@@ -55,7 +55,7 @@ impl DeletionMemory {
         (self.answered, self.probed) = (Some(now), Some(now));
     }
 
-    /// The probe was not accepted. A refusal is an answer too.
+    /// Records that the probe was not accepted. A refusal is an answer too.
     pub fn refused(&mut self, refusal: &Refusal, now: Instant) {
         match refusal {
             Refusal::Denied(_) => self.answered(now),
@@ -68,12 +68,12 @@ impl DeletionMemory {
         self.marked = Some((nodes, now));
     }
 
-    /// Whether it has taken too long: from then on it waits for nothing.
+    /// True if it has taken too long: from then on it waits for nothing.
     fn is_overdue(&self, patience: Duration) -> bool {
         self.idle >= patience
     }
 
-    /// `left` things are left: less than before is progress. What winpool does once the deletion is overdue is none.
+    /// Counts as progress if less is `left` than before. Winpool's own release of an overdue deletion is no progress.
     fn progress(&mut self, left: usize, patience: Duration) {
         if !self.is_overdue(patience) && self.left.is_none_or(|before| left < before) {
             self.left = Some(left);
@@ -83,7 +83,7 @@ impl DeletionMemory {
 }
 
 impl Memory {
-    /// One step of cleaning up. Nodes are cleaned by their own controller, which sees the pool going.
+    /// The next step of cleaning up. The node controller cleans the nodes, because the policy shows the deletion.
     pub(super) fn clean_up(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Step {
         let intended = self.intended(pool);
         if let Some(step) = self.before_the_end(cluster, guarded, Some(intended), now.instant) {
@@ -100,18 +100,20 @@ impl Memory {
         self.set_finalizer(guarded, false, now.instant)
     }
 
-    /// Lets a pool go that cannot even be decoded: nobody can tell any more what it put where.
+    /// Releases a pool that cannot be decoded: there is no record of its changes any more.
     pub(super) fn abandon(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, now: Instant) -> Step {
         self.before_the_end(cluster, guarded, None, now).unwrap_or_else(|| {
-            let message = "the spec cannot be decoded, so nodes keep their marks and RuntimeClasses stay".to_owned();
-            let note = Note::Left(reason::INVALID_SPEC, "Delete".to_owned(), message);
-            self.note(&guarded.name_any(), note);
+            let message =
+                "the spec cannot be decoded, so nodes keep their labels and taints, and RuntimeClasses stay".to_owned();
+            let name = guarded.name_any();
+            let left = problem(reason::INVALID_SPEC, ObjectReference::windows_pool(&name), message);
+            self.note(&name, Note::Left(left));
             self.set_finalizer(guarded, false, now)
         })
     }
 
-    /// Publishes the policy without the pool. Then nothing is to be done without winpool's finalizer, or while its removal
-    /// may not be tried again.
+    /// Publishes the policy without the pool. Then nothing is to be done if the finalizer is gone, or while its
+    /// removal may not be retried.
     fn before_the_end(
         &mut self,
         cluster: &Cluster<'_>,
@@ -128,7 +130,7 @@ impl Memory {
         publish.or_else(wait)
     }
 
-    /// What has to be done before the finalizer goes; nothing once all is done, or has taken too long.
+    /// The next step before the finalizer may go; `None` once everything is done, or has taken too long.
     fn clean_up_first(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Option<Step> {
         let nodes = (cluster.tally)(&pool.name).counts();
         if let Some(step) = self.ask_api_server(cluster, guarded, nodes.pending == 0, now.instant) {
@@ -151,8 +153,8 @@ impl Memory {
         }
     }
 
-    /// Lists the nodes that carry the pool's label. Where nodes are to be written the pool stays anyway, so the API server
-    /// is only asked whether it answers.
+    /// Lists the nodes with the pool's label. While nodes still have to be written the pool stays anyway, so this only
+    /// tests that the API server answers.
     fn ask_api_server(
         &mut self,
         cluster: &Cluster<'_>,
@@ -178,7 +180,7 @@ impl Memory {
         None
     }
 
-    /// The next step for what the pool has left on nodes and for its classes; an error says what it waits for.
+    /// The next step for the nodes and classes of the pool. An error says what it waits for.
     fn clean_up_nodes_and_classes(
         &mut self,
         cluster: &Cluster<'_>,
@@ -244,10 +246,11 @@ impl Memory {
             names::POOL,
             pool.name
         );
-        self.note(&pool.name, Note::Left(reason::DELETING, "KeepMarks".to_owned(), message));
+        let left = problem(reason::DELETING, ObjectReference::windows_pool(&pool.name), message);
+        self.note(&pool.name, Note::Left(left));
     }
 
-    /// What the pool may still have on nodes: what is under way, what the API server knows, and what the cache shows.
+    /// The cleanup that is left: requests in flight, nodes that the API server knows, and nodes in the cache.
     fn pending_cleanup(&self, cluster: &Cluster<'_>, pool: &Pool, policy: &Policy, now: Instant) -> PendingCleanup {
         let marked = self.pools.get(&pool.name).and_then(|memory| memory.deletion.marked.as_ref());
         let mut unseen = marked.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
@@ -274,7 +277,7 @@ impl Memory {
     }
 }
 
-/// The pool's taints that nodes with its label carry: nodes that refuse their change, and ignored ones.
+/// The pool's taints on nodes with its label: nodes that refuse to be changed, and ignored ones.
 fn kept_taints(cluster: &Cluster<'_>, pool: &Pool) -> BTreeSet<Taint> {
     let is_the_pools = |taint: &Taint| pool.ever_applied.contains(taint) || pool.wanted_taints().contains(taint);
     let mut kept = BTreeSet::new();

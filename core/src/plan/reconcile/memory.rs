@@ -1,4 +1,4 @@
-//! What the loop of a pool remembers between steps.
+//! The state of the pool loop between steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,63 +24,63 @@ use super::{
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// What is remembered between steps. It is as old as the term of leadership.
+/// The state between steps. It begins with the term of leadership.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
-    /// How long what was refused is not tried again, and how long a deletion waits without progress.
+    /// The pause after a refused request, and the time that a deletion waits without progress.
     pub patience: Duration,
     pub(super) pools: BTreeMap<String, PoolMemory>,
-    /// The pools in the policy that was published last.
+    /// The pools in the last published policy.
     pub(super) published: BTreeMap<String, Arc<Pool>>,
     policy: Option<Arc<Policy>>,
     pub(super) check: CheckMemory,
     pub(super) notes: Vec<(String, Note)>,
 }
 
-/// What is remembered of a pool.
+/// The state of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PoolMemory {
-    /// The pool that all of this is about, and not another one that had its name before.
+    /// The uid of the pool, to tell it from a later pool with the same name.
     pub(super) uid: Option<String>,
     /// `metadata.generation`.
     pub(super) generation: Option<i64>,
-    /// Whether the cache was seen to show the pool as it is, in this term.
+    /// True if the cache was seen to be up to date with the pool, in this term.
     pub(super) fresh: bool,
     /// The cached version when winpool last wrote the pool, or saw that the cache is behind.
     pub(super) old_version: Option<String>,
-    /// What the pool may do to nodes; `None` until its classes were looked at in this term.
+    /// The changes that the pool may make to nodes; `None` until its classes were planned in this term.
     pub(super) intent: Option<Intent>,
-    /// Taints that nodes may still get by a policy that was published, and until when at least.
+    /// Taints that nodes may still get by an earlier policy, each with the earliest end of that.
     pub(super) former: BTreeMap<Taint, Instant>,
     pub(super) classes: BTreeMap<String, ClassMemory>,
     /// The uids of classes that winpool created, as status has them or will have them.
     pub(super) created: BTreeMap<String, String>,
     /// The requests that failed last.
     pub(super) retries: BTreeMap<Request, Retry>,
-    /// The status that was computed last.
+    /// The last computed status.
     pub(super) reported: Option<WindowsPoolStatus>,
-    /// The status that was written last, which the cache may not show yet.
+    /// The last written status, which the cache may not show yet.
     pub(super) written: Option<WindowsPoolStatus>,
     pub(super) next_status: Option<Instant>,
     pub(super) check: Option<PoolCheck>,
-    /// What the check that is under way is about.
+    /// The basis of the check that is in progress.
     pub(super) check_basis: Option<Basis>,
     pub(super) deletion: DeletionMemory,
 }
 
-/// What a pool may do to nodes.
+/// The changes that a pool may make to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Intent {
     pub(super) approved: Vec<ApprovedTaint>,
     pub(super) clean_check: Arc<CleanCheck>,
     pub(super) lagging: Vec<LaggingClass>,
-    /// Builds whose classes are planned.
+    /// Builds with a planned class.
     pub(super) builds: BTreeSet<Build>,
-    /// Taints of winpool's that nodes carry, and that have to be recorded.
+    /// winpool's taints on nodes, which have to be recorded.
     pub(super) carried: Vec<Taint>,
 }
 
-/// A kind of request for a pool that is sent again some time after it failed.
+/// A kind of request for a pool that is retried after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Request {
     Read,
@@ -102,23 +102,23 @@ impl Request {
         }
     }
 
-    /// Whether it writes the pool.
+    /// True if it writes the pool.
     pub(super) fn writes(self) -> bool {
         matches!(self, Self::Finalizer | Self::Status)
     }
 }
 
-/// A request that failed, and when it is sent again.
+/// A request that failed, with the time of the next attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Retry {
-    /// How often in a row it failed.
+    /// The number of failures in a row.
     pub(super) failures: u32,
     pub(super) until: Instant,
     pub(super) refusal: Refusal,
 }
 
 impl Refusal {
-    /// Why, for people.
+    /// The reason, as a message.
     pub(super) fn words(&self) -> &str {
         match self {
             Self::Denied(words) | Self::Failed(words) => words,
@@ -126,8 +126,8 @@ impl Refusal {
         }
     }
 
-    /// How long to wait after so many failures in a row: half a second after the first one, then twice as long each time,
-    /// up to a minute.
+    /// The pause after this many failures in a row: half a second after the first, then twice as long each time, up to
+    /// a minute.
     pub(super) fn pause(&self, failures: u32, patience: Duration) -> Duration {
         let doublings = failures.saturating_sub(1).min(10);
         if matches!(self, Self::Denied(_)) { patience } else { LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(doublings)) }
@@ -135,24 +135,23 @@ impl Refusal {
 }
 
 impl Memory {
-    /// Nothing is known yet.
     #[must_use]
     pub fn new(patience: Duration) -> Self {
         Self { patience, ..Self::default() }
     }
 
-    /// What people have to be told since the last call, each with its pool.
+    /// Returns the notes since the last call, each with its pool.
     pub fn take_notes(&mut self) -> Vec<(String, Note)> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The status that was computed last for the pool, whether it is written already or not.
+    /// The last computed status of the pool, written or not.
     #[must_use]
     pub fn status_of(&self, pool: &str) -> Option<&WindowsPoolStatus> {
         self.pools.get(pool)?.reported.as_ref()
     }
 
-    /// The policy without pools that are no more, if that has to be published.
+    /// Publishes the policy without deleted pools, if the present one has any.
     pub fn drop_gone(&mut self, cluster: &Cluster<'_>) -> Option<Step> {
         self.forget(cluster);
         self.publish(cluster, None)
@@ -166,15 +165,15 @@ impl Memory {
         self.pools.entry(pool.to_owned()).or_default()
     }
 
-    /// All valid pools, with what is known of what they may do to nodes: by this policy nodes are counted.
+    /// All valid pools, with the changes that they may make to nodes. Nodes are counted by this policy.
     #[must_use]
     pub fn policy(&self, pools: &[Arc<GuardedPool>]) -> Policy {
         let (valid, invalid) = read(pools);
         Policy::new(valid.iter().map(|pool| Entry { pool: self.intended(pool), ready: true }), invalid)
     }
 
-    /// The pool as it is to be published once its status records that. Until its classes were looked at, nothing is
-    /// approved: what the status says may be old.
+    /// The pool as it will be published once its status records it. Until its classes were planned, nothing is
+    /// approved: the status may be old.
     pub(super) fn intended(&self, pool: &Pool) -> Arc<Pool> {
         let intent = self.pools.get(&pool.name).and_then(|memory| memory.intent.clone());
         let Intent { approved, clean_check, lagging, builds, mut carried } = intent.unwrap_or_default();
@@ -183,13 +182,13 @@ impl Memory {
         if pool.enforces() {
             intended.ever_applied = ever_applied(&intended, &carried);
         } else {
-            // A preview records nothing.
+            // A dry run records no taints.
             intended.ever_applied.extend(pool.wanted_taints());
         }
         Arc::new(intended)
     }
 
-    /// The pool with the taints that winpool recorded in a status which the cache may not show yet.
+    /// The pool with the taints in a written status that the cache may not show yet.
     pub(super) fn with_written(&self, pool: &Pool) -> Pool {
         let written = self.pools.get(&pool.name).and_then(|memory| memory.written.as_ref());
         let mut pool = pool.clone();
@@ -201,7 +200,7 @@ impl Memory {
         pool
     }
 
-    /// Forgets pools that are no more, and what is remembered of another pool of the same name.
+    /// Forgets deleted pools, and the state of an earlier pool with the same name.
     pub(super) fn forget(&mut self, cluster: &Cluster<'_>) {
         self.pools.retain(|name, memory| {
             cluster.pools.iter().any(|pool| pool.name_any() == *name && pool.uid() == memory.uid)
@@ -215,8 +214,8 @@ impl Memory {
         published.map(|published| published.applicable_taints()).unwrap_or_default()
     }
 
-    /// Keeps the taints of every published policy until no node patch by it is under way, and a moment longer: the cache
-    /// shows the node later. Until then the pool's classes keep their tolerations.
+    /// Remembers the taints of every published policy until no node patch by it is in flight, and a moment longer,
+    /// because the cache shows the node later. Until then the pool's classes keep their tolerations.
     pub(super) fn keep_former_taints(&mut self, cluster: &Cluster<'_>, pool: &str, now: Instant) {
         let published = self.published_taints(pool);
         let memory = self.of(pool);
@@ -224,13 +223,13 @@ impl Memory {
         memory.former.retain(|_, until| !cluster.settled || now < *until);
     }
 
-    /// When the tolerations of a taint that is no longer published may go.
+    /// The time at which the tolerations of a taint that is no longer published may be removed.
     pub(super) fn former_taints_due(&self, pool: &str) -> Option<Instant> {
         let (published, memory) = (self.published_taints(pool), self.pools.get(pool)?);
         memory.former.iter().filter(|(taint, _)| !published.contains(taint)).map(|(_, until)| *until).min()
     }
 
-    /// The policy after `ready`, if given, is published. Valid pools that were never ready hold the nodes that they
+    /// The policy after `ready`, if given, is published. Valid pools that were never ready keep the nodes that they
     /// select; those that are not valid keep what they have.
     pub(super) fn publish(&mut self, cluster: &Cluster<'_>, ready: Option<Arc<Pool>>) -> Option<Step> {
         let (valid, invalid) = read(cluster.pools);
@@ -273,26 +272,26 @@ impl PoolMemory {
         self.classes.entry(name.to_owned()).or_default()
     }
 
-    /// A request was not accepted.
+    /// Records a request that was not accepted.
     pub(super) fn failed(&mut self, request: Request, refusal: &Refusal, patience: Duration, now: Instant) {
         let failures = self.retries.get(&request).map_or(1, |retry| retry.failures + 1);
         let until = now + refusal.pause(failures, patience);
         self.retries.insert(request, Retry { failures, until, refusal: refusal.clone() });
     }
 
-    /// Why a request may not be sent now.
+    /// The reason why a request may not be sent now.
     pub(super) fn retry(&self, request: Request, now: Instant) -> Option<&Retry> {
         self.retries.get(&request).filter(|retry| now < retry.until)
     }
 
-    /// A former leader may have ended the pool, or recorded taints, a moment ago. In the further course of a term nobody
-    /// else does.
+    /// Reads the pool if the cache may be stale: a former leader may have just ended the pool or recorded taints.
+    /// Later in a term nobody else does.
     pub(super) fn read_when_stale(&mut self, guarded: &GuardedPool, now: Instant) -> Option<Step> {
         if self.fresh {
             return None;
         }
         let (uid, version) = (guarded.uid(), guarded.resource_version());
-        // A new version is worth a try at once.
+        // A new version is a reason to try at once.
         let is_new = self.old_version.is_some() && self.old_version != version;
         let retry = self.retry(Request::Read, now).filter(|_| !is_new);
         Some(retry.map_or(Step::ReadPool { uid, version }, |retry| Step::Wait(Some(retry.until))))

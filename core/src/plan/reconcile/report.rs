@@ -1,4 +1,4 @@
-//! The status of a pool: what it is computed from, and when it is written.
+//! The status of a pool: its inputs, and when it is written.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::{
 };
 
 impl Memory {
-    /// Writes the status of a live pool, or waits.
+    /// Writes the status of a pool that is not being deleted, or waits.
     pub(super) fn report(
         &mut self,
         cluster: &Cluster<'_>,
@@ -62,13 +62,13 @@ impl Memory {
             admission,
             problems,
         };
-        // A dry run records nothing that it would do.
+        // A dry run records no taints.
         let intended = if pool.enforces() { self.intended(pool) } else { pool.clone().into() };
         let status = status(&intended, &observation, self.recorded_status(guarded), whole_seconds(now.time));
         self.write_status(guarded, status, now)
     }
 
-    /// Writes the status of a pool for which nothing can be done, or waits.
+    /// Writes the status of a pool that is suspended, or waits.
     pub(super) fn suspend(&mut self, guarded: &GuardedPool, reason: &'static str, message: &str, now: Now) -> Step {
         let (generation, time) = (guarded.metadata.generation, whole_seconds(now.time));
         let previous = self.recorded_status(guarded);
@@ -76,8 +76,8 @@ impl Memory {
         self.write_status(guarded, status, now)
     }
 
-    /// Writes the status if it differs from the one before: at once when it records a taint that nodes are to get,
-    /// otherwise at most once in a while.
+    /// Writes the status if it changed: at once if it records a taint that nodes are to get, otherwise after
+    /// [`STATUS_INTERVAL`].
     fn write_status(&mut self, guarded: &GuardedPool, status: WindowsPoolStatus, now: Now) -> Step {
         let memory = self.of(&guarded.name_any());
         memory.reported = Some(status.clone());
@@ -105,7 +105,7 @@ impl Memory {
         Step::WriteStatus { seen: memory.seen(guarded), status: Box::new(status), news }
     }
 
-    /// The status that is recorded, as far as winpool knows.
+    /// The recorded status, as far as winpool knows.
     pub(super) fn recorded_status<'a>(&'a self, guarded: &'a GuardedPool) -> Option<&'a WindowsPoolStatus> {
         let written = self.pools.get(&guarded.name_any()).and_then(|memory| memory.written.as_ref());
         written.or(guarded.status.as_ref())
@@ -113,7 +113,7 @@ impl Memory {
 }
 
 impl super::PoolMemory {
-    /// What the patch of the status tests: the taints that the one before records.
+    /// The part of the present status that the patch tests: the taints that it records.
     fn seen(&self, guarded: &GuardedPool) -> Option<Value> {
         let written =
             self.written.as_ref().map(|written| json!({ "managedTaints": json!(written).get("managedTaints") }));

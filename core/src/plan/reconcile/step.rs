@@ -1,4 +1,4 @@
-//! What the loop of a pool sees, what it says is to be done, and what it is told.
+//! The interface of the pool loop: its input, its steps and their answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,21 +18,20 @@ use super::super::{
     Admission, Assessment, ClassUsers, FieldChange, GuardedPool, Node, PlannedClass, Policy, Tally, Watched,
 };
 
-/// What the caches show of a cluster.
+/// The cluster, as the caches show it.
 pub struct Cluster<'a> {
     /// All pools.
     pub pools: &'a [Arc<GuardedPool>],
     /// All RuntimeClasses.
     pub classes: &'a [Arc<RuntimeClass>],
-    /// What the nodes of a pool add up to, judged by [`Memory::policy`](super::Memory::policy).
+    /// The sums over the nodes of a pool, assessed by [`Memory::policy`](super::Memory::policy).
     pub tally: &'a dyn Fn(&str) -> Tally,
-    /// Shows every Windows node.
+    /// Calls back with every Windows node.
     pub nodes: &'a ShowNodes<'a>,
-    /// Whether the API server refuses the change of a node, or another writer keeps reverting it.
+    /// True if the API server refuses the change of a node, or another writer keeps reverting it.
     pub is_blocked: &'a dyn Fn(&str, &Assessment) -> bool,
-    /// Whether no node patch is under way that was planned by an older policy.
+    /// True if no node patch by an older policy is in flight.
     pub settled: bool,
-    /// What the control plane tells of itself.
     pub control_plane: ControlPlaneInfo,
 }
 
@@ -46,22 +45,21 @@ pub struct SeenNode<'a> {
     pub name: &'a str,
     /// `metadata.uid`.
     pub uid: &'a str,
-    /// What winpool reads of it.
     pub node: &'a Node,
-    /// Its past.
+    /// The part of its past that this process knows.
     pub watched: &'a Watched,
 }
 
-/// What the control plane tells of itself.
+/// Facts about the control plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlPlaneInfo {
-    /// Its version; `None` as long as it could not be read.
+    /// Its version; `None` until it could be read.
     pub kubernetes: Option<KubernetesVersion>,
-    /// The admission policies of winpool's that are installed.
+    /// winpool's admission policies that are installed.
     pub admission: Admission,
 }
 
-/// A moment, for pauses and for people.
+/// The present moment, for pauses and for timestamps.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     /// On the monotonic clock.
@@ -70,48 +68,48 @@ pub struct Now {
     pub time: Timestamp,
 }
 
-/// What to do next for a pool.
+/// The next step for a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Judge the nodes by [`Memory::policy`](super::Memory::policy), then ask again.
+    /// Count the nodes by [`Memory::policy`](super::Memory::policy), then ask again.
     Judge,
-    /// Read the metadata of the pool from the API server, to see whether the cache has this version.
+    /// Read the metadata of the pool from the API server, to see if the cache has this version.
     ReadPool {
         /// `metadata.uid`.
         uid: Option<String>,
         /// `metadata.resourceVersion`.
         version: Option<String>,
     },
-    /// Put winpool's finalizer on the pool, or take it off.
+    /// Add winpool's finalizer to the pool, or remove it.
     SetFinalizer(bool),
-    /// Count the pods of these classes. `taints` are those that they have to tolerate.
+    /// Count the pods of these classes.
     FindUsers {
         /// Names of RuntimeClasses.
         classes: BTreeSet<String>,
-        /// What pods of the classes have to tolerate.
+        /// The taints that pods of the classes have to tolerate.
         taints: Vec<Taint>,
     },
     /// Read or write a RuntimeClass.
     Class(Box<ClassStep>),
-    /// List the nodes that carry the pool's label, whatever system they run, without those that are ignored.
+    /// List the nodes with the pool's label, with any operating system, except ignored ones.
     ListMarkedNodes,
     /// Write the pool's status.
     WriteStatus {
-        /// All of it.
+        /// The whole status.
         status: Box<WindowsPoolStatus>,
-        /// Of the one that it replaces, what the patch tests; `None` if there is none.
+        /// The part of the present status that the patch tests; `None` if there is no status.
         seen: Option<Value>,
-        /// The problems that the one before does not have.
+        /// The problems that are new in it.
         news: Vec<Problem>,
     },
-    /// Let nodes be judged by this policy.
+    /// Let nodes be assessed by this policy.
     Publish(Arc<Policy>),
-    /// Nothing, until something changes or this moment has come.
+    /// Do nothing until something changes or this moment has come.
     Wait(Option<Instant>),
 }
 
 impl Step {
-    /// The step; if it is a wait, one that ends at this moment at the latest.
+    /// Returns the step; a wait ends at this moment at the latest.
     pub(super) fn at_latest(self, moment: Instant) -> Self {
         match self {
             Self::Wait(until) => Self::Wait(until.into_iter().chain([moment]).min()),
@@ -120,14 +118,13 @@ impl Step {
     }
 }
 
-/// A request about one RuntimeClass, and what it is for.
+/// A request about one RuntimeClass, with its context.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassStep {
     /// `metadata.name`.
     pub name: String,
-    /// What to send.
     pub request: ClassRequest,
-    /// What the pool wants of the class; `None` if the pool gives it up.
+    /// The class that the pool wants; `None` if the pool gives it up.
     pub planned: Option<PlannedClass>,
     /// The class that the request was computed from.
     pub current: Option<Arc<RuntimeClass>>,
@@ -142,52 +139,51 @@ pub enum ClassRequest {
     Read,
     /// Create it.
     Create(Box<RuntimeClass>),
-    /// Create it with `dryRun=All`, to see whether that would be allowed. Under a name that is taken, 409 says so too.
+    /// Create it with `dryRun=All`, to test if that is allowed. If the name is taken, 409 means yes.
     TryCreate(Box<RuntimeClass>),
-    /// Patch it, only if it is still the object that was read.
+    /// Patch it, if it is still the object that was read.
     Patch {
         /// `metadata.uid`.
         uid: String,
         /// `metadata.resourceVersion`.
         version: String,
-        /// What to write.
         changes: Vec<FieldChange>,
     },
-    /// Delete it, only if it is still the object that was read.
+    /// Delete it, if it is still the object that was read.
     Delete(Box<RuntimeClass>),
 }
 
-/// What came of a step.
+/// The answer to a step.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// It is done.
+    /// Done.
     Done,
-    /// The metadata of the pool; `None` if there is none.
+    /// The metadata of the pool; `None` if it does not exist.
     Pool(Option<Box<ObjectMeta>>),
-    /// The users of classes, or why pods cannot be listed.
+    /// The users of classes, or the reason why pods cannot be listed.
     Users(Result<BTreeMap<String, ClassUsers>, String>),
-    /// The RuntimeClass as it is now; `None` if there is none.
+    /// The present RuntimeClass; `None` if it does not exist.
     Class(Option<Arc<RuntimeClass>>),
     /// The names of nodes.
     Nodes(BTreeSet<String>),
-    /// It was not accepted.
+    /// The request was not accepted.
     Refused(Refusal),
 }
 
-/// Why a request was not accepted.
+/// The reason why a request was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The object is not what the request was computed from, or exists already.
+    /// The object has changed since the request was computed, or exists already.
     Conflict,
     /// The object is gone.
     Gone,
-    /// The API server, or a policy in it, refuses the request, and will refuse it again.
+    /// The API server, or a policy in it, refuses the request and will refuse it again.
     Denied(String),
     /// The API server failed, or did not answer in time.
     Failed(String),
 }
 
-/// Something to tell people, apart from status.
+/// A note for logs and Events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// A RuntimeClass was written: `RuntimeClassCreated` and so on, and the fields.
@@ -196,13 +192,20 @@ pub enum Note {
     ClassPostponed(String, Problem, Duration),
     /// A RuntimeClass was deleted.
     ClassDeleted(String),
-    /// Something stays as it is although the pool goes or does not want it: reason, object and message.
-    Left(&'static str, String, String),
-    /// The finalizer was put on, or taken off.
+    /// A RuntimeClass is no longer managed, because the pool does not want it and it is not to be deleted.
+    ClassReleased {
+        /// `metadata.name`.
+        class: String,
+        /// The reason why it is not deleted.
+        why: String,
+    },
+    /// An object stays as it is although the pool is deleted or does not want it.
+    Left(Problem),
+    /// The finalizer was added (true) or removed.
     FinalizerWritten(bool),
     /// The pool is cleaned up.
     CleanedUp,
-    /// The API server refuses the status of the pool: what is wrong with the pool, or else the API server's words.
+    /// The API server refuses the status of the pool: the error in the pool, or else the API server's message.
     StatusRefused(String),
     /// A new problem of the pool.
     Problem(Problem),

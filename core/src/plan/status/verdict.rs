@@ -1,4 +1,4 @@
-//! What the conditions of a pool say.
+//! The conditions of a pool.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -14,10 +14,10 @@ use crate::{
 
 use super::{super::Pool, HeldBecause, HeldTaints, Observation, Overlap, number, support_of};
 
-/// Workloads named in a condition.
+/// The limit of workloads named in a condition.
 const WORKLOADS: usize = 10;
 
-/// What a condition says.
+/// The status, reason and message of a condition.
 pub(super) struct Verdict {
     pub status: &'static str,
     pub reason: &'static str,
@@ -33,7 +33,7 @@ impl Verdict {
         Self { status: "False", reason, message: message.into() }
     }
 
-    /// With the kinds that the workload check had to leave out.
+    /// Adds the kinds that the workload check had to leave out.
     pub fn with_unlisted(mut self, unlisted: &BTreeMap<String, String>) -> Self {
         if let Some((_, words)) = unlisted.first_key_value() {
             let kinds = unlisted.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -114,7 +114,7 @@ pub fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, don
     Verdict::no(reason, format!("{} cannot be {done}, see problems", count_of(missing, "node")))
 }
 
-/// False only when Microsoft no longer supports a build in use; what Kubernetes lists is told, not judged.
+/// False only if Microsoft no longer supports a build in use. Kubernetes' lists are reported and change nothing.
 pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
     let today = now.to_zoned(TimeZone::UTC).date();
     let name = |build: &Build| product::by_build(*build).map_or_else(|| build.to_string(), |p| p.name.to_owned());
@@ -144,7 +144,7 @@ pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
     Verdict::yes(reason::OLDER_POOL, message)
 }
 
-/// Says why the taints wait, and what to do about it.
+/// The reason why the taints wait, with the remedy.
 pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) -> Verdict {
     let names = taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match because {

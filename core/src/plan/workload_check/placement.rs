@@ -1,4 +1,4 @@
-//! Where a pod or the pods of a template may go, and whether they would still find a node.
+//! The placement of pods: the nodes where a pod or the pods of a template may run, now and with the taints.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ use crate::{
 
 use super::{Found, KnownNode, Mask, SeenWorkload, WorkloadCheck};
 
-/// How long a pod that says nothing may wait on a Windows node before it is taken for a Linux pod, and how long after
-/// its grace period a terminating pod still counts.
+/// The time after which a waiting pod that does not say Windows is taken for a Linux pod, and the time for which a
+/// terminating pod still counts after its grace period.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 /// Namespaces that the admission policies leave out.
 const NOT_MUTATED: [&str; 2] = ["kube-system", "winpool-system"];
 
-/// Whether a pod is for Windows.
+/// The answer to "is this pod for Windows?".
 pub(super) enum Says {
     Windows,
-    /// If its node selector selects no node of another system.
+    /// Only if its node selector selects no node of another system.
     WindowsIf(BTreeMap<String, String>),
     NotWindows,
 }
@@ -40,7 +40,8 @@ impl WorkloadCheck {
             .fold(0, |all, (bit, _)| all | 1 << bit)
     }
 
-    /// What a template is a reason to say no to; and of a DaemonSet, what it would be if it were for Windows.
+    /// The questions that a template counts against and, for a DaemonSet, those that it would count against if it were
+    /// for Windows.
     pub(super) fn of_template(&mut self, kind: WorkloadKind, namespace: &str, spec: &PodSpec) -> (Found, Mask) {
         let nothing = (Found::default(), 0);
         let is_daemon_set = kind == WorkloadKind::DaemonSet;
@@ -81,7 +82,7 @@ impl WorkloadCheck {
         (found, mask)
     }
 
-    /// Whether the policy `tolerate-windows` gives the pods of a template the tolerations of the pools.
+    /// True if the policy `tolerate-windows` adds the pools' tolerations to the pods of a template.
     fn is_told_to_tolerate(&self, namespace: &str, spec: &PodSpec) -> bool {
         self.scope.tolerates_windows && !NOT_MUTATED.contains(&namespace) && spec.says_windows_to_policies()
     }
@@ -90,7 +91,7 @@ impl WorkloadCheck {
     pub(super) fn class_of(&self, namespace: &str, spec: &PodSpec) -> TemplateClass<'_> {
         let assigned = || {
             let is_mutated = !NOT_MUTATED.contains(&namespace) && spec.os.as_deref() == Some(names::WINDOWS);
-            // The policy gives no class that does not exist, and leaves alone what chooses its nodes in another way.
+            // The policy adds no class that does not exist, and skips pods that select their nodes in another way.
             let gives = |name: &&String| {
                 is_mutated && spec.selects_no_more_than_a_system() && self.scope.classes.contains_key(*name)
             };
@@ -116,7 +117,7 @@ impl WorkloadCheck {
         fitting.fold(0, |all, (_, candidate)| all | candidate)
     }
 
-    /// Those questions of `mask` where a candidate fits now, and afterwards no Windows node does.
+    /// The questions of `mask` for which a candidate fits now, and no Windows node would fit afterwards.
     pub(super) fn without_node(&self, mask: Mask, untolerated: Mask, placement: &Placement<'_>) -> Mask {
         let (mut fitting, mut refuge) = (0, 0);
         for (index, node) in self.scope.nodes.iter().enumerate() {
@@ -134,8 +135,8 @@ impl WorkloadCheck {
         mask & fitting & !refuge
     }
 
-    /// A terminating pod is about to be replaced, but its template tells what by. Where that is not known, the pod counts
-    /// for a while.
+    /// A terminating pod is about to be replaced, and its template tells by which pod. If the template is unknown, the
+    /// pod counts for a while.
     pub(super) fn counts_while_terminating(&self, pod: &Pod, known: Option<&SeenWorkload>) -> bool {
         let is_recent = pod.deleted.is_some_and(|deleted| deleted.duration_since(self.scope.now) > -PATIENCE);
         let kind = pod.workload_kind();
@@ -146,7 +147,7 @@ impl WorkloadCheck {
         is_recent && pod.controller.is_some() && !template_tells
     }
 
-    /// A Linux pod on a Windows node: it never started there and loses nothing.
+    /// True for a Linux pod on a Windows node. It never started there and loses nothing.
     pub(super) fn is_stray(&self, pod: &Pod, says: &Says) -> bool {
         let has_waited = || pod.created.is_some_and(|created| self.scope.now.duration_since(created) >= PATIENCE);
         let cannot_start =
@@ -156,7 +157,7 @@ impl WorkloadCheck {
     }
 }
 
-/// What decides where a pod may go.
+/// The parts of a pod that decide its placement.
 pub(super) struct Placement<'a> {
     pub selector: &'a BTreeMap<String, String>,
     pub terms: &'a [NodeSelectorTerm],
@@ -164,7 +165,7 @@ pub(super) struct Placement<'a> {
 }
 
 impl Placement<'_> {
-    /// Whether it may go to the node.
+    /// Tells if it may run on the node.
     fn fit(&self, node: &KnownNode) -> Tolerance {
         if node.labels.matches(self.selector) && matches_affinity(self.terms, &node.labels, &node.name) {
             tolerance(self.tolerations, &node.taints)

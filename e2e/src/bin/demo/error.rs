@@ -1,25 +1,25 @@
-//! Why the demo fails.
+//! Errors of the demo.
 
 /// The result of a step.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a step failed.
+/// An error of a step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something did not come up, was refused, or took too long.
+    /// A component did not start, refused a request, or took too long.
     #[error(transparent)]
     E2e(#[from] winpool_e2e::Error),
 
-    /// A pod is where it cannot run.
+    /// A pod runs on a node of the wrong kind.
     #[error("pod {pod} must run on a {wanted} node, but is on {node}, which reports {reports}")]
     WrongNode {
         /// Its name.
         pod: String,
-        /// What kind of node it needs.
+        /// The kind of node that it needs.
         wanted: String,
-        /// Where it is.
+        /// The node.
         node: String,
-        /// What that node is, as its kubelet says.
+        /// The kind of that node, as its kubelet reports.
         reports: String,
     },
 }

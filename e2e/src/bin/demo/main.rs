@@ -24,10 +24,10 @@ use winpool_e2e::{Cluster, Machine, WINDOWS_BUILD, manifests, prepare_machines};
 /// The plain Linux Deployment.
 const LINUX: &str = "linux-web";
 
-/// A Windows Deployment for each class, and the build of the nodes that it must run on.
+/// A Windows Deployment for each class, with the build that its nodes must have.
 const WINDOWS: [(&str, &str); 3] = [("iis-2019", "10.0.17763"), ("iis-2022", "10.0.20348"), ("iis-2025", "10.0.26100")];
 
-/// The classes that the pool brings forth.
+/// The classes that the pool creates.
 const CLASSES: [&str; 3] = ["windows-2019", "windows-2022", "windows-2025"];
 
 #[tokio::main]
@@ -87,7 +87,7 @@ async fn nodes(cluster: &Cluster, steps: &Steps, real: bool) -> Result<Vec<Machi
     Ok(machines)
 }
 
-/// What the taint is for. Simulated nodes run whatever they get; real ones could not start these pods.
+/// Shows what the taint prevents. Simulated nodes run every pod; real ones could not start these.
 async fn linux_pods_land_on_windows(cluster: &Cluster, steps: &Steps) -> Result<()> {
     let mut objects = manifests::example("linux-web.yaml")?;
     for object in &mut objects {
@@ -99,7 +99,7 @@ async fn linux_pods_land_on_windows(cluster: &Cluster, steps: &Steps) -> Result<
     steps.done(&format!(
         "{LINUX}, a plain Linux Deployment: {lost} of {all} pods went to Windows nodes, where they can never start"
     ));
-    // Simulated pods do start, and winpool taints no node whose running pods would be stranded.
+    // Simulated pods do start, and winpool adds no taint that would make running pods unschedulable.
     scale(cluster, 0).await?;
     let pods = Api::<Pod>::default_namespaced(cluster.client());
     let gone = async || Ok(pods.list(&ListParams::default()).await?.items.is_empty().then_some(()));
@@ -152,7 +152,7 @@ async fn classes_exist(cluster: &Cluster) -> winpool_e2e::Result<()> {
     cluster.wait_for(&format!("RuntimeClasses {} exist", CLASSES.join(", ")), probe).await
 }
 
-/// Someone takes label and taints off a node.
+/// Another user removes label and taints from a node.
 async fn repair(cluster: &Cluster, steps: &Steps) -> Result<()> {
     let (name, nodes) = ("win-2022-a", Api::<Node>::all(cluster.client()));
     let undo = json!({"metadata": {"labels": {WINDOWS_BUILD: null}}, "spec": {"taints": null}});
@@ -174,7 +174,7 @@ fn is_marked(node: &Node) -> bool {
     labelled && tainted
 }
 
-/// They name a RuntimeClass and nothing else; it brings selector and toleration.
+/// Each names a RuntimeClass and nothing else; the class adds selector and toleration.
 async fn windows_pods(cluster: &Cluster, steps: &Steps) -> Result<()> {
     for (name, _) in WINDOWS {
         manifests::apply(&cluster.client(), &manifests::example(&format!("{name}.yaml"))?).await?;

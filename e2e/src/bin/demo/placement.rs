@@ -1,4 +1,4 @@
-//! Where pods are, and whether they could run there.
+//! The nodes of pods, and a check that the pods can run there.
 
 use crate::error::{Error, Result};
 use k8s_openapi::api::core::v1::{Node, NodeSystemInfo, Pod};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use winpool_e2e::{Cluster, manifests};
 
-/// What a pod needs.
+/// The kind of node that a pod needs.
 #[derive(Clone, Copy)]
 pub enum Host {
     /// Linux.
@@ -18,7 +18,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// Judged by what the kubelet reports, which winpool does not write.
+    /// Compares with the kubelet's report, which winpool does not write.
     fn is(self, node: &NodeSystemInfo) -> bool {
         match self {
             Self::Linux => node.operating_system == "linux",
@@ -57,12 +57,12 @@ impl Placements {
         Ok(Self(pods.into_iter().map(placed).collect()))
     }
 
-    /// How many pods there are.
+    /// The number of pods.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// How many are on nodes of another kind.
+    /// The number of pods on nodes of another kind.
     pub fn off(&self, host: Host) -> usize {
         self.0.iter().filter(|(.., info)| !host.is(info)).count()
     }

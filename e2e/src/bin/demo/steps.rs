@@ -1,37 +1,37 @@
-//! What the demo says while it goes on.
+//! The output of the demo.
 
 use std::time::Instant;
 
-/// Prints what is done, with the time since the start.
+/// Prints the present step, with the time since the start.
 pub struct Steps {
     started: Instant,
 }
 
 impl Steps {
-    /// Prints what this is about.
+    /// Prints the subject of the demo.
     pub fn start(title: &str) -> Self {
         println!("{title}\n");
         Self { started: Instant::now() }
     }
 
-    /// What follows belongs together.
+    /// Begins a group of steps.
     #[expect(clippy::unused_self, reason = "reads as the other lines do")]
     pub fn chapter(&self, title: &str) {
         println!("\n{title}");
     }
 
-    /// A step is done.
+    /// Ends a step.
     pub fn done(&self, what: &str) {
         println!("{:>6.1} s  {what}", self.started.elapsed().as_secs_f32());
     }
 
-    /// More about the step that is done.
+    /// Prints details of the step that has ended.
     #[expect(clippy::unused_self, reason = "reads as the other lines do")]
     pub fn detail(&self, what: &str) {
         println!("          {what}");
     }
 
-    /// All is done.
+    /// Ends the demo.
     pub fn end(&self) {
         println!("All pods run where they must; {:.1} s in all.\n", self.started.elapsed().as_secs_f32());
         println!("This cluster ends now. To try things by hand:");

@@ -1,4 +1,4 @@
-//! The nodes with their marks and their pods.
+//! A table of the nodes with their labels, taints and pods.
 
 use crate::error::Result;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
@@ -38,7 +38,7 @@ fn written(taint: &Taint) -> String {
     value.as_ref().map_or_else(|| format!("{key}:{effect}"), |value| format!("{key}={value}:{effect}"))
 }
 
-/// `iis-2019, linux-web x2`: by Deployment, as the label `app` tells it.
+/// `iis-2019, linux-web x2`: by Deployment, from the label `app`.
 fn pods_of(node: &Node, pods: &[Pod]) -> String {
     let name = node.name_any();
     let here = pods.iter().filter(|pod| {

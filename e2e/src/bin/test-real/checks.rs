@@ -1,4 +1,4 @@
-//! What is tried, and how it is undone.
+//! The checks, and their cleanup.
 
 use crate::report::Report;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -14,13 +14,13 @@ use winpool_core::windows::KernelVersion;
 use winpool_e2e::scene::{self, Operator};
 use winpool_e2e::{Error, LIMIT, Result, wait_for};
 
-/// The namespace, the pool, and the label of all that is made.
+/// The name of the namespace and the pool, and the label of all other objects.
 const NAME: &str = "winpool-test-real";
-/// The long end of pulling an image of Windows.
+/// Enough time to pull an image of Windows.
 const PULL: Duration = Duration::from_mins(15);
 const WINDOWS: &str = "kubernetes.io/os=windows";
 
-/// A cluster as it was found.
+/// A cluster in its initial state.
 pub struct Trial {
     config: Config,
     client: Client,
@@ -29,7 +29,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Reads what is there. Fails where it would get in the way of an installation.
+    /// Reads the cluster. Fails if it has something that is in the way of an installation.
     pub async fn survey(mut config: Config, report: &mut Report) -> Result<Self> {
         NAME.clone_into(&mut config.default_namespace);
         let client = Client::try_from(config.clone())?;
@@ -55,7 +55,7 @@ impl Trial {
         Ok(Operator::start_with(self.config.clone(), Options::default()))
     }
 
-    /// Whether a pool in dry run counts all nodes and changes none.
+    /// Checks that a pool in dry run counts all nodes and changes none.
     pub async fn dry_run(&self, report: &mut Report) -> Result<()> {
         let pool = self.pool("DryRun", |_| true).await?;
         let counted = pool.status.as_ref().map_or(0, |status| status.nodes.selected);
@@ -69,7 +69,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Whether the pool gets Ready, with the right label on every node and no taint.
+    /// Checks that the pool becomes Ready, with the right label on every node and no taint.
     pub async fn enforce(&self, report: &mut Report) -> Result<()> {
         self.pool("Enforce", is_ready).await?;
         report.passed("an enforcing pool gets Ready");
@@ -82,7 +82,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Whether a build label that somebody removes is restored within 2 seconds.
+    /// Checks that a build label that was removed is restored within 2 seconds.
     pub async fn repair(&self, report: &mut Report) -> Result<()> {
         let (nodes, name) = (Api::<Node>::all(self.client.clone()), self.nodes[0].name_any());
         let remove = Patch::Merge(json!({"metadata": {"labels": {names::WINDOWS_BUILD: null}}}));
@@ -95,7 +95,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Whether a pod of each class lands on its build and starts, and the kubelet refuses a Linux pod.
+    /// Checks that a pod of each class runs on its build and starts, and that the kubelet refuses a Linux pod.
     pub async fn pods(&self, report: &mut Report) -> Result<()> {
         let pods = Api::<Pod>::namespaced(self.client.clone(), NAME);
         let refused = json!({"nodeName": self.nodes[0].name_any(), "os": {"name": "linux"}});
@@ -119,7 +119,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Whether a pool that is deleted takes everything with it but the build label.
+    /// Checks that a deleted pool takes everything with it but the build label.
     pub async fn release(&self, report: &mut Report) -> Result<()> {
         let pods = Api::<Pod>::namespaced(self.client.clone(), NAME);
         pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
@@ -134,7 +134,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Applies the pool in this mode, and waits until its status is of that.
+    /// Applies the pool in this mode, and waits until its status is current.
     async fn pool(&self, mode: &str, holds: impl Fn(&WindowsPool) -> bool) -> Result<WindowsPool> {
         let pools = Api::<WindowsPool>::all(self.client.clone());
         let pool = json!({
@@ -151,14 +151,14 @@ impl Trial {
         .await
     }
 
-    /// Runs a pod until it runs, or ends.
+    /// Creates a pod, and waits until it runs or ends.
     async fn end_of(&self, pods: &Api<Pod>, name: &str, image: &str, spec: &Value) -> Result<Pod> {
         let mut spec = spec.clone();
         spec["containers"] = json!([{"name": "c", "image": image, "command": ["cmd", "/c", "ver"]}]);
         spec["restartPolicy"] = json!("Never");
         spec["automountServiceAccountToken"] = json!(false);
         let pod: Pod = read(json!({"metadata": {"name": name}, "spec": spec}))?;
-        // The namespace's service account is made a moment after the namespace.
+        // The namespace's service account is created a moment after the namespace.
         wait_for(&format!("pod {name} is created"), LIMIT, async || {
             Ok(pods.create(&PostParams::default(), &pod).await.ok())
         })
@@ -180,7 +180,7 @@ impl Trial {
         Ok(names.filter(|name| !self.classes.contains(name)).collect())
     }
 
-    /// Labels and annotations of winpool's, and all taints, are as they were found.
+    /// Checks that winpool's labels and annotations, and all taints, are as they were at the start.
     async fn unchanged(&self) -> Result<std::result::Result<(), String>> {
         self.compare(|node| json!([ours(node.labels()), ours(node.annotations()), taints(node)])).await
     }
@@ -200,12 +200,12 @@ impl Trial {
     }
 }
 
-/// Deletes what is left of what was made.
+/// Deletes everything that was created and is left.
 pub async fn clean_up() -> Result<()> {
     let config = Config::infer().await.map_err(kube::Error::InferConfig)?;
     let client = Client::try_from(config.clone())?;
     let namespaces = Api::<Namespace>::all(client.clone());
-    // Without the namespace nothing was made.
+    // Without the namespace nothing was created.
     if namespaces.get_opt(NAME).await?.is_none() {
         return Ok(());
     }
@@ -216,7 +216,7 @@ pub async fn clean_up() -> Result<()> {
     {
         let mut config = config;
         NAME.clone_into(&mut config.default_namespace);
-        // The former operator may be gone, or hold the Lease: this one takes over, and lets the nodes go.
+        // The former operator may have ended, or hold the Lease: this one takes over, and releases the nodes.
         let operator = Operator::start_with(config, Options::default());
         delete_pool(&client).await?;
         operator.stop().await?;
@@ -251,7 +251,7 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// What the label should say.
+/// The expected value of the label.
 fn build(node: &Node) -> Option<String> {
     let version = &node.status.as_ref()?.node_info.as_ref()?.kernel_version;
     version.parse::<KernelVersion>().ok().map(|version| version.build.to_string())

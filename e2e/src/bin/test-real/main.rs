@@ -1,7 +1,7 @@
 //! `make test-real KUBECONFIG=…`: tries winpool on a cluster with real Windows nodes, and prints a report.
 //!
-//! It says what it will do and asks before it writes anything, and again before it writes to a node. It puts no taint on any
-//! node. What it made it removes, also after a failure or Ctrl-C.
+//! It says what it will do, and asks before it writes anything and again before it writes to a node. It adds no taint
+//! to any node. It removes everything that it created, also after a failure or Ctrl-C.
 #![forbid(unsafe_code)]
 
 mod checks;
@@ -14,7 +14,7 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use winpool_e2e::{Error, Result};
 
-/// What it may do in each part, as it is said before.
+/// The permissions for each part, as they are announced.
 const FIRST: &str = "\
 It will now create
 - the namespace winpool-test-real
@@ -68,7 +68,7 @@ async fn run(report: &mut Report) -> Result<()> {
     operator.stop().await
 }
 
-/// Returns whether the user agrees. `--yes` agrees to everything.
+/// Returns true if the user agrees. `--yes` agrees to everything.
 fn agreed(to: &str) -> Result<bool> {
     eprintln!("\n{to}");
     if std::env::args().any(|argument| argument == "--yes") {

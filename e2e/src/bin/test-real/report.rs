@@ -1,4 +1,4 @@
-//! What was found, as Markdown for an issue.
+//! The report, as Markdown for an issue.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -13,7 +13,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What the suite runs on.
+    /// The environment of the suite.
     pub fn cluster(&mut self, kubernetes: &str, nodes: &[Node]) {
         kubernetes.clone_into(&mut self.kubernetes);
         self.nodes = nodes
@@ -26,19 +26,19 @@ impl Report {
             .collect();
     }
 
-    /// A check has passed.
+    /// Records a check that passed.
     pub fn passed(&mut self, check: &str) {
         eprintln!("passed: {check}");
         self.checks.push((check.to_owned(), None));
     }
 
-    /// A check has failed, for this reason.
+    /// Records a check that failed, with the reason.
     pub fn failed(&mut self, check: &str, why: &str) {
         eprintln!("FAILED: {check}: {why}");
         self.checks.push((check.to_owned(), Some(why.to_owned())));
     }
 
-    /// A check has this result.
+    /// Records the result of a check.
     pub fn check(&mut self, check: &str, result: Result<(), String>) {
         match result {
             Ok(()) => self.passed(check),
@@ -46,7 +46,7 @@ impl Report {
         }
     }
 
-    /// Whether no check has failed.
+    /// True if no check has failed.
     pub fn all_passed(&self) -> bool {
         self.checks.iter().all(|(_, why)| why.is_none())
     }

@@ -167,8 +167,8 @@ async fn users_who_cannot_fix_it_are_not_warned() {
 
 #[tokio::test]
 async fn the_audit_event_names_every_rule() {
-    let folder = tempfile::tempdir().unwrap();
-    let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+    let directory = tempfile::tempdir().unwrap();
+    let (policy, log) = (directory.path().join("policy.yaml"), directory.path().join("audit.log"));
     std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n").unwrap();
     let flags = [
         format!("--audit-policy-file={}", policy.display()),
@@ -188,7 +188,7 @@ async fn the_audit_event_names_every_rule() {
         events.filter(|event| event["stage"] == "ResponseComplete" && event["objectRef"]["name"] == "two-rules");
     let rules: Vec<Value> = rules.map(|event| event["annotations"]["winpool-advise-workloads/rules"].clone()).collect();
     assert_eq!(rules, [json!("run-as-user dns-policy-with-host-net")], "{text}");
-    let log = std::fs::read_to_string(server.folder().join("kube-apiserver.log")).unwrap();
+    let log = std::fs::read_to_string(server.directory().join("kube-apiserver.log")).unwrap();
     assert!(!log.contains("Failed to set admission audit annotation"));
 }
 

@@ -123,7 +123,7 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
         let message = merge::<Node>(&client, "win", patch.clone()).await;
         assert!(message.as_ref().is_some_and(|message| message.contains(about)), "{patch}: {message:?}");
     }
-    // On a node that is Linux now, marks may be removed but not added.
+    // On a node that is Linux now, winpool's labels and annotation may be removed but not added.
     let off = json!({
         "metadata": {"labels": {POOL: null, BUILD: null}, "annotations": {APPLIED: null}},
         "spec": {"taints": [not_ready]},

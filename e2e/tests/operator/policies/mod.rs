@@ -57,7 +57,7 @@ where
 
 /// Checks the log of the API server for panics.
 fn assert_no_panic(server: &ApiServer) {
-    let text = std::fs::read_to_string(server.folder().join("kube-apiserver.log")).unwrap();
+    let text = std::fs::read_to_string(server.directory().join("kube-apiserver.log")).unwrap();
     let panic = text.lines().find(|line| line.contains("Observed a panic") || line.contains("panicked: true"));
     assert_eq!(panic, None);
 }

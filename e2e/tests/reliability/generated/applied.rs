@@ -81,14 +81,7 @@ async fn apply(rounds: u64, quiet: Duration) {
         compare(client, &fresh, &when, &mut tally).await;
     }
 
-    for group in 0..GROUPS {
-        let spec = json!({
-            "runtimeClassNameFormat": "windows-{version}-{pool}", "taintPolicy": "Always",
-            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
-        });
-        put(client, group, &in_group(group, spec)).await.unwrap();
-    }
-    settled(client, "valid pools at last").await;
+    put_valid_pools(client).await;
     for group in 0..GROUPS {
         harness.ready(&name(group)).await;
     }
@@ -132,14 +125,7 @@ async fn generated_pools_that_were_stored_without_validation_do_no_harm() {
         settled(client, &when).await;
         invalid += look(client).await.pools.iter().filter(|pool| pool.read().is_err()).count();
     }
-    for group in 0..GROUPS {
-        let spec = json!({
-            "runtimeClassNameFormat": "windows-{version}-{pool}", "taintPolicy": "Always",
-            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
-        });
-        put(client, group, &in_group(group, spec)).await.unwrap();
-    }
-    settled(client, "valid pools at last").await;
+    put_valid_pools(client).await;
     let mut tally = Tally::default();
     compare(client, &fresh, "valid pools at last", &mut tally).await;
     println!("generated pools, stored without rules: {} applied, {invalid} of them invalid", 4 * GROUPS);
@@ -175,6 +161,18 @@ fn in_group(group: u64, mut spec: Value) -> Value {
         }
     }
     spec
+}
+
+/// Replaces the spec of every pool by a valid one, and waits until nobody writes any more.
+async fn put_valid_pools(client: &Client) {
+    for group in 0..GROUPS {
+        let spec = json!({
+            "runtimeClassNameFormat": "windows-{version}-{pool}", "taintPolicy": "Always",
+            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
+        });
+        put(client, group, &in_group(group, spec)).await.unwrap();
+    }
+    settled(client, "valid pools at last").await;
 }
 
 /// Creates the pool, or replaces its whole spec.

@@ -309,8 +309,8 @@ fn change(value: &mut Value, dice: &mut Dice) {
 
 /// Valid specs: those of `config/samples`, and one with every field.
 fn samples() -> Vec<Value> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/samples");
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/samples");
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> =
         files.filter(|path| path.file_name().is_some_and(|name| name != "kustomization.yaml")).collect();
     files.sort();

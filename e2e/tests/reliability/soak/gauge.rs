@@ -33,7 +33,7 @@ impl Gauge {
     }
 
     pub fn now(&self) -> Reading {
-        let entries = |folder: &str| std::fs::read_dir(format!("/proc/{}/{folder}", self.0)).unwrap().count();
+        let entries = |directory: &str| std::fs::read_dir(format!("/proc/{}/{directory}", self.0)).unwrap().count();
         let resident_mb = Usage::of(self.0).unwrap().resident_mb;
         Reading { resident_mb, threads: entries("task"), files: entries("fd") }
     }

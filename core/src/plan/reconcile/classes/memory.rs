@@ -1,4 +1,4 @@
-//! What is remembered of one RuntimeClass.
+//! The state of one RuntimeClass between steps.
 
 use std::{
     sync::Arc,
@@ -21,31 +21,31 @@ use super::{
     report::{contested, in_use},
 };
 
-/// How long it is taken for granted that no pod uses a class.
+/// The time for which a class without pods is assumed to be unused.
 const UNUSED: Duration = Duration::from_secs(2);
 
-/// What is remembered of one RuntimeClass.
+/// The state of one RuntimeClass between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassMemory {
-    /// The class as the API server answered last, and the version in the cache when it was asked: a newer one in the cache
-    /// counts more.
+    /// The API server's last answer, and the version in the cache at that time. A newer version in the cache takes
+    /// precedence.
     pub(super) answer: Option<(Option<String>, Option<Arc<RuntimeClass>>)>,
     pub(super) conflict: WriteConflict<DesiredClass>,
-    /// How often in a row the class changed between reading and writing.
+    /// The number of times in a row that the class changed between reading and writing.
     pub(super) attempts: u32,
-    /// How often in a row a write failed.
+    /// The number of writes in a row that failed.
     pub(super) failures: u32,
     pub(in super::super) postponed: Option<Postponed>,
-    /// Until when API servers may not know the tolerations that it got, and the class before that.
+    /// The time until which some API servers may not know its new tolerations, and the class before that change.
     pub(super) widened: Option<(Instant, Option<Arc<RuntimeClass>>)>,
     pub(super) users: Option<(Result<ClassUsers, String>, Instant)>,
-    /// When to look again for pods that were created before the class tolerated the pool's taints.
+    /// The time of the next search for pods that were created before the class tolerated the pool's taints.
     pub(super) early_again: Option<Instant>,
-    /// When it was seen that a class of that name may be created.
+    /// The time at which a test creation showed that a class with that name may be created.
     pub(super) creatable: Option<Instant>,
 }
 
-/// A write that was refused or has to wait: it is not sent before `until`, unless something else is to be written.
+/// A write that was refused or has to wait. It is not sent before `until`, unless the pool wants another change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Postponed {
     pub(super) action: Option<ClassAction>,
@@ -53,7 +53,7 @@ pub struct Postponed {
     pub(super) until: Instant,
 }
 
-/// What to do about a class that is not as it should be.
+/// The next write of a class that differs from the plan.
 pub enum NextWrite {
     CountUsers,
     Postpone(Problem, Duration),
@@ -68,7 +68,7 @@ impl ClassRequest {
 }
 
 impl ClassMemory {
-    /// When there is something to do about the class.
+    /// The times at which the class is due again.
     pub fn dues(&self) -> impl Iterator<Item = Instant> {
         let widened = self.widened.as_ref().map(|(until, _)| *until);
         self.postponed.as_ref().map(|postponed| postponed.until).into_iter().chain(widened).chain(self.early_again)
@@ -77,12 +77,12 @@ impl ClassMemory {
     pub fn found_users(&mut self, users: Result<ClassUsers, String>, now: Instant) {
         let waiting = users.as_ref().is_ok_and(|users| !users.created_too_early.is_empty());
         self.early_again = self.early_again.filter(|_| waiting).map(|_| now + LOOK_AGAIN);
-        // That nobody uses a class is true for a moment only.
+        // "No users" is a fact for a moment only.
         let is_unused = users.as_ref().is_ok_and(|users| users.count == 0);
         self.users = Some((users, now + if is_unused { UNUSED } else { LOOK_AGAIN }));
     }
 
-    /// The users, if they were counted a moment ago.
+    /// The users, if they were counted recently.
     pub(super) fn users(&self, now: Instant) -> Option<&Result<ClassUsers, String>> {
         self.users.as_ref().filter(|(_, until)| now < *until).map(|(users, _)| users)
     }
@@ -91,13 +91,13 @@ impl ClassMemory {
         self.postponed = Some(Postponed { action: action.cloned(), problem, until });
     }
 
-    /// Why this action is not carried out now.
+    /// The reason why this action has to wait.
     pub(super) fn stands(&self, action: Option<&ClassAction>, now: Instant) -> Option<&Problem> {
         let postponed = self.postponed.as_ref().filter(|postponed| now < postponed.until)?;
         (postponed.action.as_ref() == action).then_some(&postponed.problem)
     }
 
-    /// What to do so that the class becomes what the plan wants.
+    /// The next write towards the planned class.
     pub(super) fn next_write(
         &self,
         planned: &PlannedClass,
@@ -127,20 +127,20 @@ impl ClassMemory {
         Some(NextWrite::Send(request))
     }
 
-    /// Whether API servers may not know its tolerations yet.
+    /// True if some API servers may not know its tolerations yet.
     pub(in super::super) fn was_widened_just_now(&self, now: Instant) -> bool {
         self.widened.as_ref().is_some_and(|(until, _)| now < *until)
     }
 
-    /// The class got tolerations that `before` lacks. API servers may not know them yet.
+    /// Records that the class got tolerations that `before` lacks. Some API servers may not know them yet.
     pub(super) fn was_widened(&mut self, before: Option<Arc<RuntimeClass>>, now: Instant) {
-        // What an earlier change has yet to make known counts on.
+        // The wait for an earlier change still counts.
         let open = self.widened.take().filter(|(until, _)| now < *until);
         self.widened = Some((now + CLASSES_SEEN, open.map_or(before, |(_, earlier)| earlier)));
         self.early_again = Some(now);
     }
 
-    /// Names the pods that were created before the class tolerated the pool's taints.
+    /// A problem that names the pods which were created before the class tolerated the pool's taints.
     pub(super) fn created_too_early(&self, class: &str) -> Option<Problem> {
         let (users, _) = self.users.as_ref().filter(|_| self.early_again.is_some())?;
         let found = &users.as_ref().ok()?.created_too_early;

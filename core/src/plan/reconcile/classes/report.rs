@@ -1,4 +1,4 @@
-//! What a pool's classes hold up, and what its status says of them.
+//! The effects of a pool's classes on its nodes and its status.
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -37,7 +37,7 @@ impl Memory {
             let Some(class) = existing.iter().find(|class| class.name_any() == *name) else {
                 return missing(pool, &planned.desired, known);
             };
-            // A class that somebody else keeps holds nothing by itself; its pods do.
+            // A class that another owner manages holds no taint by itself; its pods do.
             if planned.state == ClassState::Satisfied {
                 return None;
             }
@@ -53,7 +53,8 @@ impl Memory {
         lagging.collect()
     }
 
-    /// A class under a wanted name that says it is winpool's is one, even if winpool ended before it could record that.
+    /// Records the uids of classes with winpool's labels under wanted names, even if winpool ended before it could do
+    /// so.
     pub(in super::super) fn record_own(&mut self, pool: &Pool, plan: &ClassesPlan, existing: &[Arc<RuntimeClass>]) {
         let wanted: BTreeSet<&String> = ours(plan).map(|planned| &planned.desired.name).collect();
         let is_own = |class: &&Arc<RuntimeClass>| {
@@ -64,7 +65,7 @@ impl Memory {
         self.of(&pool.name).created.extend(uids);
     }
 
-    /// What status says of the classes, and what needs attention.
+    /// The classes in status, with their problems.
     pub(in super::super) fn class_report(
         &self,
         pool: &Pool,
@@ -100,7 +101,7 @@ impl Memory {
         for class in plan.leftover.iter().filter_map(|name| find(name)) {
             let name = class.name_any();
             problems.extend(known(&name).and_then(|known| known.stands(None, now)).cloned());
-            // It stands in status until it is gone: without its uid it would never be deleted.
+            // It stays in status until it is gone: winpool never deletes a class without its uid.
             if let Some(uid) = recorded_uid(&name).cloned() {
                 let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.as_ref());
                 let build = selector.and_then(|selector| selector.get(names::WINDOWS_BUILD)).cloned();
@@ -117,7 +118,7 @@ fn ours(plan: &ClassesPlan) -> impl Iterator<Item = &PlannedClass> {
     plan.classes.iter().filter(|planned| !matches!(planned.action, ClassAction::Conflict(_)))
 }
 
-/// Nodes wait for the class of their build, unless the API server refuses it.
+/// A missing class, for which the nodes of its build wait, unless the API server refuses it.
 fn missing(pool: &Pool, desired: &DesiredClass, known: Option<&ClassMemory>) -> Option<LaggingClass> {
     let postponed = known.and_then(|known| known.postponed.as_ref());
     let is_denied = postponed.is_some_and(|postponed| postponed.problem.reason != reason::WRITE_FAILED);

@@ -1,0 +1,185 @@
+//! The assessment of a node under a policy.
+
+use std::time::Instant;
+
+use crate::{
+    api::{Taint, names},
+    windows::{Build, KernelVersion},
+};
+
+use super::{
+    Applied, ChangeFingerprint, Consent, Entry, LabelChange, Node, NodePlan, Policy, Pool, State, capability_labels,
+    marks::Marks,
+    taints::{self, guards},
+};
+
+/// The assessment of a node under a policy: its state, and the changes that it needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assessment {
+    /// The pool that the node belongs to, if any.
+    pub pool: Option<String>,
+    /// Its Windows version, if it is known.
+    pub version: Option<KernelVersion>,
+    /// True if the node has the annotation `winpool.dev/ignore`.
+    pub ignored: bool,
+    /// Taints on it that keep pods off and that its pool's RuntimeClasses have to tolerate besides the pool's own.
+    pub tolerate: Vec<Taint>,
+    /// Taints on it with the key and effect of a wanted one, and another value.
+    pub differing: Vec<Taint>,
+    /// Taints that it lacks and may not get now.
+    pub held: Vec<Taint>,
+    /// winpool's taints on it once the plan is executed.
+    pub owned: Vec<Taint>,
+    /// Wanted taints that it lacks, for any reason.
+    pub uncarried: Vec<Taint>,
+    /// The pool that no longer owns the node, and whose labels, annotations and taints are about to be removed from it.
+    pub releasing: Option<String>,
+    /// The time until which its build label is left alone, because the kubelet may be about to report that build.
+    pub label_settles: Option<Instant>,
+    /// The changes that it needs.
+    pub plan: NodePlan,
+    /// Identifies those changes.
+    pub fingerprint: ChangeFingerprint,
+}
+
+impl Assessment {
+    /// The state of the node. Refusals by the API server and other writers are not included: only the writer knows them.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match self {
+            Self { ignored: true, .. } => State::Ignored,
+            Self { plan, label_settles, .. } if !plan.is_empty() || label_settles.is_some() => State::Pending,
+            Self { held, .. } if !held.is_empty() => State::Held,
+            Self { version: None, .. } => State::Blocked,
+            _ => State::Converged,
+        }
+    }
+}
+
+/// Assesses `node` under `policy`.
+#[must_use]
+pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Assessment {
+    if node.contradicts_itself() {
+        return Assessment::default();
+    }
+    if node.was_reimaged() {
+        return assess_reimaged(node, policy);
+    }
+    match policy.owner(&node.labels) {
+        Some(Entry { pool, ready: true }) => assess_as(node, Some(pool), policy, consent),
+        Some(Entry { ready: false, .. }) => Assessment::default(),
+        None => assess_as(node, None, policy, consent),
+    }
+}
+
+/// Assesses a node that came back with another operating system under its old name: winpool removes everything that it
+/// added, and `windows-build`.
+fn assess_reimaged(node: &Node, policy: &Policy) -> Assessment {
+    let marks = Marks::of(node);
+    if node.is_ignored() || !marks.belong_to_a_live_pool(policy) {
+        return Assessment::default();
+    }
+    let plan = release(node, &marks, policy);
+    let fingerprint = ChangeFingerprint::of(node, &plan, &[]);
+    Assessment { releasing: marks.pool().map(str::to_owned), plan, fingerprint, ..Assessment::default() }
+}
+
+/// Removes everything that winpool added to a node, for any pool. `windows-build` stays on Windows nodes.
+pub(super) fn release(node: &Node, marks: &Marks, policy: &Policy) -> NodePlan {
+    let build = node.labels.get(names::WINDOWS_BUILD).filter(|_| node.was_reimaged());
+    NodePlan {
+        windows_build: build.map(|build| LabelChange {
+            key: names::WINDOWS_BUILD.to_owned(),
+            from: Some(build.to_owned()),
+            to: None,
+        }),
+        capability_labels: capability_labels::plan(node, None),
+        taints: taints::plan(node, marks.applied.as_ref(), None, policy, Consent::Given).change,
+        pool: marks.label_change(None),
+        applied: marks.annotation_change(None),
+    }
+}
+
+/// Assesses `node` as if it belonged to `pool`: the preview of a pool in dry run.
+#[must_use]
+pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
+    let version = node.windows_version();
+    let mut assessment =
+        Assessment { pool: pool.map(|p| p.name.clone()), version, ignored: node.is_ignored(), ..Assessment::default() };
+    if let Some(pool) = pool {
+        assessment.tolerate = to_tolerate(node, pool, policy);
+    }
+    let marks = Marks::of(node);
+    if pool.is_none() && marks.belong_to_a_live_pool(policy) {
+        assessment.releasing = marks.pool().map(str::to_owned);
+    }
+    if assessment.ignored {
+        return assessment;
+    }
+    if marks.belong_to_a_suspended_pool(policy) {
+        return Assessment::default();
+    }
+    let Some(pool) = pool else {
+        // Only on evidence: an existing pool no longer owns the node, or another pool owns it.
+        if assessment.releasing.is_some() {
+            assessment.plan = release(node, &marks, policy);
+            assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &[]);
+        }
+        return assessment;
+    };
+    let taints = taints::plan(node, marks.applied.as_ref(), Some(pool), policy, consent);
+    assessment.differing = taints.differing;
+    assessment.held = taints.held;
+    assessment.uncarried = pool.wanted_taints();
+    assessment.uncarried.retain(|taint| !node.taints.taints().contains(taint));
+    assessment.label_settles = consent.label_settles();
+    let build = version.filter(|_| assessment.label_settles.is_none());
+    assessment.plan.windows_build = build.and_then(|version| build_label(node, version.build));
+    assessment.plan.capability_labels = capability_labels::plan(node, Some(pool));
+    let wrote = assessment.plan.windows_build.is_some()
+        || assessment.plan.capability_labels.iter().any(|label| label.to.is_some())
+        || !taints.owned.is_empty();
+    let wanted = (wrote || marks.are_there())
+        .then(|| Applied { pool: pool.name.clone(), taints: taints.owned.iter().map(ToString::to_string).collect() });
+    assessment.owned = taints.owned;
+    assessment.plan.taints = taints.change;
+    assessment.plan.pool = marks.label_change(wanted.as_ref());
+    assessment.plan.applied = marks.annotation_change(wanted.as_ref());
+    assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &pool.wanted_taints());
+    assessment
+}
+
+fn build_label(node: &Node, build: Build) -> Option<LabelChange> {
+    let from = node.labels.get(names::WINDOWS_BUILD);
+    let to = build.to_string();
+    (from != Some(&to)).then(|| LabelChange {
+        key: names::WINDOWS_BUILD.to_owned(),
+        from: from.map(str::to_owned),
+        to: Some(to),
+    })
+}
+
+/// The taints on a node that the pool's RuntimeClasses have to tolerate besides the pool's own: Windows taints in any
+/// spelling, taints with the key and effect of a wanted one, and taints that winpool added under an older spec.
+fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
+    let wanted = pool.wanted_taints();
+    let concerns =
+        |taint: &&Taint| guards(taint) || policy.may_remove(taint) || wanted.iter().any(|w| w.same_identity(taint));
+    let mut found: Vec<_> = node
+        .taints
+        .taints()
+        .iter()
+        .filter(concerns)
+        .filter(|taint| !wanted.contains(taint) && !pool.retired_taints.contains(taint) && !taint.has_foreign_key())
+        .cloned()
+        .collect();
+    found.sort();
+    found
+}
+
+/// True if the node is still labelled for `pool` although another pool owns it now and has to take it over. Until then
+/// `pool` is the record of winpool's taints on it.
+#[must_use]
+pub fn is_to_be_taken_over(node: &Node, pool: &str, policy: &Policy) -> bool {
+    !node.is_ignored() && Marks::of(node).pool() == Some(pool) && policy.owner(&node.labels).is_some()
+}

@@ -1,0 +1,53 @@
+//! The label and the annotation by which winpool records on a node what it added.
+
+use crate::api::{Mode, names};
+
+use super::{AnnotationChange, Applied, LabelChange, Node, Policy};
+
+/// The label `winpool.dev/pool` and the annotation `winpool.dev/applied` of a node.
+pub(super) struct Marks<'n> {
+    label: Option<&'n str>,
+    annotation: Option<&'n str>,
+    pub(super) applied: Option<Applied>,
+}
+
+impl<'n> Marks<'n> {
+    pub(super) fn of(node: &'n Node) -> Self {
+        let annotation = node.applied.as_deref();
+        Self { label: node.labels.get(names::POOL), annotation, applied: annotation.and_then(Applied::parse) }
+    }
+
+    pub(super) fn are_there(&self) -> bool {
+        self.label.is_some() || self.annotation.is_some()
+    }
+
+    pub(super) fn pool(&self) -> Option<&str> {
+        self.applied.as_ref().map(|applied| applied.pool.as_str()).or(self.label)
+    }
+
+    pub(super) fn belong_to_a_live_pool(&self, policy: &Policy) -> bool {
+        let pool = self.pool().and_then(|name| policy.pool(name));
+        pool.is_some_and(|pool| pool.mode == Mode::Enforce && (!pool.deleting || pool.needs_cleanup()))
+    }
+
+    pub(super) fn belong_to_a_suspended_pool(&self, policy: &Policy) -> bool {
+        self.pool().is_some_and(|name| policy.is_suspended(name))
+    }
+
+    pub(super) fn label_change(&self, wanted: Option<&Applied>) -> Option<LabelChange> {
+        let to = wanted.map(|applied| applied.pool.as_str());
+        (self.label != to).then(|| LabelChange {
+            key: names::POOL.to_owned(),
+            from: self.label.map(str::to_owned),
+            to: to.map(str::to_owned),
+        })
+    }
+
+    pub(super) fn annotation_change(&self, wanted: Option<&Applied>) -> Option<AnnotationChange> {
+        match wanted {
+            Some(wanted) if self.applied.as_ref() == Some(wanted) => None,
+            Some(wanted) => Some(AnnotationChange::Write(wanted.to_annotation())),
+            None => self.annotation.map(|_| AnnotationChange::Remove),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The values of the chart: their effects, schema and documentation.
+
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+use serde_json::{Value, json};
+use winpool_e2e::Component;
+
+use crate::{
+    chart::{SERVED, differ, template},
+    scene::{CHART, NAMESPACE},
+};
+
+/// Kinds of objects that are copied from `config/components/`: snapshots have only their names.
+const COPIES: [&str; 6] = [
+    "ConfigMap",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+    "PrometheusRule",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+];
+
+#[tokio::test]
+async fn each_example_of_values_passes_helm_lint_and_changes_what_its_snapshot_says() {
+    let default = template("winpool", NAMESPACE, &[], &SERVED).await;
+    let examples = std::fs::read_dir(Path::new(CHART).join("ci")).unwrap().map(|entry| entry.unwrap().path());
+    let mut count = 0;
+    for example in examples {
+        let path = example.to_str().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let lint = ["lint", "--strict", CHART, "--values", path];
+        Component::Helm.run(&directory.path().join("none"), &lint).await.unwrap();
+        let file = format!("--values={path}");
+        let objects = template("winpool", NAMESPACE, &[&file], &SERVED).await;
+        let name = example.file_stem().unwrap().to_str().unwrap().trim_end_matches("-values").to_owned();
+        insta::assert_snapshot!(name, changes(&default, &objects));
+        count += 1;
+    }
+    assert_eq!(count, 10);
+}
+
+#[test]
+fn the_readme_has_a_table_of_all_values() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = "charts/winpool/README.md";
+    let arguments = ["-f", "charts/values.awk", "charts/winpool/values.yaml", readme];
+    let written = Command::new("awk").args(arguments).current_dir(root).output().unwrap();
+    let committed = std::fs::read_to_string(root.join(readme)).unwrap();
+    assert!(String::from_utf8(written.stdout).unwrap() == committed, "{readme} is old: run `make chart-files`");
+    assert!(committed.lines().filter(|line| line.starts_with("| `")).count() > 50, "the table is empty");
+}
+
+#[tokio::test]
+async fn the_chart_refuses_values_that_it_does_not_know() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("none");
+    for (value, word) in [
+        ("replica=3", "replica"),
+        ("image.name=x", "name"),
+        ("replicaCount=many", "replicaCount"),
+        ("image.digest=sha256:1", "digest"),
+        ("crds.keep=1", "keep"),
+        ("policies.warn.enabled=true", "warn"),
+        ("policies.guard.pool=default", "pool"),
+        ("policies.guard.taintKeys={o's}", "taintKeys"),
+        ("policies.guard.handlers={Runc}", "handlers"),
+        ("policies.assignClass.excludedNamespaces=ci", "excludedNamespaces"),
+        ("monitoring.dashboard=true", "dashboard"),
+        ("monitoring.podMonitor.interval=often", "interval"),
+        ("podDisruptionBudget.maxUnavailable=most", "maxUnavailable"),
+    ] {
+        let refused = Component::Helm.run(&kubeconfig, &["template", CHART, "--set", value]).await.unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains("values don't meet the specifications") && refused.contains(word), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn values_reach_the_pods_and_another_release_name_reaches_all_objects() {
+    let digest = "image.digest=sha256:".to_owned() + &"0".repeat(64);
+    let objects =
+        template("other", "elsewhere", &[&digest, "extraArgs={--log-format=json}", "replicaCount=1"], &[]).await;
+    let deployment = &objects["Deployment elsewhere/other-winpool"];
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], format!("ghcr.io/winpool/winpool@sha256:{}", "0".repeat(64)));
+    assert_eq!(container["args"], json!(["run", "--log-format=json"]));
+    assert_eq!(container["env"][0]["value"], "other-winpool");
+    assert_eq!(objects["ClusterRoleBinding /other-winpool"]["subjects"][0]["namespace"], "elsewhere");
+    assert!(!objects.keys().any(|name| name.starts_with("PodDisruptionBudget")), "one replica may be evicted");
+}
+
+#[tokio::test]
+async fn values_reach_the_policies_and_what_a_prometheus_selects_by() {
+    let values = [
+        "policies.assignClass.enabled=true",
+        "policies.assignClass.pool=legacy",
+        "policies.tolerateWindows.enabled=true",
+        "policies.tolerateWindows.excludedNamespaces={ci}",
+        "policies.guard.enabled=true",
+        "policies.guard.taintKeys={os,example.com/windows}",
+        "policies.guard.handlers={runc}",
+        "monitoring.podMonitor.enabled=true",
+        "monitoring.podMonitor.labels.release=prometheus",
+    ];
+    let objects = template("other", "elsewhere", &values, &SERVED).await;
+    let of = |name: &str, pointer: &str| objects[name].pointer(pointer).unwrap_or_else(|| panic!("{name} {pointer}"));
+    let (namespaces, variable, user) = (
+        "/spec/matchConstraints/namespaceSelector/matchExpressions/0/values",
+        "/spec/variables/0/expression",
+        "request.userInfo.username == 'system:serviceaccount:elsewhere:other-winpool'",
+    );
+    let mutating = |name: &str| format!("MutatingAdmissionPolicy /winpool-{name}");
+    assert_eq!(of("MutatingAdmissionPolicyBinding /winpool-assign-class", "/spec/paramRef/name"), "legacy");
+    assert_eq!(of(&mutating("assign-class"), namespaces), &json!(["kube-system", "elsewhere"]));
+    for name in ["tolerate-windows-pods", "tolerate-windows-daemonsets"] {
+        assert_eq!(of(&mutating(name), namespaces), &json!(["kube-system", "elsewhere", "ci"]));
+    }
+    for name in ["nodes", "runtimeclasses", "pools"] {
+        let policy = format!("ValidatingAdmissionPolicy /winpool-guard-{name}");
+        assert_eq!(of(&policy, "/spec/matchConditions/0/expression"), user);
+    }
+    assert_eq!(of("ValidatingAdmissionPolicy /winpool-guard-nodes", variable), "['os', 'example.com/windows']");
+    assert_eq!(of("ValidatingAdmissionPolicy /winpool-guard-runtimeclasses", variable), "['runc']");
+    assert_eq!(of("PodMonitor elsewhere/other-winpool", "/metadata/labels/release"), "prometheus");
+}
+
+/// The objects that are removed, changed and added.
+fn changes(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> String {
+    let gone = before.keys().filter(|name| !after.contains_key(*name));
+    let mut lines: Vec<String> = gone.map(|name| format!("- {name}")).collect();
+    for (name, object) in after {
+        if let Some(before) = before.get(name) {
+            differ(name, before, object, &mut lines);
+            continue;
+        }
+        lines.push(format!("+ {name}"));
+        if !COPIES.contains(&name.split(' ').next().unwrap()) {
+            lines.push(serde_yaml::to_string(object).unwrap());
+        }
+    }
+    lines.join("\n")
+}
