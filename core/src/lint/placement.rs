@@ -22,6 +22,7 @@ use crate::{
 
 mod builds;
 mod classes;
+pub(super) mod images;
 
 const fn rule(
     id: &'static str,
@@ -186,6 +187,11 @@ pub(super) const RULES: &[Rule] = &[
     builds::IMAGES_DIFFER,
     builds::IMAGE,
     builds::OLDER_IMAGE,
+    images::OTHER_OS,
+    images::WITHOUT_VARIANT,
+    images::SOME_NODES,
+    images::NEWER_REVISION,
+    images::UNKNOWN,
 ];
 
 /// The class that runs images of the build that all of the pod's images name. The DaemonSet controller reads no class.
