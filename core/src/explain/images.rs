@@ -151,6 +151,32 @@ pub fn builds_of_all(pod: &PodSpec, images: &Images) -> Option<Vec<Build>> {
     common.filter(|builds| !builds.is_empty())
 }
 
+/// The largest value of the annotation that is written. All annotations of an object together have room for 256 KiB.
+const LONGEST_ANNOTATION: usize = 4096;
+
+/// The value of the annotation [`names::IMAGES_RUN_ON`](crate::api::names::IMAGES_RUN_ON) for these images: builds, the best
+/// first, and the images in the order of the policy. Another image, tag or digest in the pod makes it void.
+///
+/// # Errors
+/// If there is none to write, with the reason.
+pub fn annotation(pod: &PodSpec, images: &Images) -> Result<String, String> {
+    for (_, name) in pod.images() {
+        if let Some(Err(unresolved)) = images.get(name) {
+            return Err(unresolved.reason.clone());
+        }
+    }
+    let Some(builds) = builds_of_all(pod, images) else {
+        return Err("its images have no variant for one build of Windows".to_owned());
+    };
+    let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
+    let names: Vec<&str> = pod.images().map(|(_, name)| name).collect();
+    let value = format!("{} for {}", builds.join(" "), names.join(" "));
+    if value.len() > LONGEST_ANNOTATION {
+        return Err(format!("the annotation would be longer than {LONGEST_ANNOTATION} bytes"));
+    }
+    Ok(value)
+}
+
 /// Where an image for the target of a migration is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move<'a> {

@@ -187,11 +187,6 @@ pub(super) const RULES: &[Rule] = &[
     builds::IMAGES_DIFFER,
     builds::IMAGE,
     builds::OLDER_IMAGE,
-    images::OTHER_OS,
-    images::WITHOUT_VARIANT,
-    images::SOME_NODES,
-    images::NEWER_REVISION,
-    images::UNKNOWN,
 ];
 
 /// The class that runs images of the build that all of the pod's images name. The DaemonSet controller reads no class.

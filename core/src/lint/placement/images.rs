@@ -23,59 +23,59 @@ use crate::{
 /// The rule whose findings never decide the exit code: a registry that does not answer is no fault of the workload.
 pub const UNKNOWN_ID: &str = "image-platforms-unknown";
 
-pub(super) const OTHER_OS: Rule = rule(
+const OTHER_OS: Rule = rule(
     "image-for-another-os",
     Judgement(Error, Fails),
     Scope::Any,
     "containers[*].image",
-    "the registry has no variant of the image for the operating system of the pod (with --resolve-images)",
+    "the registry has no variant of the image for the operating system of the pod",
     "use an image for this operating system, or select nodes of the other one",
     own(other_os),
 );
 
-pub(super) const WITHOUT_VARIANT: Rule = rule(
+const WITHOUT_VARIANT: Rule = rule(
     "image-without-variant",
     Judgement(Error, Fails),
     Scope::Windows,
     "containers[*].image",
     "the registry has no variant of the image for any Windows node on which the pod may land, so it is not pulled or does not \
-     start (with --resolve-images)",
+     start",
     "build the image for this Windows, or select nodes that run it",
     own(without_variant),
 );
 
-pub(super) const SOME_NODES: Rule = rule(
+const SOME_NODES: Rule = rule(
     "image-variant-for-some-nodes",
     Judgement(Warning, Fails),
     Scope::Windows,
     "containers[*].image",
-    "the registry has a variant of the image for some of the Windows nodes on which the pod may land, and not for others (with \
-     --resolve-images)",
+    "the registry has a variant of the image for some of the Windows nodes on which the pod may land, and not for others",
     "select the nodes that run it, with a runtimeClassName or node.kubernetes.io/windows-build",
     own(for_some_nodes),
 );
 
-pub(super) const NEWER_REVISION: Rule = rule(
+const NEWER_REVISION: Rule = rule(
     "image-newer-than-node",
     Judgement(Warning, Fails),
     Scope::Windows,
     "containers[*].image",
     "the image has a newer revision of Windows than a node on which the pod may land, which can refuse to start it with \
-     0xc0370106 (with --resolve-images)",
+     0xc0370106",
     "install the Windows updates on the nodes, or use an older version of the image",
     own(newer_revision),
 );
 
-pub(super) const UNKNOWN: Rule = rule(
+const UNKNOWN: Rule = rule(
     UNKNOWN_ID,
     Judgement(Info, Note),
     Scope::Any,
     "containers[*].image",
-    "the registry does not say for which systems the image was built; this never changes the exit code (with \
-     --resolve-images)",
+    "the registry does not say for which systems the image was built; this never changes the exit code",
     "read the reason; the rules about tags still hold",
     own(unknown),
 );
+
+pub(in crate::lint) const RULES: &[Rule] = &[OTHER_OS, WITHOUT_VARIANT, SOME_NODES, NEWER_REVISION, UNKNOWN];
 
 /// The images whose platforms are known.
 fn known_images<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Container, &'a ImagePlatforms)> {
