@@ -61,10 +61,15 @@ mod tests {
         };
         for (headers, challenge) in [
             (
-                &[r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:a/b:pull,push""#][..],
+                &[
+                    r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:a/b:pull,push""#,
+                ][..],
                 bearer("https://auth.docker.io/token", Some("registry.docker.io")),
             ),
-            (&[r#"bearer scope="a:b:pull,push", Realm="https://a.test/?x=1,2""#], bearer("https://a.test/?x=1,2", None)),
+            (
+                &[r#"bearer scope="a:b:pull,push", Realm="https://a.test/?x=1,2""#],
+                bearer("https://a.test/?x=1,2", None),
+            ),
             (&["Bearer realm=https://a.test,service=b"], bearer("https://a.test", Some("b"))),
             (&[r#"Basic realm="x""#, r#"Bearer realm="https://a.test""#], bearer("https://a.test", None)),
             (&["Basic"], Some(Challenge::Basic)),

@@ -32,7 +32,10 @@ const IDENTITY_TOKEN: &str = "<token>";
 /// What a user logs in with.
 #[derive(Clone)]
 pub(super) enum Login {
-    Password { user: String, password: String },
+    Password {
+        user: String,
+        password: String,
+    },
     /// Exchanged for tokens of the registry.
     IdentityToken(String),
     /// A token of the registry itself.
@@ -81,7 +84,13 @@ impl Credentials {
     /// If the file cannot be read.
     pub(super) fn read(file: Option<&Path>) -> Result<Self, OptionsError> {
         let directory = std::env::var_os("DOCKER_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
-        let docker = || Some(directory.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".docker")))?.join("config.json"));
+        let docker = || {
+            Some(
+                directory
+                    .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".docker")))?
+                    .join("config.json"),
+            )
+        };
         let Some(path) = file.map(Path::to_owned).or_else(docker) else { return Ok(Self::default()) };
         let text = match std::fs::read(&path) {
             Ok(text) => text,
@@ -110,7 +119,9 @@ impl Credentials {
 
     fn helper(&self, host: &str) -> Option<&str> {
         let own = self.configuration.cred_helpers.iter().find(|(key, _)| name_of(key) == host);
-        own.map(|(_, helper)| helper.as_str()).or(self.configuration.creds_store.as_deref()).filter(|name| !name.is_empty())
+        own.map(|(_, helper)| helper.as_str())
+            .or(self.configuration.creds_store.as_deref())
+            .filter(|name| !name.is_empty())
     }
 
     /// A helper is asked once for each registry.
@@ -142,7 +153,8 @@ impl Entry {
         if let Some(token) = given(&self.registrytoken) {
             return Some(Login::RegistryToken(token));
         }
-        let decoded = self.auth.as_ref().and_then(|text| String::from_utf8(BASE64_STANDARD.decode(text.trim()).ok()?).ok());
+        let decoded =
+            self.auth.as_ref().and_then(|text| String::from_utf8(BASE64_STANDARD.decode(text.trim()).ok()?).ok());
         let (user, password) = match decoded.as_ref().and_then(|text| text.split_once(':')) {
             // Docker's own padding.
             Some((user, password)) => (user.to_owned(), password.trim_end_matches('\0').to_owned()),
@@ -154,7 +166,8 @@ impl Entry {
 
 /// The host, or the beginning of an image's name, that a key of the file stands for: without scheme and API version.
 fn name_of(key: &str) -> &str {
-    let name = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key).trim_end_matches('/');
+    let name =
+        key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key).trim_end_matches('/');
     let name = name.strip_suffix("/v1").or_else(|| name.strip_suffix("/v2")).unwrap_or(name);
     if matches!(name, "index.docker.io" | "registry-1.docker.io") { "docker.io" } else { name }
 }
@@ -181,7 +194,8 @@ async fn ask(helper: &str, server: &str) -> Found {
         let is_unknown = String::from_utf8_lossy(&output.stdout).trim() == UNKNOWN_TO_HELPER;
         return if is_unknown { Ok(None) } else { Err(failed(&format_args!("failed: {}", output.status))) };
     }
-    let helped: Helped = serde_json::from_slice(&output.stdout).map_err(|_| failed(&"answered with something else than credentials"))?;
+    let helped: Helped =
+        serde_json::from_slice(&output.stdout).map_err(|_| failed(&"answered with something else than credentials"))?;
     Ok(Some(match helped {
         Helped { username, secret } if username == IDENTITY_TOKEN => Login::IdentityToken(secret),
         Helped { username: user, secret: password } => Login::Password { user, password },

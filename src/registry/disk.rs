@@ -40,7 +40,7 @@ impl Disk {
     }
 
     /// Keeps the digest of a tag, for `--offline`.
-    pub(super) fn keep_tagged(&self, image: &ImageReference, digest: &str) {
+    pub(super) fn keep_tag(&self, image: &ImageReference, digest: &str) {
         self.tag_path(image).map(|path| write(&path, digest.as_bytes()));
     }
 

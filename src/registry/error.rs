@@ -64,7 +64,9 @@ pub enum Problem {
         status: u16,
     },
     /// The answer is larger than any manifest or config.
-    #[error("the answer of {host} is larger than {limit} bytes, and was not read; the image is not one that winpool can read")]
+    #[error(
+        "the answer of {host} is larger than {limit} bytes, and was not read; the image is not one that winpool can read"
+    )]
     TooLarge {
         /// The registry, or the host that it refers to.
         host: String,
@@ -104,7 +106,9 @@ pub enum OptionsError {
         error: std::io::Error,
     },
     /// The Docker configuration is not JSON of the expected form. The text of the error would repeat values.
-    #[error("{path} is not a Docker configuration: line {line}, column {column} cannot be read; name another file with --registry-config")]
+    #[error(
+        "{path} is not a Docker configuration: line {line}, column {column} cannot be read; name another file with --registry-config"
+    )]
     Configuration {
         /// Its path.
         path: String,

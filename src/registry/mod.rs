@@ -15,20 +15,24 @@ mod web;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use axum::http::{Method, StatusCode, header::ACCEPT};
+use axum::http::{HeaderName, Method};
 use futures::{StreamExt, stream};
 use tokio::{sync::OnceCell, time::timeout};
 use winpool_core::image::{
-    self, Document, ImagePlatforms, ImageReference, Platform, document::{ACCEPTED, Source}, reference::is_digest,
+    Document, DocumentError, ImagePlatforms, ImageReference, Platform, Source, reference::is_digest,
 };
 
-use self::{disk::Disk, login::Session};
+use self::{disk::Disk, login::Session, web::Answer};
 pub use error::{OptionsError, Problem, RegistryError};
 
+const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+const NESTED: &str = "it is an index inside of an index, which winpool does not read";
+const TOO_MANY_UNNAMED: &str = "too many of its variants do not say their platform";
+const WRONG_DIGEST: &str = "the document has another digest than it was asked for";
 /// Images that are looked up at the same time.
 const CONCURRENCY: usize = 8;
 /// For all requests of one image.
@@ -63,6 +67,12 @@ pub struct Options {
     pub offline: bool,
 }
 
+#[derive(Clone, Copy)]
+enum Kind {
+    Manifest,
+    Config,
+}
+
 /// A client of all registries, for one command.
 pub struct Registry {
     session: Session,
@@ -84,7 +94,7 @@ impl Registry {
         Ok(Self {
             disk: Disk::new(options.registry_cache.as_deref()),
             offline: options.offline,
-            session: if options.offline { Session::offline()? } else { Session::new(options)? },
+            session: Session::new(options)?,
             limit: IMAGE_LIMIT,
             known: Mutex::default(),
             failures: Mutex::default(),
@@ -109,18 +119,18 @@ impl Registry {
     /// # Errors
     /// If the registry does not tell, within a time limit.
     pub async fn platforms(&self, image: &ImageReference) -> Result<ImagePlatforms, RegistryError> {
-        let host = &image.registry;
-        let limit = self.limit;
+        let (host, limit) = (&image.registry, self.limit);
         let answer = timeout(limit, self.look_up(image)).await;
         let answer = answer.unwrap_or_else(|_| Err(Problem::TimedOut { host: host.clone(), limit }));
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match &answer {
             Err(problem) if problem.is_of_the_host() => {
-                let count = failures.get(host).map_or(0, |(count, _)| *count) + 1;
-                failures.insert(host.clone(), (count, problem.clone()));
+                self.failures()
+                    .entry(host.clone())
+                    .and_modify(|(count, _)| *count += 1)
+                    .or_insert((1, problem.clone()));
             }
             Err(Problem::Offline) => {}
-            _ => drop(failures.remove(host)),
+            _ => drop(self.failures().remove(host)),
         }
         answer.map_err(|problem| RegistryError { image: image.to_string(), problem })
     }
@@ -141,11 +151,14 @@ impl Registry {
     /// Asks for the digest of a tag.
     async fn tagged(&self, image: &ImageReference) -> Result<String, Problem> {
         let path = format!("manifests/{}", image.version());
-        let head = self.ask(image, Method::HEAD, &path, 0).await;
-        let named = head.ok().and_then(|answer| Some(answer.headers.get("docker-content-digest")?.to_str().ok()?.to_owned()));
-        let digest = match named.filter(|digest| is_digest(digest)) {
+        let digest = match self.ask(image, Method::HEAD, &path, MANIFEST_LIMIT).await {
+            Ok(answer) => answer.header(&DIGEST).filter(|digest| is_digest(digest)).map(str::to_owned),
+            // `HEAD` is not for every registry.
+            Err(Problem::Failed { .. }) => None,
+            Err(problem) => return Err(problem),
+        };
+        let digest = match digest {
             Some(digest) => digest,
-            // `HEAD` is for the registry to offer.
             None => {
                 let document = self.ask(image, Method::GET, &path, MANIFEST_LIMIT).await?.body;
                 let digest = disk::sha256(&document);
@@ -153,6 +166,76 @@ impl Registry {
                 digest
             }
         };
-        self.disk.keep_tagged(image, &digest);
+        self.disk.keep_tag(image, &digest);
         Ok(digest)
     }
+
+    async fn read(&self, image: &ImageReference, digest: String) -> Result<ImagePlatforms, Problem> {
+        let invalid =
+            |error: DocumentError| Problem::Invalid { host: image.registry.clone(), reason: error.to_string() };
+        let document = self.document(image, Kind::Manifest, &digest).await?;
+        let entries = match winpool_core::image::read(None, &document).map_err(invalid)? {
+            Document::Manifest { config, .. } => {
+                let platforms = vec![self.configured(image, &config).await?];
+                return Ok(ImagePlatforms { digest, source: Source::Manifest, platforms });
+            }
+            Document::Index(entries) => entries,
+        };
+        let (named, unnamed): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.platform.is_some());
+        if unnamed.len() > MOST_UNNAMED {
+            return Err(Problem::Invalid { host: image.registry.clone(), reason: TOO_MANY_UNNAMED.to_owned() });
+        }
+        let mut platforms: Vec<_> = named.into_iter().filter_map(|entry| entry.platform).collect();
+        for entry in unnamed {
+            let document = self.document(image, Kind::Manifest, &entry.digest).await?;
+            match winpool_core::image::read(None, &document).map_err(invalid)? {
+                Document::Manifest { config, .. } => platforms.push(self.configured(image, &config).await?),
+                Document::Index(_) => {
+                    return Err(Problem::Invalid { host: image.registry.clone(), reason: NESTED.to_owned() });
+                }
+            }
+        }
+        Ok(ImagePlatforms { digest, source: Source::Index, platforms })
+    }
+
+    /// The platform that a config names.
+    async fn configured(&self, image: &ImageReference, config: &str) -> Result<Platform, Problem> {
+        let document = self.document(image, Kind::Config, config).await?;
+        let invalid =
+            |error: DocumentError| Problem::Invalid { host: image.registry.clone(), reason: error.to_string() };
+        winpool_core::image::read_config(&document).map_err(invalid)
+    }
+
+    /// The document with this digest, from disk or else from the registry.
+    async fn document(&self, image: &ImageReference, kind: Kind, digest: &str) -> Result<Vec<u8>, Problem> {
+        if let Some(document) = self.disk.document(digest) {
+            return Ok(document);
+        }
+        let (path, limit) = match kind {
+            Kind::Manifest => ("manifests", MANIFEST_LIMIT),
+            Kind::Config => ("blobs", CONFIG_LIMIT),
+        };
+        let document = self.ask(image, Method::GET, &format!("{path}/{digest}"), limit).await?.body;
+        if !disk::matches(digest, &document) {
+            return Err(Problem::Invalid { host: image.registry.clone(), reason: WRONG_DIGEST.to_owned() });
+        }
+        self.disk.keep_document(digest, &document);
+        Ok(document)
+    }
+
+    /// Sends a request unless it is certain to fail.
+    async fn ask(&self, image: &ImageReference, method: Method, path: &str, limit: usize) -> Result<Answer, Problem> {
+        if self.offline {
+            return Err(Problem::Offline);
+        }
+        let failed = self.failures().get(&image.registry).filter(|(count, _)| *count >= MOST_FAILURES).cloned();
+        match failed {
+            Some((_, problem)) => Err(problem),
+            None => self.session.ask(image, method, path, limit).await,
+        }
+    }
+
+    fn failures(&self) -> MutexGuard<'_, HashMap<String, (u32, Problem)>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,9 +1,15 @@
 //! One HTTP exchange with a host: bounded in size, patient to a degree, careful with redirects.
 
-use std::{collections::HashMap, net::IpAddr, path::Path, sync::{Mutex, PoisonError}, time::Duration};
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    path::Path,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use axum::http::{
-    HeaderMap, Method, Request, Response, StatusCode, Uri,
+    HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri,
     header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION, RETRY_AFTER},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -11,7 +17,10 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::{Client, Config, client::Body};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-use rustls::{RootCertStore, pki_types::{CertificateDer, pem::PemObject}};
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 
 use super::error::{OptionsError, Problem};
 use crate::api_server::{causes::with_causes, client::connect};
@@ -27,6 +36,12 @@ pub(super) struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub(super) fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
 }
 
 /// Clients of hosts, made when they are needed.
@@ -79,7 +94,9 @@ impl Web {
             let from = request.uri().clone();
             let response = self.send(&request).await?;
             let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-            if response.status() == StatusCode::TOO_MANY_REQUESTS || response.status() == StatusCode::SERVICE_UNAVAILABLE {
+            if response.status() == StatusCode::TOO_MANY_REQUESTS
+                || response.status() == StatusCode::SERVICE_UNAVAILABLE
+            {
                 let after = text(RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
                 match after.filter(|after| *after <= self.patience && waits < MOST_WAITS) {
                     Some(after) => tokio::time::sleep(after).await,
@@ -107,7 +124,8 @@ impl Web {
     }
 
     async fn send(&self, request: &Request<Vec<u8>>) -> Result<Response<Body>, Problem> {
-        let unreachable = |error: kube::Error| Problem::Unreachable { host: host(request.uri()), reason: with_causes(&error) };
+        let unreachable =
+            |error: kube::Error| Problem::Unreachable { host: host(request.uri()), reason: with_causes(&error) };
         let client = self.client(request.uri()).map_err(unreachable)?;
         client.send(request.clone().map(Body::from)).await.map_err(unreachable)
     }
@@ -119,7 +137,8 @@ impl Web {
         if let Some(client) = clients.get(&origin) {
             return Ok(client.clone());
         }
-        let url: Uri = origin.parse().map_err(|error: axum::http::uri::InvalidUri| kube::Error::HttpError(error.into()))?;
+        let url: Uri =
+            origin.parse().map_err(|error: axum::http::uri::InvalidUri| kube::Error::HttpError(error.into()))?;
         let mut config = Config::new(url.clone());
         config.connect_timeout = Some(CONNECT_LIMIT);
         // Without TLS nothing is trusted, and no certificate is needed.
@@ -175,7 +194,8 @@ fn absolute(from: &Uri, location: &str) -> Option<Uri> {
 }
 
 fn is_loopback(host: &str) -> bool {
-    let name = host.parse().map_or(host.to_owned(), |authority: axum::http::uri::Authority| authority.host().to_owned());
+    let name =
+        host.parse().map_or(host.to_owned(), |authority: axum::http::uri::Authority| authority.host().to_owned());
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     name == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
