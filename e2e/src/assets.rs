@@ -27,6 +27,8 @@ pub enum Component {
     Kubectl,
     /// Helm.
     Helm,
+    /// distribution, a registry of images.
+    Registry,
 }
 
 /// The Go module in a folder of this crate.
@@ -68,6 +70,9 @@ const PROMETHEUS_OPERATOR: Module = module!("prometheus-operator", "", "");
 
 /// Helm is built with newer libraries than the control plane has.
 const HELM: Module = module!("helm", "", "about 2 minutes");
+
+/// distribution needs other versions of the same libraries.
+const REGISTRY: Module = module!("registry", "", "about 2 minutes");
 
 /// How a simulated node gets ready.
 const NODE_READY: &str = include_str!("../kwok/node-ready.yaml");
@@ -122,6 +127,7 @@ impl Component {
             Self::Promtool => "promtool",
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
+            Self::Registry => "registry",
         }
     }
 
@@ -166,6 +172,7 @@ impl Component {
             Self::Kwok => &KWOK,
             Self::Prometheus | Self::Promtool => &PROMETHEUS,
             Self::Helm => &HELM,
+            Self::Registry => &REGISTRY,
             Self::Etcd | Self::Kubectl => &CONTROL_PLANE,
             Self::KubeApiserver | Self::KubeScheduler | Self::KubeControllerManager => kubernetes()?,
         })
@@ -178,6 +185,7 @@ impl Component {
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Prometheus | Self::Promtool => "github.com/prometheus/prometheus",
             Self::Helm => "helm.sh/helm/v4",
+            Self::Registry => "github.com/distribution/distribution/v3",
             _ => "k8s.io/kubernetes",
         }
     }
@@ -193,6 +201,7 @@ impl Component {
             Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
+            Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
         }
     }
 

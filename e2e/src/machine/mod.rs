@@ -3,6 +3,7 @@
 //! Real are the kubelet and all that it writes to the API server. What is not: Windows, which is Wine with the registry of a
 //! Windows Server, and containerd, in whose place a program answers that runs nothing. `e2e/kubelet/README.md` has the limits.
 
+mod judge;
 mod programs;
 mod wine;
 
@@ -11,6 +12,7 @@ use crate::error::{FileContext, text};
 use crate::guard::{Folder, Guard};
 use crate::process::{Launch, Process, start_on_free_port};
 use crate::{ApiServer, Error, Result};
+pub use judge::selected_by_containerd;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs;
