@@ -48,7 +48,7 @@ impl Candidate<'_> {
                 None => {}
             }
             match build_of(name) {
-                _ if container.is_host_process => is_told = true,
+                _ if self.spec.is_host_process() => is_told = true,
                 Some(build) if self.runs(machine, version, build) => is_told = true,
                 Some(build) => {
                     reasons.push(format!(

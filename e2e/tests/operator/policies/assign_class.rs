@@ -6,7 +6,10 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_core::{api::names::{CLASS_FROM, IMAGES_RUN_ON}, windows::product::PRODUCTS};
+use winpool_core::{
+    api::names::{CLASS_FROM, IMAGES_RUN_ON},
+    windows::product::PRODUCTS,
+};
 use winpool_e2e::{
     Cluster, MUTATING_ADMISSION_POLICY,
     harness::{BUILD, Harness, Operator},
