@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use winpool_e2e::registry::{ImageRegistry, Protection};
+use winpool_e2e::{ImageRegistry, Protection};
 
 use program::with_input;
 
