@@ -123,7 +123,7 @@ mod tests {
         for (names, expected) in [
             (&["app:1"][..], Ok("10.0.26100 10.0.20348 10.0.17763 for app:1")),
             (&["app:1", "old:1"], Ok("10.0.17763 for app:1 old:1")),
-            (&["app:1", "x:1"], Err("no answer")),
+            (&["app:1", "x:1"], Err("x:1: no answer")),
         ] {
             let mut deployment = json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},

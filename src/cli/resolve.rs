@@ -44,7 +44,7 @@ pub(super) async fn look_up(registry: &Registry, names: &BTreeSet<String>, image
     let answers = registry.resolve_all(references.keys().cloned()).await;
     for (reference, answer) in answers {
         let answer = answer.map_err(|error| Unresolved {
-            reason: error.to_string(),
+            reason: error.problem.to_string(),
             is_missing: matches!(error.problem, Problem::NotFound { .. }),
         });
         for name in references.get(&reference).into_iter().flatten() {

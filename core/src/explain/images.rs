@@ -153,6 +153,8 @@ pub fn builds_of_all(pod: &PodSpec, images: &Images) -> Option<Vec<Build>> {
 
 /// The largest value of the annotation that is written. All annotations of an object together have room for 256 KiB.
 const LONGEST_ANNOTATION: usize = 4096;
+/// The builds that the policy reads.
+const MOST_BUILDS: usize = 8;
 
 /// The value of the annotation [`names::IMAGES_RUN_ON`](crate::api::names::IMAGES_RUN_ON) for these images: builds, the best
 /// first, and the images in the order of the policy. Another image, tag or digest in the pod makes it void.
@@ -162,13 +164,13 @@ const LONGEST_ANNOTATION: usize = 4096;
 pub fn annotation(pod: &PodSpec, images: &Images) -> Result<String, String> {
     for (_, name) in pod.images() {
         if let Some(Err(unresolved)) = images.get(name) {
-            return Err(unresolved.reason.clone());
+            return Err(format!("{name}: {}", unresolved.reason));
         }
     }
     let Some(builds) = builds_of_all(pod, images) else {
         return Err("its images have no variant for one build of Windows".to_owned());
     };
-    let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
+    let builds: Vec<String> = builds.iter().take(MOST_BUILDS).map(ToString::to_string).collect();
     let names: Vec<&str> = pod.images().map(|(_, name)| name).collect();
     let value = format!("{} for {}", builds.join(" "), names.join(" "));
     if value.len() > LONGEST_ANNOTATION {

@@ -44,7 +44,9 @@ impl Candidate<'_> {
                     }
                     continue;
                 }
-                Some(Err(unresolved)) => reasons.push(format!("unknown: {}", unresolved.reason)),
+                Some(Err(unresolved)) => {
+                    reasons.push(format!("for which Windows {name} is, is unknown: {}", unresolved.reason))
+                }
                 None => {}
             }
             match build_of(name) {

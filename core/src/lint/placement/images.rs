@@ -71,7 +71,7 @@ const UNKNOWN: Rule = rule(
     Scope::Any,
     "containers[*].image",
     "the registry does not say for which systems the image was built; this never changes the exit code",
-    "read the reason; the rules about tags still hold",
+    "resolve what the reason names; until then winpool judges the image by its tag",
     own(unknown),
 );
 
