@@ -41,7 +41,7 @@ pub(super) async fn run(files: &[PathBuf], registry: &Registry, format: Format) 
             eprintln!("winpool: {}", output::escape_lines(&format!("{name} is not annotated: {reason}")));
         }
     }
-    output::print_objects(format, &objects)?;
+    output::emit(&output::objects(format, &objects)?)?;
     Ok(Outcome::Done)
 }
 

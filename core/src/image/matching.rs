@@ -172,6 +172,9 @@ impl Rule {
         match (host.architecture.as_str(), architecture.as_str(), variant.as_str()) {
             (own, other, "") if own == other => Some(0),
             ("amd64", "386", "") if self <= Self::Since2022 => Some(1),
+            ("arm64", "arm", variant) if self <= Self::Since2022 => {
+                ["v8", "v7", "v6", "v5"].iter().position(|known| *known == variant).map(|position| position + 1)
+            }
             _ => None,
         }
     }
@@ -193,9 +196,11 @@ impl Rule {
         (floor..=own).contains(&image)
     }
 
+    /// A host has no features, and `windowsStripFeaturesMatcher` takes one away.
     fn fits_features(self, platform: &Platform) -> bool {
-        let others = || platform.os_features.iter().filter(|feature| *feature != "win32k");
-        self < Self::BelowHostWithFeatures || others().next().is_none()
+        let features = &platform.os_features;
+        let stripped = usize::from(features.iter().any(|feature| feature == "win32k"));
+        self < Self::BelowHostWithFeatures || features.len() == stripped
     }
 
     fn is_before(self, one: (usize, &Platform), other: (usize, &Platform)) -> bool {
@@ -226,6 +231,9 @@ fn normalized_architecture(platform: &Platform) -> (String, String) {
         ("x86_64" | "x86-64", _) => ("amd64".to_owned(), variant),
         ("aarch64" | "arm64", "8" | "v8" | "v8.0") => ("arm64".to_owned(), String::new()),
         ("aarch64", _) => ("arm64".to_owned(), variant),
+        ("armhf", _) | ("arm", "" | "7") => ("arm".to_owned(), "v7".to_owned()),
+        ("armel", _) => ("arm".to_owned(), "v6".to_owned()),
+        ("arm", "5" | "6" | "8") => ("arm".to_owned(), format!("v{variant}")),
         _ => (architecture, variant),
     }
 }

@@ -84,11 +84,12 @@ fn known_images<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Containe
 }
 
 /// The Windows nodes on which the pod may land; without nodes, one of each build that the pod asks for. Empty for pods in a
-/// virtual machine, whose images containerd chooses in another way.
+/// virtual machine, whose images containerd chooses in another way, and where no image is known.
 fn hosts(subject: &Subject<'_>) -> Vec<Host> {
     let is_hyperv = subject.class.is_some_and(|class| class.isolation() == Isolation::HyperV);
     let is_open = subject.pod.runtime_class.is_some() && subject.class.is_none() || subject.pod.node.is_some();
-    if is_hyperv || is_open {
+    let is_known = known_images(subject).next().is_some();
+    if is_hyperv || is_open || !is_known {
         return Vec::new();
     }
     if subject.facts.has_nodes() {
