@@ -60,6 +60,19 @@ pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text)
     }
 }
 
+/// Prints objects for `kubectl apply -f -`: documents of YAML, or a List as JSON.
+///
+/// # Errors
+/// When the output does not take them.
+pub fn print_objects(format: Format, objects: &[serde_json::Value]) -> Result<(), OutputError> {
+    if format == Format::Json {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        return emit(&(escape_json(&serde_json::to_string_pretty(&list)?) + "\n"));
+    }
+    let documents: Result<Vec<String>, _> = objects.iter().map(serde_yaml::to_string).collect();
+    emit(&escape_json(&documents?.join("---\n")))
+}
+
 /// Prints text whose styles a pipe, or somebody who set `NO_COLOR`, does not get. Nobody reading any more (`| head`) is
 /// no error.
 ///

@@ -34,6 +34,19 @@ pub struct Host {
     pub runtime: Option<ContainerRuntime>,
 }
 
+impl Host {
+    /// A node of this build of which nothing else is known. It is supposed to have a containerd of today.
+    #[must_use]
+    pub fn supposed(build: Build) -> Self {
+        let version = Some(RuntimeVersion { major: 2, minor: 4, patch: 0, stage: Stage::Release });
+        Self {
+            kernel: KernelVersion { build, revision: None },
+            architecture: "amd64".to_owned(),
+            runtime: Some(ContainerRuntime { name: RuntimeName::Containerd, version }),
+        }
+    }
+}
+
 /// What happens with an image on a Windows node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict<'a> {

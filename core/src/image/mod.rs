@@ -4,16 +4,19 @@
 //! - [`reference`]: names of images, in full.
 //! - [`document`]: reads what a registry answers: indexes, manifests and configs.
 //! - [`matching`]: which nodes run an image.
+//! - [`known`]: the answers for the images of workloads.
 //!
 //! [`crate::windows::image`] reads tags, for the case that no registry was asked.
 
 pub mod document;
+pub mod known;
 pub mod matching;
 pub mod reference;
 
 use serde::{Deserialize, Serialize};
 
 pub use document::{Document, DocumentError, Entry, read, read_config};
+pub use known::{Images, Unresolved};
 pub use matching::{Failure, Host, Verdict, runs_on};
 pub use reference::{ImageReference, ParseReferenceError};
 
