@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -95,13 +95,13 @@ impl ImageRegistry {
             }
             _ => {}
         }
+        let file = folder.path().join("config.json");
+        fs::write(&file, configuration.to_string()).when("write", &file)?;
         let launch = |port| {
-            configuration["http"]["addr"] = json!(format!("127.0.0.1:{port}"));
-            let file = folder.path().join("config.json");
-            fs::write(&file, configuration.to_string()).when("write", &file)?;
             let arguments = vec!["serve".to_owned(), text(&file)?.to_owned()];
             let (name, logs) = (Component::Registry.name(), folder.path());
-            Process::start(Launch { name, program: &program, arguments, folder: logs, logs })
+            let launch = Launch { name, program: &program, arguments, folder: logs, logs };
+            Process::start_in(launch, vec![("REGISTRY_HTTP_ADDR", format!("127.0.0.1:{port}"))])
         };
         let scheme = if protection == Protection::Tls { "https" } else { "http" };
         let client = |port| {
@@ -213,12 +213,12 @@ struct Tokens {
 }
 
 struct Issuer {
-    key: Mutex<KeyPair>,
+    key: KeyPair,
 }
 
 impl Tokens {
     async fn start() -> Result<Self> {
-        let issuer = Arc::new(Issuer { key: Mutex::new(KeyPair::generate_for(&PKCS_ED25519)?) });
+        let issuer = Arc::new(Issuer { key: KeyPair::generate_for(&PKCS_ED25519)? });
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Port)?;
         let port = listener.local_addr().map_err(Error::Port)?.port();
         let stop = CancellationToken::new();
@@ -237,8 +237,7 @@ impl Tokens {
     }
 
     fn key_set(&self) -> Value {
-        let key = self.issuer.key.lock().unwrap_or_else(PoisonError::into_inner);
-        let point = BASE64_URL_SAFE_NO_PAD.encode(key.public_key_raw());
+        let point = BASE64_URL_SAFE_NO_PAD.encode(self.issuer.key.public_key_raw());
         json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "use": "sig", "alg": "EdDSA", "x": point}]})
     }
 }
@@ -271,8 +270,7 @@ impl Issuer {
         let head = json!({"alg": "EdDSA", "typ": "JWT", "kid": "1"});
         let [head, claims] = [head, claims].map(|part| BASE64_URL_SAFE_NO_PAD.encode(part.to_string()));
         let signed = format!("{head}.{claims}");
-        let key = self.key.lock().unwrap_or_else(PoisonError::into_inner);
-        let signature = key.sign(signed.as_bytes()).unwrap_or_default();
+        let signature = self.key.sign(signed.as_bytes()).unwrap_or_default();
         format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
     }
 }

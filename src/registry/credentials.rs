@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use base64::{Engine, prelude::BASE64_STANDARD};
+use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use serde::Deserialize;
 use tokio::{io::AsyncWriteExt, process::Command, sync::OnceCell, time::timeout};
 use winpool_core::image::ImageReference;
@@ -22,52 +22,43 @@ use super::error::OptionsError;
 
 /// How long a helper may take. It may ask the user to unlock a keychain.
 const HELPER_LIMIT: Duration = Duration::from_secs(20);
-/// The name under which Docker keeps the credentials of Docker Hub.
-const DOCKER_HUB: &str = "https://index.docker.io/v1/";
 /// What helpers print if they do not know the registry (docker-credential-helpers `credentials/error.go`).
 const UNKNOWN_TO_HELPER: &str = "credentials not found in native keychain";
-/// In place of a user's name: the secret is an identity token.
-const IDENTITY_TOKEN: &str = "<token>";
 
 /// What a user logs in with.
 #[derive(Clone)]
 pub(super) enum Login {
-    Password {
-        user: String,
-        password: String,
-    },
-    /// Exchanged for tokens of the registry.
-    IdentityToken(String),
-    /// A token of the registry itself.
-    RegistryToken(String),
+    /// User and password.
+    Password(String, String),
+    /// An identity token, which is exchanged for tokens of the registry.
+    Identity(String),
 }
+
+/// Credentials, or why a helper has none to give.
+pub(super) type Found = Result<Option<Login>, String>;
 
 /// The Docker configuration, and what its helpers have answered.
 #[derive(Default)]
 pub(super) struct Credentials {
     configuration: Configuration,
-    helpers: Mutex<HashMap<String, Arc<OnceCell<Found>>>>,
+    helped: Mutex<HashMap<String, Arc<OnceCell<Found>>>>,
 }
-
-/// Credentials, or why a helper has none to give.
-pub(super) type Found = Result<Option<Login>, String>;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Configuration {
     auths: BTreeMap<String, Entry>,
     cred_helpers: BTreeMap<String, String>,
-    creds_store: Option<String>,
+    creds_store: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Entry {
-    auth: Option<String>,
-    username: Option<String>,
-    password: Option<String>,
-    identitytoken: Option<String>,
-    registrytoken: Option<String>,
+    auth: String,
+    username: String,
+    password: String,
+    identitytoken: String,
 }
 
 #[derive(Deserialize)]
@@ -83,121 +74,99 @@ impl Credentials {
     /// # Errors
     /// If the file cannot be read.
     pub(super) fn read(file: Option<&Path>) -> Result<Self, OptionsError> {
-        let directory = std::env::var_os("DOCKER_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
-        let docker = || {
-            Some(
-                directory
-                    .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".docker")))?
-                    .join("config.json"),
-            )
-        };
-        let Some(path) = file.map(Path::to_owned).or_else(docker) else { return Ok(Self::default()) };
+        let variable = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let directory = variable("DOCKER_CONFIG").or_else(|| Some(variable("HOME")?.join(".docker")));
+        let path = file.map(Path::to_owned).or_else(|| Some(directory?.join("config.json")));
+        let Some(path) = path else { return Ok(Self::default()) };
         let text = match std::fs::read(&path) {
-            Ok(text) => text,
             Err(error) if file.is_none() && error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(OptionsError::Unreadable { path: path.display().to_string(), error }),
+            text => text.map_err(|error| OptionsError::new(&path, error))?,
         };
         let configuration = serde_json::from_slice(&text).map_err(|error| {
+            // The text of the error would repeat values.
             let (line, column) = (error.line(), error.column());
-            OptionsError::Configuration { path: path.display().to_string(), line, column }
+            OptionsError::new(&path, format_args!("line {line}, column {column} is not as in a Docker configuration"))
         })?;
-        Ok(Self { configuration, helpers: Mutex::default() })
+        Ok(Self { configuration, helped: Mutex::default() })
     }
 
     /// The credentials for an image: those of a helper, or else those in the file.
     pub(super) async fn of(&self, image: &ImageReference) -> Found {
-        let asked = match self.helper(&image.registry) {
-            Some(helper) => self.asked(helper, &image.registry).await,
-            None => Ok(None),
-        };
-        match asked {
-            Ok(Some(login)) => Ok(Some(login)),
-            Ok(None) => Ok(self.in_file(image)),
-            Err(reason) => self.in_file(image).map(Some).ok_or(reason),
+        let own = self.configuration.cred_helpers.iter().find(|(key, _)| name_of(key) == image.registry);
+        let helper = own.map_or(&self.configuration.creds_store, |(_, helper)| helper);
+        let answer = if helper.is_empty() { Ok(None) } else { self.helped(helper, &image.registry).await };
+        match (answer, self.in_file(image)) {
+            (Ok(None) | Err(_), Some(login)) => Ok(Some(login)),
+            (answer, _) => answer,
         }
     }
 
-    fn helper(&self, host: &str) -> Option<&str> {
-        let own = self.configuration.cred_helpers.iter().find(|(key, _)| name_of(key) == host);
-        own.map(|(_, helper)| helper.as_str())
-            .or(self.configuration.creds_store.as_deref())
-            .filter(|name| !name.is_empty())
-    }
-
-    /// A helper is asked once for each registry.
-    async fn asked(&self, helper: &str, host: &str) -> Found {
+    /// Asks a helper once for each registry.
+    async fn helped(&self, helper: &str, host: &str) -> Found {
         let answer = {
-            let mut helpers = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
-            helpers.entry(host.to_owned()).or_default().clone()
+            let mut helped = self.helped.lock().unwrap_or_else(PoisonError::into_inner);
+            helped.entry(host.to_owned()).or_default().clone()
         };
-        answer.get_or_init(|| ask(helper, if host == "docker.io" { DOCKER_HUB } else { host })).await.clone()
+        // The name under which Docker keeps the credentials of Docker Hub.
+        let server = if host == "docker.io" { "https://index.docker.io/v1/" } else { host };
+        let asked = async || ask(helper, server).await.map_err(|reason| format!("docker-credential-{helper} {reason}"));
+        answer.get_or_init(asked).await.clone()
     }
 
-    /// The entry of the longest name that the image begins with.
+    /// The entry with the longest name that the image begins with.
     fn in_file(&self, image: &ImageReference) -> Option<Login> {
-        let image = format!("{}/{}/", image.registry, image.repository);
-        let fits = |name: &str| image.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
-        let entries = self.configuration.auths.iter().map(|(key, entry)| (name_of(key), entry));
-        let mut entries: Vec<_> = entries.filter(|(name, _)| fits(name)).collect();
-        entries.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-        entries.into_iter().find_map(|(_, entry)| entry.login())
+        let image = format!("{}/{}", image.registry, image.repository);
+        let fits = |key: &str| image.strip_prefix(name_of(key)).is_some_and(|rest| rest.starts_with('/'));
+        let entries = self.configuration.auths.iter().filter(|(key, _)| fits(key));
+        let logins = entries.filter_map(|(key, entry)| Some((name_of(key).len(), entry.login()?)));
+        logins.max_by_key(|(length, _)| *length).map(|(_, login)| login)
     }
 }
 
 impl Entry {
     fn login(&self) -> Option<Login> {
-        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        if let Some(token) = given(&self.identitytoken) {
-            return Some(Login::IdentityToken(token));
+        if !self.identitytoken.is_empty() {
+            return Some(Login::Identity(self.identitytoken.clone()));
         }
-        if let Some(token) = given(&self.registrytoken) {
-            return Some(Login::RegistryToken(token));
-        }
-        let decoded =
-            self.auth.as_ref().and_then(|text| String::from_utf8(BASE64_STANDARD.decode(text.trim()).ok()?).ok());
-        let (user, password) = match decoded.as_ref().and_then(|text| text.split_once(':')) {
-            // Docker's own padding.
-            Some((user, password)) => (user.to_owned(), password.trim_end_matches('\0').to_owned()),
-            None => (given(&self.username)?, given(&self.password)?),
-        };
-        Some(Login::Password { user, password })
+        let decoded = BASE64_STANDARD_NO_PAD.decode(self.auth.trim().trim_end_matches('=')).ok();
+        let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+        let (user, password) =
+            decoded.as_ref().and_then(|text| text.split_once(':')).unwrap_or((&self.username, &self.password));
+        // Docker pads passwords with zeros.
+        let password = password.trim_end_matches('\0');
+        (!user.is_empty()).then(|| Login::Password(user.to_owned(), password.to_owned()))
     }
 }
 
 /// The host, or the beginning of an image's name, that a key of the file stands for: without scheme and API version.
 fn name_of(key: &str) -> &str {
-    let name =
-        key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key).trim_end_matches('/');
-    let name = name.strip_suffix("/v1").or_else(|| name.strip_suffix("/v2")).unwrap_or(name);
+    let name = key.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
+    let name = name.trim_end_matches("/v1").trim_end_matches("/v2");
     if matches!(name, "index.docker.io" | "registry-1.docker.io") { "docker.io" } else { name }
 }
 
-/// Asks a helper. An error says nothing of what the helper printed.
+/// Asks a helper. An error repeats nothing that the helper printed.
 async fn ask(helper: &str, server: &str) -> Found {
-    let program = format!("docker-credential-{helper}");
-    let failed = |reason: &dyn std::fmt::Display| format!("{program}, which your Docker configuration names, {reason}");
-    if helper.contains(['/', '\\']) {
-        return Err(failed(&"is not the name of a program"));
+    if helper.contains('/') {
+        return Err("is not the name of a program".to_owned());
     }
-    let mut command = Command::new(&program);
+    let mut command = Command::new(format!("docker-credential-{helper}"));
     command.arg("get").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| failed(&format_args!("cannot be started: {error}")))?;
+    let mut child = command.spawn().map_err(|error| format!("cannot be started: {error}"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A helper that does not read will answer all the same, or fail.
+        // A helper that does not read answers all the same, or fails.
         let _ = stdin.write_all(server.as_bytes()).await;
     }
     let output = match timeout(HELPER_LIMIT, child.wait_with_output()).await {
-        Ok(output) => output.map_err(|error| failed(&format_args!("failed: {error}")))?,
-        Err(_) => return Err(failed(&format_args!("did not answer within {HELPER_LIMIT:?}"))),
+        Ok(output) => output.map_err(|error| format!("failed: {error}"))?,
+        Err(_) => return Err(format!("did not answer within {HELPER_LIMIT:?}")),
     };
-    if !output.status.success() {
-        let is_unknown = String::from_utf8_lossy(&output.stdout).trim() == UNKNOWN_TO_HELPER;
-        return if is_unknown { Ok(None) } else { Err(failed(&format_args!("failed: {}", output.status))) };
+    if String::from_utf8_lossy(&output.stdout).trim() == UNKNOWN_TO_HELPER {
+        return Ok(None);
     }
-    let helped: Helped =
-        serde_json::from_slice(&output.stdout).map_err(|_| failed(&"answered with something else than credentials"))?;
-    Ok(Some(match helped {
-        Helped { username, secret } if username == IDENTITY_TOKEN => Login::IdentityToken(secret),
-        Helped { username: user, secret: password } => Login::Password { user, password },
-    }))
+    match serde_json::from_slice(&output.stdout) {
+        Ok(Helped { username, secret }) if username == "<token>" => Ok(Some(Login::Identity(secret))),
+        Ok(Helped { username, secret }) => Ok(Some(Login::Password(username, secret))),
+        Err(_) => Err(format!("did not answer with credentials ({})", output.status)),
+    }
 }

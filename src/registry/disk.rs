@@ -18,46 +18,35 @@ pub(super) struct Disk(Option<PathBuf>);
 
 impl Disk {
     /// Uses this directory, or `winpool/registry` in the user's cache directory.
-    pub(super) fn new(directory: Option<&Path>) -> Self {
+    pub(super) fn new(directory: Option<PathBuf>) -> Self {
         let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let caches = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-        Self(directory.map(Path::to_owned).or_else(|| Some(caches()?.join("winpool/registry"))))
+        Self(directory.or_else(|| Some(caches()?.join("winpool/registry"))))
     }
 
-    /// The document with this digest.
     pub(super) fn document(&self, digest: &str) -> Option<Vec<u8>> {
-        fs::read(self.document_path(digest)?).ok().filter(|bytes| matches(digest, bytes))
+        fs::read(self.0.as_ref()?.join(digest.replace(':', "/"))).ok().filter(|bytes| matches(digest, bytes))
     }
 
-    /// Keeps a document. Its digest was compared.
     pub(super) fn keep_document(&self, digest: &str, bytes: &[u8]) {
-        self.document_path(digest).map(|path| write(&path, bytes));
+        self.0.as_ref().map(|directory| write(&directory.join(digest.replace(':', "/")), bytes));
     }
 
     /// The digest that this tag had when the registry was last asked.
     pub(super) fn tagged(&self, image: &ImageReference) -> Option<String> {
-        fs::read_to_string(self.tag_path(image)?).ok().filter(|text| is_digest(text))
+        let file = self.0.as_ref()?.join("tags").join(image.to_string());
+        fs::read_to_string(file).ok().filter(|text| is_digest(text))
     }
 
-    /// Keeps the digest of a tag, for `--offline`.
     pub(super) fn keep_tag(&self, image: &ImageReference, digest: &str) {
-        self.tag_path(image).map(|path| write(&path, digest.as_bytes()));
-    }
-
-    fn document_path(&self, digest: &str) -> Option<PathBuf> {
-        Some(self.0.as_ref()?.join(digest.replace(':', "/")))
-    }
-
-    fn tag_path(&self, image: &ImageReference) -> Option<PathBuf> {
-        let name = sha256(image.to_string().as_bytes());
-        Some(self.0.as_ref()?.join("tags").join(name.trim_start_matches("sha256:")))
+        self.0.as_ref().map(|directory| write(&directory.join("tags").join(image.to_string()), digest.as_bytes()));
     }
 }
 
-/// Other users of the machine have no business with the images of this one.
+/// Writes a file that is complete or not there, and that other users of the machine cannot read.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(path))?;
-    let unfinished = path.with_extension(std::process::id().to_string());
+    let unfinished = path.with_added_extension(std::process::id().to_string());
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?.write_all(bytes)?;
     fs::rename(&unfinished, path)
 }
@@ -69,8 +58,10 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
 
 /// Returns true if the document has this digest.
 pub(super) fn matches(expected: &str, bytes: &[u8]) -> bool {
-    let algorithm = if expected.starts_with("sha512:") { &SHA512 } else { &SHA256 };
-    expected.split_once(':').is_some_and(|(_, digits)| digits == hex(digest(algorithm, bytes).as_ref()))
+    match expected.strip_prefix("sha512:") {
+        Some(digits) => digits == hex(digest(&SHA512, bytes).as_ref()),
+        None => expected == sha256(bytes),
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

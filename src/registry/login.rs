@@ -5,12 +5,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use axum::http::{
-    HeaderValue, Method, Request, StatusCode, Uri,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
@@ -18,23 +18,51 @@ use winpool_core::image::{ImageReference, document::ACCEPTED};
 
 use super::{
     Options,
-    challenge::Challenge,
     credentials::{Credentials, Login},
     error::{OptionsError, Problem},
-    web::{Answer, Web, host},
+    web::Web,
 };
-
-/// The largest answer of a token server.
-const TOKEN_LIMIT: usize = 1 << 20;
 
 /// What is known of registries and how to log in to them.
 pub(super) struct Session {
-    pub web: Web,
+    web: Web,
     credentials: Credentials,
     /// By registry.
     challenges: Mutex<HashMap<String, Challenge>>,
     /// By registry and repository: tokens are for one repository.
     authorizations: Mutex<HashMap<(String, String), HeaderValue>>,
+}
+
+/// How a registry wants to be logged in to: the header `WWW-Authenticate` (RFC 9110 section 11.6.1, and distribution
+/// `docs/content/spec/auth/token.md`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Challenge {
+    /// With user and password.
+    Basic,
+    /// With a token of the server at `realm`, where the registry calls itself `service`.
+    Bearer { realm: String, service: String },
+}
+
+impl Challenge {
+    /// The challenge of a response: tokens if there is a choice.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let values = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+        let challenges = values.filter_map(|value| match value.trim().to_ascii_lowercase() {
+            text if text.starts_with("basic") => Some(Self::Basic),
+            text if text.starts_with("bearer ") => {
+                let service = parameter(value, "service").unwrap_or_default();
+                Some(Self::Bearer { realm: parameter(value, "realm")?, service })
+            }
+            _ => None,
+        });
+        challenges.max_by_key(|challenge| *challenge != Self::Basic)
+    }
+}
+
+fn parameter(challenge: &str, name: &str) -> Option<String> {
+    let name = format!("{name}=\"");
+    let start = challenge.to_ascii_lowercase().find(&name)? + name.len();
+    challenge[start..].split_once('"').map(|(value, _)| value.to_owned())
 }
 
 #[derive(Deserialize)]
@@ -58,124 +86,107 @@ impl Session {
         image: &ImageReference,
         method: Method,
         path: &str,
-        limit: usize,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<Response<Vec<u8>>, Problem> {
         let url = format!("{}/v2/{}/{path}", self.web.origin(&image.registry), image.repository);
-        let url: Uri = url.parse().map_err(|_| invalid(image, "its name makes no URL"))?;
-        let mut authorization = self.authorization(image, &url).await?;
+        let url: Uri = url.parse().map_err(|_| invalid("the name of the image makes no URL"))?;
+        let challenge = lock(&self.challenges).get(&image.registry).cloned();
+        let known = lock(&self.authorizations).get(&key(image)).cloned();
+        let mut authorization = match (known, challenge) {
+            (None, Some(challenge)) => Some(self.log_in(image, &url, &challenge).await?),
+            (known, _) => known,
+        };
         let mut has_logged_in = false;
         loop {
             let mut request = Request::new(Vec::new());
             (*request.method_mut(), *request.uri_mut()) = (method.clone(), url.clone());
-            let headers = request.headers_mut();
-            headers.extend(ACCEPTED.map(|media_type| (ACCEPT, HeaderValue::from_static(media_type))));
-            headers.extend(authorization.take().map(|value| (AUTHORIZATION, value)));
-            let answer = self.web.exchange(request, limit).await?;
-            let challenge = Challenge::of(&answer.headers);
-            match (answer.status, challenge) {
-                (StatusCode::OK, _) => return Ok(answer),
-                (StatusCode::UNAUTHORIZED, Some(challenge)) if !has_logged_in => {
+            request.headers_mut().extend(ACCEPTED.map(|media_type| (ACCEPT, HeaderValue::from_static(media_type))));
+            request.headers_mut().extend(authorization.take().map(|value| (AUTHORIZATION, value)));
+            let answer = self.web.exchange(request).await?;
+            match Challenge::of(answer.headers()) {
+                Some(challenge) if answer.status() == StatusCode::UNAUTHORIZED && !has_logged_in => {
                     has_logged_in = true;
                     authorization = Some(self.log_in(image, &url, &challenge).await?);
                     lock(&self.challenges).insert(image.registry.clone(), challenge);
                 }
-                (status, _) => return Err(refusal(status, image.registry.clone(), None)),
+                _ => return successful(answer, "no credentials fit"),
             }
-        }
-    }
-
-    /// What a request to this repository is sent with, as far as it is known.
-    async fn authorization(&self, image: &ImageReference, url: &Uri) -> Result<Option<HeaderValue>, Problem> {
-        if let Some(known) = lock(&self.authorizations).get(&key(image)) {
-            return Ok(Some(known.clone()));
-        }
-        let challenge = lock(&self.challenges).get(&image.registry).cloned();
-        match challenge {
-            Some(challenge) => self.log_in(image, url, &challenge).await.map(Some),
-            None => Ok(None),
         }
     }
 
     async fn log_in(&self, image: &ImageReference, url: &Uri, challenge: &Challenge) -> Result<HeaderValue, Problem> {
         let (login, reason) = match self.credentials.of(image).await {
-            Ok(login) => (login, None),
-            Err(reason) => (None, Some(reason)),
+            Ok(Some(login)) => (Some(login), "it does not accept your credentials".to_owned()),
+            Ok(None) => (None, "your Docker configuration has no credentials for it".to_owned()),
+            Err(reason) => (None, reason),
         };
-        let unauthorized = |reason| Problem::Unauthorized { host: image.registry.clone(), reason };
         let value = match (challenge, login) {
-            (_, Some(Login::RegistryToken(token))) => format!("Bearer {token}"),
-            (Challenge::Basic, Some(Login::Password { user, password })) => basic(&user, &password),
-            (Challenge::Basic, _) => return Err(unauthorized(reason)),
+            (Challenge::Basic, Some(Login::Password(user, password))) => basic(&user, &password),
+            (Challenge::Basic, _) => return Err(Problem::Unauthorized(reason)),
             (Challenge::Bearer { realm, service }, login) => {
-                let request = token_request(image, realm, service.as_deref(), login);
-                let request = request.ok_or_else(|| invalid(image, "it names no usable token server"))?;
+                let request = token_request(image, realm, service, login);
+                let request = request.map_err(|_| invalid("it names a token server that is no URL"))?;
                 if !self.web.may_refer(url, request.uri()) {
-                    return Err(invalid(image, "its token server has no TLS"));
+                    return Err(invalid("it names a token server without TLS"));
                 }
-                let server = host(request.uri());
-                let answer = self.web.exchange(request, TOKEN_LIMIT).await?;
-                if answer.status != StatusCode::OK {
-                    return Err(refusal(answer.status, server, reason));
-                }
-                let token: Option<Token> = serde_json::from_slice(&answer.body).ok();
-                let token =
-                    token.and_then(|token| token.token.or(token.access_token)).filter(|token| !token.is_empty());
-                format!("Bearer {}", token.ok_or_else(|| invalid(image, "its token server answers without a token"))?)
+                let answer = successful(self.web.exchange(request).await?, &reason)?;
+                let token: Option<Token> = serde_json::from_slice(answer.body()).ok();
+                let token = token.and_then(|token| token.token.or(token.access_token));
+                format!("Bearer {}", token.ok_or_else(|| invalid("its token server answers without a token"))?)
             }
         };
-        let mut value = HeaderValue::try_from(value).map_err(|_| unauthorized(Some(UNUSABLE.to_owned())))?;
+        let mut value = HeaderValue::try_from(value).map_err(|_| Problem::Unauthorized(reason))?;
         value.set_sensitive(true);
         lock(&self.authorizations).insert(key(image), value.clone());
         Ok(value)
     }
 }
 
-const UNUSABLE: &str = "the credentials have characters that HTTP does not permit";
-
 /// distribution `docs/content/spec/auth/token.md` and `oauth.md`.
 fn token_request(
     image: &ImageReference,
     realm: &str,
-    service: Option<&str>,
+    service: &str,
     login: Option<Login>,
-) -> Option<Request<Vec<u8>>> {
+) -> axum::http::Result<Request<Vec<u8>>> {
     let mut form = form_urlencoded::Serializer::new(String::new());
-    form.append_pair("scope", &format!("repository:{}:pull", image.repository));
-    form.extend_pairs(service.map(|service| ("service", service)));
-    if let Some(Login::IdentityToken(token)) = &login {
+    form.append_pair("scope", &format!("repository:{}:pull", image.repository)).append_pair("service", service);
+    if let Some(Login::Identity(token)) = &login {
         form.extend_pairs([("grant_type", "refresh_token"), ("client_id", "winpool"), ("refresh_token", token)]);
         let request = Request::post(realm).header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        return request.body(form.finish().into_bytes()).ok();
+        return request.body(form.finish().into_bytes());
     }
     let separator = if realm.contains('?') { '&' } else { '?' };
-    let mut request = Request::get(format!("{realm}{separator}{}", form.finish()));
-    if let Some(Login::Password { user, password }) = &login {
-        request = request.header(AUTHORIZATION, basic(user, password));
+    let request = Request::get(format!("{realm}{separator}{}", form.finish()));
+    match login {
+        Some(Login::Password(user, password)) => request.header(AUTHORIZATION, basic(&user, &password)),
+        _ => request,
     }
-    request.body(Vec::new()).ok()
+    .body(Vec::new())
 }
 
 fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
 }
 
-/// What a status other than 200 means.
-fn refusal(status: StatusCode, host: String, reason: Option<String>) -> Problem {
-    match status {
-        StatusCode::NOT_FOUND => Problem::NotFound { host },
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Problem::Unauthorized { host, reason },
-        _ => Problem::Failed { host, status: status.as_u16() },
+/// Turns a status other than 200 into what it means.
+fn successful(answer: Response<Vec<u8>>, reason: &str) -> Result<Response<Vec<u8>>, Problem> {
+    match answer.status() {
+        StatusCode::OK => Ok(answer),
+        StatusCode::NOT_FOUND => Err(Problem::NotFound),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Problem::Unauthorized(reason.to_owned())),
+        StatusCode::TOO_MANY_REQUESTS => Err(Problem::RateLimited),
+        status => Err(Problem::Failed(status.as_u16())),
     }
 }
 
-fn invalid(image: &ImageReference, reason: &str) -> Problem {
-    Problem::Invalid { host: image.registry.clone(), reason: reason.to_owned() }
+fn invalid(reason: &str) -> Problem {
+    Problem::Invalid(reason.to_owned())
 }
 
 fn key(image: &ImageReference) -> (String, String) {
     (image.registry.clone(), image.repository.clone())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

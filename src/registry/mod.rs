@@ -1,9 +1,8 @@
 //! Asks registries for which systems an image was built (opencontainers/distribution-spec, "Pull").
 //!
-//! A tag costs a `HEAD`, which most registries do not count, and each distinct digest one `GET`, or none if it is on disk.
-//! `docs/decisions/0017-registry-client.md` says why this is not another crate.
+//! A tag costs a `HEAD`, which Docker Hub does not count, and each distinct digest a `GET`, or nothing if it is on disk.
+//! `docs/decisions/0017-registry-client.md` says why this is not a crate.
 
-mod challenge;
 mod credentials;
 mod disk;
 mod error;
@@ -19,32 +18,23 @@ use std::{
     time::Duration,
 };
 
-use axum::http::{HeaderName, Method};
+use axum::http::{Method, Response};
 use futures::{StreamExt, stream};
 use tokio::{sync::OnceCell, time::timeout};
-use winpool_core::image::{
-    Document, DocumentError, ImagePlatforms, ImageReference, Platform, Source, reference::is_digest,
-};
+use winpool_core::image::{self, Document, ImagePlatforms, ImageReference, Platform, Source, reference::is_digest};
 
-use self::{disk::Disk, login::Session, web::Answer};
+use self::{disk::Disk, login::Session};
 pub use error::{OptionsError, Problem, RegistryError};
 
-const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
-const NESTED: &str = "it is an index inside of an index, which winpool does not read";
-const TOO_MANY_UNNAMED: &str = "too many of its variants do not say their platform";
-const WRONG_DIGEST: &str = "the document has another digest than it was asked for";
 /// Images that are looked up at the same time.
 const CONCURRENCY: usize = 8;
 /// For all requests of one image.
 const IMAGE_LIMIT: Duration = Duration::from_secs(30);
-/// The largest manifest: what registries have to accept, by the distribution-spec.
-const MANIFEST_LIMIT: usize = 4 << 20;
-/// The largest config. Usual ones have a few KB; a long history of commands makes them larger.
-const CONFIG_LIMIT: usize = 8 << 20;
 /// Variants of an index that do not say their platform; each costs two requests.
 const MOST_UNNAMED: usize = 16;
-/// Failures in a row after which a host is not asked any more.
-const MOST_FAILURES: u32 = 3;
+/// Failures in a row after which a registry is not asked any more.
+const MOST_FAILURES: usize = 3;
+const DIGEST: &str = "docker-content-digest";
 
 /// How registries are asked.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -67,12 +57,6 @@ pub struct Options {
     pub offline: bool,
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Manifest,
-    Config,
-}
-
 /// A client of all registries, for one command.
 pub struct Registry {
     session: Session,
@@ -81,8 +65,8 @@ pub struct Registry {
     limit: Duration,
     /// By digest.
     known: Mutex<HashMap<String, Arc<OnceCell<ImagePlatforms>>>>,
-    /// Failures in a row, by registry, and the last one.
-    failures: Mutex<HashMap<String, (u32, Problem)>>,
+    /// Failures in a row, by registry.
+    failures: Mutex<HashMap<String, Vec<Problem>>>,
 }
 
 impl Registry {
@@ -90,9 +74,9 @@ impl Registry {
     ///
     /// # Errors
     /// If a file that the options name cannot be used, or the user's Docker configuration cannot be read.
-    pub fn new(options: Options) -> Result<Self, OptionsError> {
+    pub fn new(mut options: Options) -> Result<Self, OptionsError> {
         Ok(Self {
-            disk: Disk::new(options.registry_cache.as_deref()),
+            disk: Disk::new(options.registry_cache.take()),
             offline: options.offline,
             session: Session::new(options)?,
             limit: IMAGE_LIMIT,
@@ -119,18 +103,13 @@ impl Registry {
     /// # Errors
     /// If the registry does not tell, within a time limit.
     pub async fn platforms(&self, image: &ImageReference) -> Result<ImagePlatforms, RegistryError> {
-        let (host, limit) = (&image.registry, self.limit);
-        let answer = timeout(limit, self.look_up(image)).await;
-        let answer = answer.unwrap_or_else(|_| Err(Problem::TimedOut { host: host.clone(), limit }));
+        let answer = timeout(self.limit, self.look_up(image)).await.unwrap_or(Err(Problem::TimedOut(self.limit)));
         match &answer {
-            Err(problem) if problem.is_of_the_host() => {
-                self.failures()
-                    .entry(host.clone())
-                    .and_modify(|(count, _)| *count += 1)
-                    .or_insert((1, problem.clone()));
+            Err(problem @ (Problem::RateLimited | Problem::Unreachable(_) | Problem::TimedOut(_))) => {
+                self.failures().entry(image.registry.clone()).or_default().push(problem.clone());
             }
             Err(Problem::Offline) => {}
-            _ => drop(self.failures().remove(host)),
+            _ => drop(self.failures().remove(&image.registry)),
         }
         answer.map_err(|problem| RegistryError { image: image.to_string(), problem })
     }
@@ -151,16 +130,16 @@ impl Registry {
     /// Asks for the digest of a tag.
     async fn tagged(&self, image: &ImageReference) -> Result<String, Problem> {
         let path = format!("manifests/{}", image.version());
-        let digest = match self.ask(image, Method::HEAD, &path, MANIFEST_LIMIT).await {
-            Ok(answer) => answer.header(&DIGEST).filter(|digest| is_digest(digest)).map(str::to_owned),
-            // `HEAD` is not for every registry.
-            Err(Problem::Failed { .. }) => None,
+        let named = match self.ask(image, Method::HEAD, &path).await {
+            Ok(answer) => answer.headers().get(DIGEST).and_then(|value| value.to_str().ok().map(str::to_owned)),
+            // Not every registry knows `HEAD`.
+            Err(Problem::Failed(_)) => None,
             Err(problem) => return Err(problem),
         };
-        let digest = match digest {
+        let digest = match named.filter(|digest| is_digest(digest)) {
             Some(digest) => digest,
             None => {
-                let document = self.ask(image, Method::GET, &path, MANIFEST_LIMIT).await?.body;
+                let document = self.ask(image, Method::GET, &path).await?.into_body();
                 let digest = disk::sha256(&document);
                 self.disk.keep_document(&digest, &document);
                 digest
@@ -171,71 +150,62 @@ impl Registry {
     }
 
     async fn read(&self, image: &ImageReference, digest: String) -> Result<ImagePlatforms, Problem> {
-        let invalid =
-            |error: DocumentError| Problem::Invalid { host: image.registry.clone(), reason: error.to_string() };
-        let document = self.document(image, Kind::Manifest, &digest).await?;
-        let entries = match winpool_core::image::read(None, &document).map_err(invalid)? {
+        let entries = match self.manifest(image, &digest).await? {
+            Document::Index(entries) => entries,
             Document::Manifest { config, .. } => {
                 let platforms = vec![self.configured(image, &config).await?];
                 return Ok(ImagePlatforms { digest, source: Source::Manifest, platforms });
             }
-            Document::Index(entries) => entries,
         };
         let (named, unnamed): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.platform.is_some());
-        if unnamed.len() > MOST_UNNAMED {
-            return Err(Problem::Invalid { host: image.registry.clone(), reason: TOO_MANY_UNNAMED.to_owned() });
-        }
         let mut platforms: Vec<_> = named.into_iter().filter_map(|entry| entry.platform).collect();
+        if unnamed.len() > MOST_UNNAMED {
+            return Err(Problem::Invalid(format!("more than {MOST_UNNAMED} variants do not say their platform")));
+        }
         for entry in unnamed {
-            let document = self.document(image, Kind::Manifest, &entry.digest).await?;
-            match winpool_core::image::read(None, &document).map_err(invalid)? {
+            match self.manifest(image, &entry.digest).await? {
                 Document::Manifest { config, .. } => platforms.push(self.configured(image, &config).await?),
-                Document::Index(_) => {
-                    return Err(Problem::Invalid { host: image.registry.clone(), reason: NESTED.to_owned() });
-                }
+                Document::Index(_) => return Err(Problem::Invalid("it is an index with an index inside".to_owned())),
             }
         }
         Ok(ImagePlatforms { digest, source: Source::Index, platforms })
     }
 
+    async fn manifest(&self, image: &ImageReference, digest: &str) -> Result<Document, Problem> {
+        Ok(image::read(None, &self.document(image, "manifests", digest).await?)?)
+    }
+
     /// The platform that a config names.
     async fn configured(&self, image: &ImageReference, config: &str) -> Result<Platform, Problem> {
-        let document = self.document(image, Kind::Config, config).await?;
-        let invalid =
-            |error: DocumentError| Problem::Invalid { host: image.registry.clone(), reason: error.to_string() };
-        winpool_core::image::read_config(&document).map_err(invalid)
+        Ok(image::read_config(&self.document(image, "blobs", config).await?)?)
     }
 
     /// The document with this digest, from disk or else from the registry.
-    async fn document(&self, image: &ImageReference, kind: Kind, digest: &str) -> Result<Vec<u8>, Problem> {
+    async fn document(&self, image: &ImageReference, kind: &str, digest: &str) -> Result<Vec<u8>, Problem> {
         if let Some(document) = self.disk.document(digest) {
             return Ok(document);
         }
-        let (path, limit) = match kind {
-            Kind::Manifest => ("manifests", MANIFEST_LIMIT),
-            Kind::Config => ("blobs", CONFIG_LIMIT),
-        };
-        let document = self.ask(image, Method::GET, &format!("{path}/{digest}"), limit).await?.body;
+        let document = self.ask(image, Method::GET, &format!("{kind}/{digest}")).await?.into_body();
         if !disk::matches(digest, &document) {
-            return Err(Problem::Invalid { host: image.registry.clone(), reason: WRONG_DIGEST.to_owned() });
+            return Err(Problem::Invalid("the document has another digest than it was asked for".to_owned()));
         }
         self.disk.keep_document(digest, &document);
         Ok(document)
     }
 
     /// Sends a request unless it is certain to fail.
-    async fn ask(&self, image: &ImageReference, method: Method, path: &str, limit: usize) -> Result<Answer, Problem> {
+    async fn ask(&self, image: &ImageReference, method: Method, path: &str) -> Result<Response<Vec<u8>>, Problem> {
         if self.offline {
             return Err(Problem::Offline);
         }
-        let failed = self.failures().get(&image.registry).filter(|(count, _)| *count >= MOST_FAILURES).cloned();
-        match failed {
-            Some((_, problem)) => Err(problem),
-            None => self.session.ask(image, method, path, limit).await,
+        let failed = self.failures().get(&image.registry).filter(|failures| failures.len() >= MOST_FAILURES).cloned();
+        match failed.and_then(|failures| failures.into_iter().next()) {
+            Some(problem) => Err(problem),
+            None => self.session.ask(image, method, path).await,
         }
     }
 
-    fn failures(&self) -> MutexGuard<'_, HashMap<String, (u32, Problem)>> {
+    fn failures(&self) -> MutexGuard<'_, HashMap<String, Vec<Problem>>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

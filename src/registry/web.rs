@@ -9,8 +9,9 @@ use std::{
 };
 
 use axum::http::{
-    HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri,
+    Request, Response, StatusCode, Uri,
     header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION, RETRY_AFTER},
+    uri::{Authority, InvalidUri},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -26,33 +27,20 @@ use super::error::{OptionsError, Problem};
 use crate::api_server::{causes::with_causes, client::connect};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Redirects that one request follows.
-const MOST_REDIRECTS: usize = 5;
-/// Times that one request waits because the host asks for it.
-const MOST_WAITS: usize = 2;
-
-/// An answer that was read to its end.
-pub(super) struct Answer {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Vec<u8>,
-}
-
-impl Answer {
-    pub(super) fn header(&self, name: &HeaderName) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
-    }
-}
+/// The largest answer that is read: what registries have to accept as a manifest, by the distribution-spec.
+pub(super) const ANSWER_LIMIT: usize = 4 << 20;
+/// Redirects and pauses of one request.
+const MOST_DETOURS: usize = 5;
+/// The longest pause that a host may ask for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Clients of hosts, made when they are needed.
 pub(super) struct Web {
     plain: Vec<String>,
     /// Trusted certificates; those of the system alone if there is no file with others.
     roots: Option<Vec<Vec<u8>>>,
-    clients: Mutex<HashMap<String, Client>>,
     proxies: Matcher,
-    /// The longest wait that a host may ask for.
-    pub patience: Duration,
+    clients: Mutex<HashMap<String, Client>>,
 }
 
 impl Web {
@@ -60,8 +48,7 @@ impl Web {
     /// If the file with certificates cannot be used.
     pub(super) fn new(plain: Vec<String>, authorities: Option<&Path>) -> Result<Self, OptionsError> {
         let roots = authorities.map(roots).transpose()?;
-        let (clients, proxies, patience) = (Mutex::default(), Matcher::from_env(), Duration::from_secs(10));
-        Ok(Self { plain, roots, clients, proxies, patience })
+        Ok(Self { plain, roots, proxies: Matcher::from_env(), clients: Mutex::default() })
     }
 
     /// The beginning of each URL of this registry.
@@ -78,80 +65,64 @@ impl Web {
 
     /// Returns true if `from` may refer to `to`: never from HTTPS to HTTP, and to HTTP only where it is permitted.
     pub(super) fn may_refer(&self, from: &Uri, to: &Uri) -> bool {
-        let is_plain = |uri: &Uri| uri.scheme_str() == Some("http");
         match to.scheme_str() {
             Some("https") => true,
-            Some("http") => is_plain(from) && self.is_plain(&host(to)),
+            Some("http") => from.scheme_str() == Some("http") && self.is_plain(host(to)),
             _ => false,
         }
     }
 
-    /// Sends a request, follows redirects, waits if the host asks for a short pause, and reads an answer of at most `limit`
-    /// bytes. Credentials go to the first host alone.
-    pub(super) async fn exchange(&self, request: Request<Vec<u8>>, limit: usize) -> Result<Answer, Problem> {
-        let (mut request, mut waits, mut redirects) = (request, 0, 0);
-        loop {
+    /// Sends a request and reads the answer. It follows redirects, on which credentials stay with the first host, and waits if
+    /// the host asks for a short pause.
+    pub(super) async fn exchange(&self, mut request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Problem> {
+        for detour in 0..=MOST_DETOURS {
             let from = request.uri().clone();
             let response = self.send(&request).await?;
             let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-            if response.status() == StatusCode::TOO_MANY_REQUESTS
-                || response.status() == StatusCode::SERVICE_UNAVAILABLE
-            {
-                let after = text(RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
-                match after.filter(|after| *after <= self.patience && waits < MOST_WAITS) {
-                    Some(after) => tokio::time::sleep(after).await,
-                    None => return Err(Problem::RateLimited { host: host(&from), after }),
-                }
-                waits += 1;
+            let is_busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+            let pause = text(RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+            if let Some(pause) = pause.filter(|pause| is_busy && *pause <= PATIENCE && detour < MOST_DETOURS) {
+                tokio::time::sleep(pause).await;
             } else if let Some(location) = text(LOCATION).filter(|_| response.status().is_redirection()) {
-                let invalid = |reason: &str| Problem::Invalid { host: host(&from), reason: reason.to_owned() };
-                let to = absolute(&from, location).ok_or_else(|| invalid("it redirects to what is no URL"))?;
-                redirects += 1;
-                if redirects > MOST_REDIRECTS || request.method() == Method::POST {
-                    return Err(invalid("it redirects too often"));
-                }
-                if !self.may_refer(&from, &to) {
-                    return Err(invalid("it redirects to a host without TLS; see --plain-http"));
-                }
+                let to = absolute(&from, location).filter(|to| self.may_refer(&from, to) && request.body().is_empty());
+                let to =
+                    to.ok_or_else(|| Problem::Invalid("it redirects to where winpool does not follow".to_owned()))?;
                 if origin(&from) != origin(&to) {
                     request.headers_mut().remove(AUTHORIZATION);
                 }
                 *request.uri_mut() = to;
             } else {
-                return read(response, &from, limit).await;
+                return read(response, &from).await;
             }
         }
+        Err(Problem::Invalid("it redirects too often".to_owned()))
     }
 
     async fn send(&self, request: &Request<Vec<u8>>) -> Result<Response<Body>, Problem> {
-        let unreachable =
-            |error: kube::Error| Problem::Unreachable { host: host(request.uri()), reason: with_causes(&error) };
-        let client = self.client(request.uri()).map_err(unreachable)?;
+        let unreachable = |error| unreachable(request.uri(), &error);
+        let client = self.client(&origin(request.uri())).map_err(unreachable)?;
         client.send(request.clone().map(Body::from)).await.map_err(unreachable)
     }
 
-    /// The client of the host, which keeps its connections.
-    fn client(&self, uri: &Uri) -> kube::Result<Client> {
-        let origin = origin(uri);
+    /// The client of an origin, which keeps its connections.
+    fn client(&self, origin: &str) -> kube::Result<Client> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = clients.get(&origin) {
+        if let Some(client) = clients.get(origin) {
             return Ok(client.clone());
         }
-        let url: Uri =
-            origin.parse().map_err(|error: axum::http::uri::InvalidUri| kube::Error::HttpError(error.into()))?;
-        let mut config = Config::new(url.clone());
+        let mut config = Config::new(origin.parse().map_err(|error: InvalidUri| kube::Error::HttpError(error.into()))?);
         config.connect_timeout = Some(CONNECT_LIMIT);
-        // Without TLS nothing is trusted, and no certificate is needed.
-        config.root_cert = if url.scheme_str() == Some("http") { Some(Vec::new()) } else { self.roots.clone() };
-        config.proxy_url = self.proxy(&url);
+        // Without TLS no certificate is needed: an image without a system has none.
+        config.root_cert = if origin.starts_with("http:") { Some(Vec::new()) } else { self.roots.clone() };
+        config.proxy_url = self.proxy(&config.cluster_url);
         let client = connect(config, None)?;
-        clients.insert(origin, client.clone());
+        clients.insert(origin.to_owned(), client.clone());
         Ok(client)
     }
 
     /// The proxy that the environment names, with its password. As other clients do, this machine is asked directly.
     fn proxy(&self, url: &Uri) -> Option<Uri> {
-        let proxy = self.proxies.intercept(url).filter(|_| !is_loopback(&host(url)))?;
+        let proxy = self.proxies.intercept(url).filter(|_| !is_loopback(host(url)))?;
         let Some(basic) = proxy.basic_auth() else { return Some(proxy.uri().clone()) };
         let user = BASE64_STANDARD.decode(basic.to_str().ok()?.strip_prefix("Basic ")?).ok()?;
         let authority = format!("{}@{}", percent_encode(&user, NON_ALPHANUMERIC), proxy.uri().authority()?);
@@ -159,55 +130,56 @@ impl Web {
     }
 }
 
-async fn read(response: Response<Body>, uri: &Uri, limit: usize) -> Result<Answer, Problem> {
+async fn read(response: Response<Body>, uri: &Uri) -> Result<Response<Vec<u8>>, Problem> {
     let (head, body) = response.into_parts();
-    let too_large = || Problem::TooLarge { host: host(uri), limit };
     let length = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if head.status.is_success() && length.is_some_and(|length| length > limit) {
-        return Err(too_large());
+    if length.is_some_and(|length| length > ANSWER_LIMIT) {
+        return Err(Problem::TooLarge(ANSWER_LIMIT));
     }
-    let body = match Limited::new(body, limit).collect().await {
-        Ok(body) => body.to_bytes().into(),
-        Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
-        Err(error) => return Err(Problem::Unreachable { host: host(uri), reason: with_causes(&*error) }),
-    };
-    Ok(Answer { status: head.status, headers: head.headers, body })
+    match Limited::new(body, ANSWER_LIMIT).collect().await {
+        Ok(body) => Ok(Response::from_parts(head, body.to_bytes().into())),
+        Err(error) if error.is::<LengthLimitError>() => Err(Problem::TooLarge(ANSWER_LIMIT)),
+        Err(error) => Err(unreachable(uri, &*error)),
+    }
+}
+
+fn unreachable(uri: &Uri, error: &(dyn std::error::Error + 'static)) -> Problem {
+    Problem::Unreachable(format!("{}: {}", host(uri), with_causes(error)))
 }
 
 /// Host and port of a URL, without the user that may stand in it.
-pub(super) fn host(uri: &Uri) -> String {
-    uri.authority().map_or("", |authority| authority.as_str().rsplit('@').next().unwrap_or_default()).to_owned()
+fn host(uri: &Uri) -> &str {
+    uri.authority().and_then(|authority| authority.as_str().rsplit('@').next()).unwrap_or_default()
 }
 
 fn origin(uri: &Uri) -> String {
     format!("{}://{}", uri.scheme_str().unwrap_or_default(), host(uri))
 }
 
-/// What a redirect leads to.
+/// The URL that a redirect leads to.
 fn absolute(from: &Uri, location: &str) -> Option<Uri> {
     let text = match location.strip_prefix('/') {
         Some(rest) if rest.starts_with('/') => format!("{}:{location}", from.scheme_str()?),
         Some(_) => format!("{}{location}", origin(from)),
         None => location.to_owned(),
     };
-    text.parse().ok().filter(|uri: &Uri| uri.host().is_some())
+    text.parse().ok()
 }
 
 fn is_loopback(host: &str) -> bool {
-    let name =
-        host.parse().map_or(host.to_owned(), |authority: axum::http::uri::Authority| authority.host().to_owned());
-    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    name == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    host.parse().is_ok_and(|authority: Authority| {
+        let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+        name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    })
 }
 
-/// The certificates of the system and those of a file. One of the system that rustls cannot read is left out.
+/// The certificates of a file and those of the system. One of the system that rustls cannot read is left out.
 fn roots(file: &Path) -> Result<Vec<Vec<u8>>, OptionsError> {
-    let path = || file.display().to_string();
-    let text = std::fs::read(file).map_err(|error| OptionsError::Unreadable { path: path(), error })?;
+    let text = std::fs::read(file).map_err(|error| OptionsError::new(file, error))?;
     let is_usable = |certificate: &CertificateDer<'static>| RootCertStore::empty().add(certificate.clone()).is_ok();
     let own: Vec<_> = CertificateDer::pem_slice_iter(&text).flatten().filter(is_usable).collect();
     if own.is_empty() {
-        return Err(OptionsError::Certificates { path: path() });
+        return Err(OptionsError::new(file, "it has no certificate in PEM format that can be trusted"));
     }
     let system = rustls_native_certs::load_native_certs().certs.into_iter().filter(is_usable);
     Ok(own.into_iter().chain(system).map(|certificate| certificate.to_vec()).collect())

@@ -112,9 +112,9 @@ async fn platforms_are_those_that_were_pushed() {
     assert_eq!(client.platforms(&by_digest).await.unwrap().digest, single);
 
     for (name, is_expected) in [
-        ("team/base:chart", (|problem| matches!(problem, Problem::Invalid { .. })) as fn(&Problem) -> bool),
-        ("team/base:none", |problem| matches!(problem, Problem::NotFound { .. })),
-        ("team/none:1", |problem| matches!(problem, Problem::NotFound { .. })),
+        ("team/base:chart", (|problem| matches!(problem, Problem::Invalid(_))) as fn(&Problem) -> bool),
+        ("team/base:none", |problem| *problem == Problem::NotFound),
+        ("team/none:1", |problem| *problem == Problem::NotFound),
     ] {
         let error = client.platforms(&reference(&registry, name)).await.unwrap_err();
         assert!(is_expected(&error.problem), "{error}");
@@ -132,7 +132,7 @@ async fn a_protected_registry_answers_those_who_have_logged_in() {
         for password in [None, Some("wrong")] {
             let client = Registry::new(options(&folder, &registry, password)).unwrap();
             let error = client.platforms(&image).await.unwrap_err();
-            assert!(matches!(error.problem, Problem::Unauthorized { .. }), "{protection:?}, {password:?}: {error}");
+            assert!(matches!(error.problem, Problem::Unauthorized(_)), "{protection:?}, {password:?}: {error}");
         }
         let before = pulls(&registry).len();
         let client = Registry::new(options(&folder, &registry, Some(PASSWORD))).unwrap();
@@ -156,10 +156,10 @@ async fn a_certificate_of_the_users_own_authority_is_trusted_if_it_is_named() {
     };
     assert_eq!(words(&ask(Some(&registry.authority())).await.unwrap()), ["linux/amd64"]);
     let error = ask(Some(&other.authority())).await.unwrap_err();
-    assert!(matches!(&error.problem, Problem::Unreachable { reason, .. } if reason.contains("certificate")), "{error}");
+    assert!(matches!(&error.problem, Problem::Unreachable(reason) if reason.contains("certificate")), "{error}");
     // Without an authority, this machine is asked without TLS.
     let error = ask(None).await.unwrap_err();
-    assert!(matches!(error.problem, Problem::Failed { status: 400, .. }), "{error}");
+    assert_eq!(error.problem, Problem::Failed(400));
 }
 
 /// 10 teams with 35 different images and 15 more tags each.
@@ -257,6 +257,7 @@ async fn a_proxy_of_the_environment_is_used_as_curl_uses_it() {
         let mut command = Command::new(child);
         command.args(["--exact", "client::asks_through_the_proxy", "--ignored", "--nocapture"]);
         command.env("HTTP_PROXY", format!("http://me:sword%40fish@{proxy}")).env("NO_PROXY", exceptions);
+        command.env("DOCKER_CONFIG", "/nonexistent");
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
         assert_eq!(output.status.success(), is_used, "{}", String::from_utf8_lossy(&output.stdout));
         let heads = heads.lock().unwrap().clone();
