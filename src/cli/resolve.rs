@@ -45,7 +45,7 @@ pub(super) async fn look_up(registry: &Registry, names: &BTreeSet<String>, image
     for (reference, answer) in answers {
         let answer = answer.map_err(|error| Unresolved {
             reason: error.problem.to_string(),
-            is_missing: matches!(error.problem, Problem::NotFound { .. }),
+            is_missing: matches!(error.problem, Problem::NotFound),
         });
         for name in references.get(&reference).into_iter().flatten() {
             images.add(name, answer.clone());
