@@ -107,7 +107,7 @@ pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
     Some(match verdict {
         Verdict::Runs(_) => return None,
         Verdict::NoVersion(_) => {
-            "the variant does not say for which Windows it is, so it runs if it is for HostProcess containers"
+            "the variant does not say for which Windows it is, so it runs if it is for host-process containers"
                 .to_owned()
         }
         Verdict::NewerRevision(platform) => {

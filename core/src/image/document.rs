@@ -93,7 +93,7 @@ struct RawEntry {
 
 #[derive(Deserialize)]
 struct Annotations {
-    /// BuildKit: the entry is an attestation of another one.
+    /// Set by Docker's builder: the entry is an attestation of another one.
     #[serde(rename = "vnd.docker.reference.type")]
     reference_type: Option<String>,
 }
@@ -173,7 +173,7 @@ fn index(entries: Vec<RawEntry>) -> Result<Document, DocumentError> {
     Ok(Document::Index(entries.collect::<Result<_, _>>()?))
 }
 
-/// Nothing that runs: BuildKit's attestations and signatures.
+/// Returns true for what does not run: the attestations of Docker's builder, and signatures.
 fn is_attestation(entry: &RawEntry) -> bool {
     let is_unknown = |text: &Option<String>| text.as_deref() == Some("unknown");
     match &entry.platform {

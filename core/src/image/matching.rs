@@ -53,7 +53,7 @@ pub enum Verdict<'a> {
     /// The node runs this variant.
     Runs(&'a Platform),
     /// The node takes this variant, which does not say for which Windows it is: it runs only if it has no Windows files
-    /// of its own, as a HostProcess image.
+    /// of its own, as a host-process image.
     NoVersion(&'a Platform),
     /// The node takes this variant, whose revision is newer than the node's: it can fail to start with 0xc0370106
     /// (microsoft/Windows-Containers#591, actions/runner-images#11582, Azure/AKS#1465).

@@ -195,7 +195,9 @@ impl Facts {
     #[must_use]
     pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>) -> Vec<&Host> {
         let mut admitted = pod.clone();
-        class.into_iter().for_each(|class| class.admit(&mut admitted));
+        if let Some(class) = class {
+            class.admit(&mut admitted);
+        }
         let selected = self.hosts.iter().filter(|(_, labels, _)| {
             admitted.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
                 && matches_affinity(&admitted.terms, labels, labels.get("kubernetes.io/hostname").unwrap_or_default())

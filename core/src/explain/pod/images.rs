@@ -45,7 +45,7 @@ impl Candidate<'_> {
                     continue;
                 }
                 Some(Err(unresolved)) => {
-                    reasons.push(format!("for which Windows {name} is, is unknown: {}", unresolved.reason))
+                    reasons.push(format!("the platforms of {name} are unknown: {}", unresolved.reason));
                 }
                 None => {}
             }

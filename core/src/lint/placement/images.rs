@@ -98,7 +98,7 @@ fn hosts(subject: &Subject<'_>) -> Vec<Host> {
     subject.pod.wanted_builds(subject.class).into_iter().flatten().map(Host::supposed).collect()
 }
 
-/// Says what a node does with the image of a container. A HostProcess container has no Windows of its own.
+/// Says what a node does with the image of a container. A host-process container has no Windows of its own.
 pub(crate) fn verdict<'a>(container: &Container, image: &'a ImagePlatforms, host: &Host) -> Verdict<'a> {
     match (runs_on(image, host), image.source) {
         (Verdict::Fails(Failure::OtherBuild(platform)), Source::Manifest) if container.is_host_process => {
