@@ -114,6 +114,9 @@ const SINCE_2022: [&str; 5] = [
 const BELOW_HOST: [&str; 4] = ["containerd://2.1.6", "containerd://2.2.9", "containerd://2.3.0", "containerd://2.3.4"];
 const GENERATION: [&str; 3] = ["containerd://2.3.5", "containerd://2.4.0", "containerd://3.0.0"];
 
+/// Releases of containerd with one rule, and which images fit which host.
+type Row = (&'static [&'static str], [(&'static str, &'static str); 5]);
+
 #[test]
 fn an_index_fits_hosts_by_the_rule_of_their_containerd() {
     const IMAGES: [&str; 8] = [
@@ -126,7 +129,7 @@ fn an_index_fits_hosts_by_the_rule_of_their_containerd() {
         "6.3.9600.1",
         "10.0",
     ];
-    let rows: [(&[&str], [(&str, &str); 5]); 4] = [
+    let rows: [Row; 4] = [
         (
             &EXACT,
             [

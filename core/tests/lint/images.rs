@@ -30,36 +30,32 @@ fn platform(text: &str) -> Platform {
     Platform { os: os.to_owned(), architecture: "amd64".to_owned(), os_version, ..Platform::default() }
 }
 
-fn image(source: Source, platforms: &[&str]) -> Result<ImagePlatforms, Unresolved> {
+fn image(source: Source, platforms: &[&str]) -> ImagePlatforms {
     let platforms = platforms.iter().map(|text| platform(text)).collect();
-    Ok(ImagePlatforms { digest: "sha256:0".to_owned(), source, platforms })
+    ImagePlatforms { digest: "sha256:0".to_owned(), source, platforms }
 }
 
-fn index(platforms: &[&str]) -> Result<ImagePlatforms, Unresolved> {
-    image(Source::Index, platforms)
-}
-
-fn failed(reason: &str, is_missing: bool) -> Result<ImagePlatforms, Unresolved> {
-    Err(Unresolved { reason: reason.to_owned(), is_missing })
+fn failed(reason: &str, is_missing: bool) -> Unresolved {
+    Unresolved { reason: reason.to_owned(), is_missing }
 }
 
 fn images() -> Images {
     let mut images = Images::default();
     for (name, answer) in [
-        ("both:1", index(&["linux", "windows 10.0.17763.1", "windows 10.0.20348.1"])),
-        ("new:1", index(&["windows 10.0.20348.3000"])),
-        ("old:1", image(Source::Manifest, &["windows 10.0.17763.1"])),
-        ("old:ltsc2022", image(Source::Manifest, &["windows 10.0.17763.1"])),
-        ("app:ltsc2019", index(&["windows 10.0.17763.1"])),
-        ("app:ltsc2025", index(&["windows 10.0.26100.1"])),
-        ("gone:ltsc2019", index(&["windows 10.0.17763.1"])),
-        ("gone:ltsc2025", failed("no such image", true)),
-        ("one:1", index(&["windows 10.0.17763.1"])),
-        ("one:1-ltsc2025", index(&["windows 10.0.26100.1"])),
-        ("all:1", index(&["windows 10.0.17763.1", "windows 10.0.26100.1"])),
-        ("linux:1", index(&["linux"])),
-        ("nothing:1", failed("cannot reach a.b", false)),
-        ("host:1", index(&["windows"])),
+        ("both:1", Ok(image(Source::Index, &["linux", "windows 10.0.17763.1", "windows 10.0.20348.1"]))),
+        ("new:1", Ok(image(Source::Index, &["windows 10.0.20348.3000"]))),
+        ("old:1", Ok(image(Source::Manifest, &["windows 10.0.17763.1"]))),
+        ("old:ltsc2022", Ok(image(Source::Manifest, &["windows 10.0.17763.1"]))),
+        ("app:ltsc2019", Ok(image(Source::Index, &["windows 10.0.17763.1"]))),
+        ("app:ltsc2025", Ok(image(Source::Index, &["windows 10.0.26100.1"]))),
+        ("gone:ltsc2019", Ok(image(Source::Index, &["windows 10.0.17763.1"]))),
+        ("gone:ltsc2025", Err(failed("no such image", true))),
+        ("one:1", Ok(image(Source::Index, &["windows 10.0.17763.1"]))),
+        ("one:1-ltsc2025", Ok(image(Source::Index, &["windows 10.0.26100.1"]))),
+        ("all:1", Ok(image(Source::Index, &["windows 10.0.17763.1", "windows 10.0.26100.1"]))),
+        ("linux:1", Ok(image(Source::Index, &["linux"]))),
+        ("nothing:1", Err(failed("cannot reach a.b", false))),
+        ("host:1", Ok(image(Source::Index, &["windows"]))),
     ] {
         images.add(name, answer);
     }
