@@ -20,6 +20,7 @@ use kube::{Client, Config};
 use rcgen::{KeyPair, PKCS_ED25519, SigningKey};
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -159,8 +160,11 @@ impl ImageRegistry {
         };
         let config = config.to_string();
         let digest = ring::digest::digest(&ring::digest::SHA256, config.as_bytes());
-        let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        let digest = format!("sha256:{digest}");
+        let digest = digest.as_ref().iter().fold("sha256:".to_owned(), |mut text, byte| {
+            // Writing to a String does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
         let size = config.len();
         let begun = self.send(Request::post(format!("/v2/{repository}/blobs/uploads/")), String::new()).await?;
         let upload = Request::put(format!("{}&digest={digest}", header(&begun, &LOCATION)));

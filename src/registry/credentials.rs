@@ -104,8 +104,8 @@ impl Credentials {
     /// Asks a helper once for each registry.
     async fn helped(&self, helper: &str, host: &str) -> Found {
         let answer = {
-            let mut helped = self.helped.lock().unwrap_or_else(PoisonError::into_inner);
-            helped.entry(host.to_owned()).or_default().clone()
+            let mut answers = self.helped.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.entry(host.to_owned()).or_default().clone()
         };
         // The name under which Docker keeps the credentials of Docker Hub.
         let server = if host == "docker.io" { "https://index.docker.io/v1/" } else { host };

@@ -40,7 +40,7 @@ const DIGEST: &str = "docker-content-digest";
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Registries")]
 pub struct Options {
-    /// Docker configuration with the credentials of registries; `config.json` in DOCKER_CONFIG or ~/.docker if not set.
+    /// Docker configuration with the credentials of registries; `config.json` in `DOCKER_CONFIG` or ~/.docker if not set.
     #[arg(long, value_name = "FILE")]
     pub registry_config: Option<PathBuf>,
     /// Certificates to trust besides those of the system, in PEM format.
@@ -136,14 +136,13 @@ impl Registry {
             Err(Problem::Failed(_)) => None,
             Err(problem) => return Err(problem),
         };
-        let digest = match named.filter(|digest| is_digest(digest)) {
-            Some(digest) => digest,
-            None => {
-                let document = self.ask(image, Method::GET, &path).await?.into_body();
-                let digest = disk::sha256(&document);
-                self.disk.keep_document(&digest, &document);
-                digest
-            }
+        let digest = if let Some(digest) = named.filter(|digest| is_digest(digest)) {
+            digest
+        } else {
+            let document = self.ask(image, Method::GET, &path).await?.into_body();
+            let digest = disk::sha256(&document);
+            self.disk.keep_document(&digest, &document);
+            digest
         };
         self.disk.keep_tag(image, &digest);
         Ok(digest)

@@ -434,7 +434,8 @@ async fn offline_nothing_is_asked_and_what_was_cached_is_used() {
         Host::start(move |_| with(answer(200, INDEX), axum::http::HeaderName::from_static(super::DIGEST), &named))
             .await;
     let online = Client::new(&json!({}));
-    let cache = Some(online.folder.path().join("cache"));
+    let directory = online.folder.path().join("cache");
+    let cache = Some(directory.clone());
     let (image, other) = (host.image(":1"), host.image(":2"));
     let expected = online.registry.platforms(&image).await.unwrap();
     let lines = |host: &Host| host.seen().into_iter().map(|seen| seen.line).collect::<Vec<_>>();
@@ -458,7 +459,7 @@ async fn offline_nothing_is_asked_and_what_was_cached_is_used() {
     assert_eq!(host.seen().len(), 3);
 
     // A forged file is not believed.
-    let document = cache.unwrap().join(digest.replace(':', "/"));
+    let document = directory.join(digest.replace(':', "/"));
     assert_eq!(fs::metadata(&document).unwrap().permissions().mode() & 0o777, 0o600);
     fs::write(&document, INDEX.replace("20348", "17763")).unwrap();
     let offline = Registry { known: std::sync::Mutex::default(), ..offline };
