@@ -10,6 +10,7 @@ pub mod controllers;
 pub mod election;
 pub mod metrics;
 pub mod policy;
+pub mod registry;
 pub mod removal;
 pub mod server;
 pub mod telemetry;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
     api_server::causes::with_causes,
-    cli::{Outcome, blockers, builds, check, cleanup, generate, output, plan, reference, render, why},
+    cli::{Outcome, blockers, builds, check, cleanup, generate, images, output, plan, reference, render, why},
     removal::installation::Installation,
     telemetry::{self, LogFormat},
 };
@@ -37,6 +37,7 @@ enum Command {
     Why(why::Arguments),
     Check(check::Arguments),
     Blockers(blockers::Arguments),
+    Images(images::Arguments),
     Cleanup(cleanup::Arguments),
     Render(render::Arguments),
     Builds(builds::Arguments),
@@ -129,6 +130,7 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         Command::Why(arguments) => return Ok(why::run(arguments).await?),
         Command::Check(arguments) => return Ok(check::run(arguments).await?),
         Command::Blockers(arguments) => return Ok(blockers::run(arguments).await?),
+        Command::Images(arguments) => return Ok(images::run(arguments).await?),
         Command::Cleanup(arguments) => return Ok(cleanup::run(arguments).await?),
         Command::Render(arguments) => return Ok(render::run(arguments).await?),
         Command::Builds(arguments) => return Ok(builds::run(arguments)?),

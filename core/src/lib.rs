@@ -7,6 +7,7 @@
 pub mod api;
 pub mod election;
 pub mod explain;
+pub mod image;
 pub mod labels;
 pub mod lint;
 pub mod plan;

@@ -28,6 +28,8 @@ pub enum Component {
     Kubectl,
     /// Helm.
     Helm,
+    /// distribution, a registry of images.
+    Registry,
 }
 
 /// The Go module in a directory of this crate.
@@ -69,6 +71,9 @@ const PROMETHEUS_OPERATOR: Module = module!("prometheus-operator", "", "");
 
 /// Its own module, because Helm needs newer libraries than the control plane.
 const HELM: Module = module!("helm", "", "about 2 minutes");
+
+/// Its own module, because distribution needs other versions of the same libraries.
+const REGISTRY: Module = module!("registry", "", "about 2 minutes");
 
 /// The stage in which a simulated node becomes ready.
 const NODE_READY: &str = include_str!("../kwok/node-ready.yaml");
@@ -123,6 +128,7 @@ impl Component {
             Self::Promtool => "promtool",
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
+            Self::Registry => "registry",
         }
     }
 
@@ -167,6 +173,7 @@ impl Component {
             Self::Kwok => &KWOK,
             Self::Prometheus | Self::Promtool => &PROMETHEUS,
             Self::Helm => &HELM,
+            Self::Registry => &REGISTRY,
             Self::Etcd | Self::Kubectl => &CONTROL_PLANE,
             Self::KubeApiserver | Self::KubeScheduler | Self::KubeControllerManager => kubernetes()?,
         })
@@ -179,6 +186,7 @@ impl Component {
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Prometheus | Self::Promtool => "github.com/prometheus/prometheus",
             Self::Helm => "helm.sh/helm/v4",
+            Self::Registry => "github.com/distribution/distribution/v3",
             _ => "k8s.io/kubernetes",
         }
     }
@@ -194,6 +202,7 @@ impl Component {
             Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
+            Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
         }
     }
 

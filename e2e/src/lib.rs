@@ -50,6 +50,7 @@ mod process;
 mod program;
 mod prometheus;
 mod proxy;
+mod registry;
 mod requests;
 pub mod scene;
 mod tools;
@@ -66,12 +67,15 @@ pub use error::{Error, Result};
 pub use etcd::Etcd;
 pub use faults::{Fault, FaultProxy, Passed, Passing, Refusal, Schedule};
 pub use lending::{Lent, lend, lend_cluster, lend_cluster_with, lend_with};
-pub use machine::{Call, Machine, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prepare_machines};
+pub use machine::{
+    Call, Machine, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prepare_machines, selected_by_containerd,
+};
 pub use nodes::{Kubelet, Sample, SimulatedNode, WINDOWS_BUILD};
 pub use process::{Process, free_port};
 pub use program::{Program, start_child, start_winpool, winpool_program};
 pub use prometheus::{Prometheus, promtool};
 pub use proxy::Proxy;
+pub use registry::{ImageRegistry, PASSWORD, Protection, USER};
 pub use requests::{Requests, sample};
 pub use usage::Usage;
 pub use version::{Feature, MUTATING_ADMISSION_POLICY, running_kubernetes};

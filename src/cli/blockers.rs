@@ -1,16 +1,26 @@
 //! `winpool blockers`: what stands in the way of taking a Windows version out of service.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use winpool_core::{
     api::WindowsPool,
-    explain::blockers::{Blocker, Pin, RetiredWindows, blockers, pool_blockers, unknown_class},
+    explain::{
+        blockers::{Blocker, Pin, RetiredWindows, blockers, pool_blockers, unknown_class},
+        images::{Move, moved, other_tags},
+    },
+    image::Images,
+    pod::Target,
     windows::{KubernetesSupport, KubernetesVersion, product::Product},
     words::count,
 };
 
+use crate::registry::Registry;
+
 use super::{
     Common, Error, Outcome, check,
     output::{self, DIM, Table, Text},
+    resolve::{Resolve, look_up},
     workloads::{Located, Workloads},
 };
 
@@ -33,6 +43,9 @@ pub struct Arguments {
     /// Kubernetes version, such as 1.36; the version of the cluster if not set.
     #[arg(long, value_name = "VERSION", value_parser = check::version)]
     pub kubernetes_version: Option<KubernetesVersion>,
+    /// Whether registries are asked.
+    #[command(flatten)]
+    pub resolve: Resolve,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,16 +71,42 @@ struct Unknown {
 /// When the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let (version, origin) = (arguments.kubernetes_version, arguments.common.origin);
-    let workloads = if origin.files.is_empty() {
+    let mut workloads = if origin.files.is_empty() {
         Workloads::live(&origin.connection.client().await?, None, version).await?
     } else {
         Workloads::from_manifests(&origin.files, version)?
     };
     workloads.print_notes();
+    resolve(&arguments.resolve, &mut workloads, arguments.move_to).await?;
     let report = report(&workloads, arguments.retire, arguments.move_to);
     output::print(arguments.common.output.format, &report, || text(&report))?;
     let is_clear = report.blockers.is_empty() && report.unknown.is_empty();
     Ok(if is_clear { Outcome::Done } else { Outcome::Pending })
+}
+
+/// Looks up the images, and then the tags under which the target may have the others.
+async fn resolve(resolve: &Resolve, workloads: &mut Workloads, move_to: Option<&Product>) -> Result<(), Error> {
+    if !resolve.resolve_images {
+        return Ok(());
+    }
+    let mut names = BTreeSet::new();
+    workloads.each(|_, workload| {
+        let class = workloads.facts.known_class(&workload.pod);
+        if workload.pod.target(class) != Target::Linux {
+            names.extend(workload.pod.images().map(|(_, name)| name.to_owned()));
+        }
+    });
+    let registry = Registry::new(resolve.registry.clone())?;
+    let mut images = Images::default();
+    look_up(&registry, &names, &mut images).await;
+    if let Some(target) = move_to.map(|product| product.build) {
+        let hosts: Vec<_> = workloads.facts.hosts().filter(|host| host.kernel.build == target).collect();
+        let stay = |name: &String| matches!(moved(name, target, &hosts, &images), Some(Move::SameTag(_)));
+        let others = names.iter().filter(|name| !stay(name)).flat_map(|name| other_tags(name, target)).collect();
+        look_up(&registry, &others, &mut images).await;
+    }
+    workloads.facts.add_images(images);
+    Ok(())
 }
 
 fn report(workloads: &Workloads, retire: &Product, move_to: Option<&Product>) -> Report {

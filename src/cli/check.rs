@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use clap::{ValueEnum, builder::PossibleValue};
 use serde::Serialize;
 use winpool_core::{
-    lint::{Finding, Severity, check, rule},
+    lint::{Finding, Severity, UNKNOWN_ID, check, rule},
     windows::KubernetesVersion,
     words,
 };
@@ -17,6 +17,7 @@ use super::{
     connect::ConnectError,
     input::Fields,
     output::{self, BAD, DIM, Table, Text, WARN},
+    resolve::Resolve,
     workloads::{Located, Workloads},
 };
 
@@ -51,6 +52,9 @@ pub struct Arguments {
     /// Output format; text if not set.
     #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
     pub format: Format,
+    /// Whether registries are asked.
+    #[command(flatten)]
+    pub resolve: Resolve,
 }
 
 /// How findings are printed.
@@ -133,7 +137,7 @@ struct Report {
 /// # Errors
 /// When the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
-    let workloads = if arguments.origin.files.is_empty() {
+    let mut workloads = if arguments.origin.files.is_empty() {
         let config = arguments.origin.connection.config().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = crate::operator::connect(config, None).map_err(ConnectError::from)?;
@@ -143,6 +147,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         Workloads::from_manifests(&arguments.origin.files, arguments.kubernetes_version)?
     };
     workloads.print_notes();
+    workloads.facts.add_images(arguments.resolve.images(|| workloads.images()).await?);
     let report = report(&workloads, &arguments);
     match arguments.format {
         Format::Plain(format) => output::print(format, &report, || text(&report))?,
@@ -159,7 +164,9 @@ fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
         report.workloads += 1;
         let found = check(workload, &workloads.facts).into_iter();
         let found: Vec<Finding> = found.filter(|found| !arguments.ignore.contains(&found.rule)).collect();
-        report.worst = report.worst.max(found.iter().map(|found| found.severity).max());
+        // A registry that does not answer is no fault of the workload.
+        let counted = found.iter().filter(|found| found.rule != UNKNOWN_ID);
+        report.worst = report.worst.max(counted.map(|found| found.severity).max());
         let wanted = found.into_iter().filter(|found| found.severity >= least);
         report.findings.extend(wanted.map(|finding| Located::new(finding, source)));
     });

@@ -3,6 +3,8 @@
 use thiserror::Error;
 use winpool_core::plan::InvalidPool;
 
+use crate::registry::OptionsError;
+
 use super::{connect::ConnectError, input::InputError, live::ReadError, output::OutputError};
 
 const EMPTY_POOL: &str = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}}";
@@ -22,6 +24,9 @@ pub enum Error {
     /// The output does not take the answer.
     #[error(transparent)]
     Output(#[from] OutputError),
+    /// The options for registries cannot be used.
+    #[error(transparent)]
+    Registry(#[from] OptionsError),
     /// Without a pool there is nothing to plan.
     #[error("there is no WindowsPool among the manifests; add one, an empty one will do: {EMPTY_POOL}")]
     NoPool,

@@ -1,5 +1,6 @@
 //! Commands for people, which end: all but `run`.
 
+mod annotate;
 pub mod blockers;
 pub mod builds;
 pub mod check;
@@ -8,12 +9,14 @@ pub mod cluster;
 pub mod connect;
 mod error;
 pub mod generate;
+pub mod images;
 pub mod input;
 pub mod live;
 pub mod output;
 pub mod plan;
 pub mod reference;
 pub mod render;
+pub mod resolve;
 pub mod why;
 pub mod workloads;
 

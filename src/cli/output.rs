@@ -60,6 +60,20 @@ pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text)
     }
 }
 
+/// Objects for `kubectl apply -f -`: documents of YAML, or a List as JSON. They are written as they are, because somebody applies
+/// them.
+///
+/// # Errors
+/// Never in practice.
+pub fn objects(format: Format, objects: &[serde_json::Value]) -> Result<String, OutputError> {
+    if format == Format::Json {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        return Ok(serde_json::to_string_pretty(&list)? + "\n");
+    }
+    let documents: Result<Vec<String>, _> = objects.iter().map(serde_yaml::to_string).collect();
+    Ok(documents?.join("---\n"))
+}
+
 /// Prints text whose styles a pipe, or somebody who set `NO_COLOR`, does not get. Nobody reading any more (`| head`) is
 /// no error.
 ///
@@ -286,6 +300,34 @@ mod tests {
         text.line("a\u{1b}]0;x\u{7}").styled("  ", GOOD, "b\u{1b}[0m").paragraph("", "c\u{8}");
         text.table(Table::new(&["NAME"]).row(["d\u{7}"]));
         assert!(!text.plain().contains(|c| is_command(c) && c != '\n'), "{text:?}");
+    }
+
+    #[test]
+    fn objects_are_read_back_as_they_were() {
+        let strange = [
+            "a\tb\n\tc",
+            "a\n\nb\n",
+            " a ",
+            "\u{1b}[2J",
+            "yes",
+            "n",
+            "0644",
+            "1e3",
+            "null",
+            "~",
+            "a: b #c",
+            "---\na",
+            "|\n a",
+            "",
+        ];
+        let data: serde_json::Map<_, _> =
+            strange.iter().enumerate().map(|(number, text)| (number.to_string(), (*text).into())).collect();
+        let object = serde_json::json!({"kind": "ConfigMap", "data": data, "number": 1.5, "none": null, "empty": {}, "list": []});
+        let written = vec![object.clone(), object];
+        let yaml = objects(Format::Yaml, &written).unwrap();
+        assert_eq!(serde_yaml::from_multiple::<serde_json::Value>(&yaml).unwrap(), written, "{yaml}");
+        let json: serde_json::Value = serde_json::from_str(&objects(Format::Json, &written).unwrap()).unwrap();
+        assert_eq!(json["items"], serde_json::Value::from(written));
     }
 
     #[test]

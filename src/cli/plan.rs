@@ -6,11 +6,12 @@ use std::{
 };
 
 use anstyle::Style;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use serde_json::Value;
 use winpool_core::{
     api::Mode,
     explain::forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
+    lint::{self, Facts, check_images},
     plan::{GuardedPool, reconcile::Now},
     words::count,
 };
@@ -19,8 +20,11 @@ use super::{
     Common, Error, Outcome,
     cluster::{Cluster, Pods},
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
+    resolve::Resolve,
 };
 
+/// Notes about images, at most.
+const IMAGE_NOTES: usize = 20;
 /// Names shown of nodes to which the same happens.
 const SHOWN: usize = 5;
 
@@ -37,13 +41,16 @@ pub struct Arguments {
     /// Plan the WindowsPools of -f against the cluster, together with the pools that it has.
     #[arg(long, requires = "files")]
     pub live: bool,
+    /// Whether registries are asked.
+    #[command(flatten)]
+    pub resolve: Resolve,
 }
 
 /// Runs the command.
 ///
 /// # Errors
 /// When it cannot be told what would be done.
-pub async fn run(Arguments { common, live }: Arguments) -> Result<Outcome, Error> {
+pub async fn run(Arguments { common, live, resolve }: Arguments) -> Result<Outcome, Error> {
     let origin = &common.origin;
     let mut cluster = match (origin.files.is_empty(), live) {
         (false, false) => Cluster::default(),
@@ -63,9 +70,40 @@ pub async fn run(Arguments { common, live }: Arguments) -> Result<Outcome, Error
             cluster = manifests;
         }
     }
-    let forecast = of(cluster);
+    let image_notes = image_notes(&cluster, &resolve).await?;
+    let mut forecast = of(cluster);
+    forecast.summary.notes.extend(image_notes);
     output::print(common.output.format, &forecast, || text(&forecast))?;
     Ok(if is_done(&forecast) { Outcome::Done } else { Outcome::Pending })
+}
+
+/// Workloads whose images do not run where their pods may land, in words; nothing unless registries are asked.
+async fn image_notes(cluster: &Cluster, resolve: &Resolve) -> Result<Vec<String>, Error> {
+    if !resolve.resolve_images {
+        return Ok(Vec::new());
+    }
+    let mut facts = Facts::none();
+    cluster.nodes.iter().for_each(|node| facts.add_node(&node.seen));
+    cluster.classes.iter().for_each(|class| facts.add_class(RuntimeClass::clone(class)));
+    cluster.pools.iter().filter_map(|pool| pool.read().ok()).for_each(|pool| facts.add_pool(pool));
+    let templates =
+        || cluster.workloads.iter().filter(|(_, workload)| workload.controller.is_none() && !workload.is_over);
+    let images = templates().flat_map(|(_, workload)| workload.template.images());
+    let images = resolve.images(|| images.map(|(_, name)| name.to_owned()).collect()).await?;
+    let mut facts = facts.complete();
+    facts.add_images(images);
+    let mut notes = Vec::new();
+    for (kind, workload) in templates() {
+        let template = lint::Workload::of_template(kind.as_str(), workload);
+        let found = check_images(&template, &facts);
+        notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));
+    }
+    let more = notes.len().saturating_sub(IMAGE_NOTES);
+    notes.truncate(IMAGE_NOTES);
+    if more > 0 {
+        notes.push(format!("{more} more about images; winpool check --resolve-images shows all."));
+    }
+    Ok(notes)
 }
 
 /// Nothing is to be written, and no pool needs attention.

@@ -14,7 +14,7 @@ use winpool_core::{
     explain::{
         forecast::{Change, forecast},
         node::{NodeStory, UNOWNED, node_story},
-        pod::{Answer, Landing, Machine, answer},
+        pod::{Answer, Landing, Machine, answer_with},
     },
     plan::{Entry, Policy},
     pod::{Class, KnownError, Pod, known_error},
@@ -29,6 +29,7 @@ use super::{
     live::{self, ReadError},
     output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
     plan::snapshot,
+    resolve::Resolve,
 };
 
 /// Explain the state of a node, or why a pod can or cannot be scheduled and started.
@@ -75,6 +76,9 @@ pub struct PodArguments {
     /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
+    /// Whether registries are asked.
+    #[command(flatten)]
+    pub resolve: Resolve,
 }
 
 /// Runs the command.
@@ -121,7 +125,7 @@ async fn why_node(name: &str, common: &Common) -> Result<NodeStory, Error> {
 }
 
 async fn why_pod(arguments: &PodArguments) -> Result<Answer, Error> {
-    let PodArguments { name, namespace, common } = arguments;
+    let PodArguments { name, namespace, common, resolve } = arguments;
     let (pod, machines, classes) = if common.origin.files.is_empty() {
         let client = common.origin.connection.client().await?;
         let namespace = namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
@@ -142,7 +146,9 @@ async fn why_pod(arguments: &PodArguments) -> Result<Answer, Error> {
         let wanted = |pod: &Pod| pod.name == *name && namespace_of(pod) == namespace;
         (pods.into_iter().find(wanted).ok_or_else(|| no_pod(namespace, name))?, machines, classes)
     };
-    Ok(answer(&pod, &machines, &classes))
+    let names = || pod.spec.images().map(|(_, name)| name.to_owned()).collect();
+    let images = resolve.images(names).await?;
+    Ok(answer_with(&pod, &machines, &classes, &images))
 }
 
 fn no_pod(namespace: &str, name: &str) -> Error {

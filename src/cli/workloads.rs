@@ -1,7 +1,7 @@
 //! The workloads that a command looks at, and what is known of their cluster: a live one, or what manifests say of one.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::PathBuf,
 };
 
@@ -158,6 +158,14 @@ impl Workloads {
         }
         self.facts = std::mem::take(&mut self.facts).complete();
         Ok(())
+    }
+
+    /// The images that the workloads need.
+    #[must_use]
+    pub fn images(&self) -> BTreeSet<String> {
+        let mut images = BTreeSet::new();
+        self.each(|_, workload| images.extend(workload.pod.images().map(|(_, name)| name.to_owned())));
+        images
     }
 
     fn add_pool(&mut self, source: Option<Source>, pool: GuardedPool) {

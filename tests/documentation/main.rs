@@ -44,6 +44,7 @@ pages! {
     first_pool: "docs/guides/first-pool.md",
     gitops: "docs/guides/gitops.md",
     hyper_v: "docs/guides/hyper-v.md",
+    images: "docs/guides/images.md",
     install: "docs/guides/install.md",
     monitoring: "docs/guides/monitoring.md",
     removal: "docs/guides/removal.md",

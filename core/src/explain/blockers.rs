@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     api::{WindowsPool, names},
+    explain::images::{Move, moved},
+    image::known,
     lint::{
         Workload,
         facts::{Facts, Lookup},
@@ -44,6 +46,22 @@ pub struct Pin {
     pub value: String,
     /// What to write instead.
     pub change: String,
+    /// Where the image for the target is, if a registry was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves_to: Option<MovesTo>,
+}
+
+/// Where the image for the target of a migration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MovesTo {
+    /// Its own tag has a variant for the target: nothing has to be changed.
+    SameTag,
+    /// Another tag has one.
+    OtherTag,
+    /// No tag that was looked up has one.
+    Nowhere,
+    /// The registry does not tell.
+    Unknown,
 }
 
 /// An object that is pinned.
@@ -100,7 +118,7 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
     let mut pins = Vec::new();
     let mut pin = |by, field: &str, value: &str, change: String| {
         let field = format!("{}.{field}", workload.path);
-        pins.push(Pin { by, field, value: value.to_owned(), change });
+        pins.push(Pin { by, field, value: value.to_owned(), change, moves_to: None });
     };
     let label = retired.to_string();
     if pod.selected(names::WINDOWS_BUILD) == Some(label.as_str()) {
@@ -127,10 +145,43 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
         };
         pin(By::Class, "runtimeClassName", name, change);
     }
-    for (container, name) in pod.images().filter(|(_, name)| image::build_of(name) == Some(retired)) {
-        pin(By::Image, &format!("{}.image", container.path()), name, image_change(name, retired, target));
-    }
+    pins.extend(image_pins(workload, facts, retired, target, !pins.is_empty()));
     (!pins.is_empty()).then(|| Blocker { object: workload.object(), pins })
+}
+
+/// The images that keep a workload on `retired`, by their tags or by what registries say. Of a workload that something else
+/// pins, all images that were looked up, so that it is known which of them have to be built.
+fn image_pins(
+    workload: &Workload<'_>,
+    facts: &Facts,
+    retired: Build,
+    target: Option<Build>,
+    is_pinned: bool,
+) -> Vec<Pin> {
+    let images = workload.pod.images().filter(|(container, _)| !container.is_host_process || facts.images().is_empty());
+    let hosts = |build: Build| facts.hosts().filter(|host| host.kernel.build == build).collect::<Vec<_>>();
+    let pins = images.filter_map(|(container, name)| {
+        let by_tag = image::build_of(name) == Some(retired);
+        let moved = target.and_then(|target| moved(name, target, &hosts(target), facts.images()));
+        let known = facts.images().platforms(name);
+        let by_registry = || known.is_some_and(|image| known::builds(image).eq([retired]));
+        let (change, moves_to) = match &moved {
+            None => (image_change(name, retired, target), None),
+            Some(Move::SameTag(version)) => {
+                (format!("none: this image has a variant that runs there, {version}"), Some(MovesTo::SameTag))
+            }
+            Some(Move::OtherTag(other)) => (other.clone(), Some(MovesTo::OtherTag)),
+            Some(Move::Nowhere) => (image_change(name, retired, target), Some(MovesTo::Nowhere)),
+            Some(Move::Unknown(reason)) => (format!("unknown: {reason}"), Some(MovesTo::Unknown)),
+        };
+        let counts = match moves_to {
+            Some(MovesTo::SameTag) => is_pinned,
+            _ => by_tag || by_registry() || is_pinned && moves_to.is_some(),
+        };
+        let field = format!("{}.{}.image", workload.path, container.path());
+        counts.then(|| Pin { by: By::Image, field, value: name.to_owned(), change, moves_to })
+    });
+    pins.collect()
 }
 
 /// Returns the class of this workload, if it is not known and nothing else says which builds its pods land on: then it is
@@ -163,7 +214,7 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
         let then = format!("remove the class {} once no pod uses it", class.name);
         let change = target.map_or_else(|| then.clone(), |to| format!("declare a class of {to}, and {then}"));
         let field = format!("spec.runtimeClasses[{index}].{key}");
-        pins.push(Pin { by: By::Declared, field, value: value.to_owned(), change });
+        pins.push(Pin { by: By::Declared, field, value: value.to_owned(), change, moves_to: None });
     }
     let default = spec.pod_defaults.as_ref().and_then(|defaults| defaults.runtime_class_name.as_deref());
     let build_of = |name: &str| match (declared(name), facts.class(name)) {
@@ -180,13 +231,14 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
             None => "name a RuntimeClass of another build".to_owned(),
         };
         let field = "spec.podDefaults.runtimeClassName".to_owned();
-        pins.push(Pin { by: By::PodDefault, field, value: name.to_owned(), change });
+        pins.push(Pin { by: By::PodDefault, field, value: name.to_owned(), change, moves_to: None });
     }
     let label = retired.to_string();
     for (index, named) in spec.build_names.iter().enumerate().filter(|(_, named)| named.build == label) {
         let field = format!("spec.buildNames[{index}]");
         let change = "remove it with the last node of this build".to_owned();
-        pins.push(Pin { by: By::NamedBuild, field, value: format!("{label}: {}", named.version), change });
+        let value = format!("{label}: {}", named.version);
+        pins.push(Pin { by: By::NamedBuild, field, value, change, moves_to: None });
     }
     let object = format!("WindowsPool {}", read.name);
     (!pins.is_empty()).then_some(Blocker { object, pins })

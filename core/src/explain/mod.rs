@@ -3,6 +3,7 @@
 
 pub mod blockers;
 pub mod forecast;
+pub mod images;
 pub mod node;
 pub mod pod;
 pub mod scheduling;

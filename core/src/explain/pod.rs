@@ -1,5 +1,6 @@
 //! Where a pod may land, whether it starts there, and what to change.
 
+mod images;
 mod remedy;
 
 use std::collections::BTreeMap;
@@ -8,14 +9,11 @@ use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 
 use crate::{
-    api::{Isolation, names},
+    api::names,
     explain::scheduling::{Host, Obstacle, obstacles},
+    image::{Images, Platform},
     pod::{Class, KnownError, Pod, PodProgress, PodSpec, Target},
-    windows::{
-        Build, ContainerRuntime, KernelVersion,
-        compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
-        product,
-    },
+    windows::{Build, ContainerRuntime, KernelVersion, product},
 };
 
 /// A node that pods may land on.
@@ -106,6 +104,12 @@ pub struct Landing {
 /// Returns what becomes of this pod on these nodes, where these classes exist.
 #[must_use]
 pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>) -> Answer {
+    answer_with(pod, machines, classes, &Images::default())
+}
+
+/// Returns the same, with what registries say of the images.
+#[must_use]
+pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>, images: &Images) -> Answer {
     let mut spec = pod.spec.clone();
     if pod.is_bound || pod.daemon_set_node().is_some() {
         // The scheduler bound it: another pod of its kind may land elsewhere.
@@ -130,6 +134,7 @@ pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>
         spec,
         os_label: pod.os_label.as_deref(),
         class: found,
+        images,
     };
     let of_system = |machine: &Machine| machine.is_windows() == candidate.is_windows;
     let landings = machines.iter().map(|machine| (of_system(machine), candidate.on(machine)));
@@ -184,6 +189,8 @@ struct Candidate<'a> {
     os_label: Option<&'a str>,
     /// Its class, with the name.
     class: Option<(&'a String, &'a Class)>,
+    /// What registries say of its images.
+    images: &'a Images,
 }
 
 impl Candidate<'_> {
@@ -237,7 +244,7 @@ impl Candidate<'_> {
                                  start on a Windows node"
                     .to_owned())
             }
-            (false, false) => (Some(true), Vec::new()),
+            (false, false) => self.starts_on_linux(),
         }
     }
 
@@ -249,34 +256,21 @@ impl Candidate<'_> {
             return (Some(false), vec![why]);
         }
         // Host-process containers run on every build (KEP 1981).
-        if self.spec.is_host_process() {
+        if self.spec.is_host_process() && self.images.is_empty() {
             return (Some(true), Vec::new());
         }
-        if self.spec.image_builds().next().is_none() {
-            let runs =
-                self.pod.progress == PodProgress::Started && self.pod.spec.node.as_ref() == Some(&machine.host.name);
-            return (runs.then_some(true), Vec::new());
-        }
-        let Some(version) = machine.version else { return (None, vec!["the node's build is not known".to_owned()]) };
-        for (_, build) in self.spec.image_builds() {
-            if !self.runs(machine, version.build, build) {
-                let why = format!(
-                    "an image of {} on a node of {}: \"no match for platform in manifest\" when it is pulled, or \
-                     0xc0370101 when it starts",
-                    named(build),
-                    named(version.build)
-                );
-                return (Some(false), vec![why]);
-            }
-        }
-        (Some(true), Vec::new())
+        self.images_start(machine)
     }
 
-    fn runs(&self, machine: &Machine, host: Build, image: Build) -> bool {
-        if self.class.is_some_and(|(_, class)| class.isolation() == Isolation::HyperV) {
-            return runs_by_hyperv_isolation(host, image);
-        }
-        runs_by_process_isolation(host, machine.runtime, image)
+    /// Returns whether a Linux pod starts on a Linux node, as far as its images tell.
+    fn starts_on_linux(&self) -> (Option<bool>, Vec<String>) {
+        let is_for_windows = |name: &str| {
+            self.images.platforms(name).is_some_and(|image| image.platforms.iter().all(Platform::is_windows))
+        };
+        let wrong = self.spec.images().find(|(_, name)| is_for_windows(name));
+        wrong.map_or((Some(true), Vec::new()), |(_, name)| {
+            (Some(false), vec![format!("{name}: no variant is for Linux")])
+        })
     }
 }
 

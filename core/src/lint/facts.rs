@@ -11,9 +11,10 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 
 use crate::{
     api::{Taint, TaintPolicy, names},
+    image::{Host, Images},
     labels::Labels,
     plan::{Entry, Node, Policy, Pool, SeenNodes, WantedTaints, plan_classes},
-    pod::{Class, PodSpec, Tolerance, tolerance},
+    pod::{Class, PodSpec, Tolerance, affinity::matches_affinity, tolerance},
     windows::{
         Build, KubernetesVersion,
         product::{PRODUCTS, by_version},
@@ -84,6 +85,8 @@ pub struct Facts {
     seen: Vec<(NodeKind, Labels)>,
     nodes: BTreeMap<NodeKind, usize>,
     labels: HashSet<(String, String)>,
+    hosts: Vec<(Host, Labels, BTreeSet<Taint>)>,
+    images: Images,
 }
 
 impl Facts {
@@ -118,6 +121,11 @@ impl Facts {
                 .collect(),
             ..NodeKind::default()
         };
+        if let Some(kernel) = node.windows_version() {
+            let architecture = node.labels.get(names::ARCH).unwrap_or("amd64").to_owned();
+            let runtime = node.container_runtime.as_deref().and_then(|text| text.parse().ok());
+            self.hosts.push((Host { kernel, architecture, runtime }, node.labels.clone(), kind.taints.clone()));
+        }
         self.seen.push((kind, node.labels.clone()));
         self.labels.extend(node.labels.with_prefix("").map(|(key, value)| (key.to_owned(), value.to_owned())));
     }
@@ -164,6 +172,40 @@ impl Facts {
             }
         }
         self
+    }
+
+    /// Adds what registries say of the images.
+    pub fn add_images(&mut self, images: Images) {
+        self.images = images;
+    }
+
+    /// What registries say of the images; empty if none was asked.
+    #[must_use]
+    pub fn images(&self) -> &Images {
+        &self.images
+    }
+
+    /// The Windows nodes whose version is known.
+    pub fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.iter().map(|(host, ..)| host)
+    }
+
+    /// The Windows nodes on which a pod of this class may land, by labels and taints; if it tolerates none of them, by labels
+    /// alone, because another rule speaks of taints.
+    #[must_use]
+    pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>) -> Vec<&Host> {
+        let mut admitted = pod.clone();
+        if let Some(class) = class {
+            class.admit(&mut admitted);
+        }
+        let selected = self.hosts.iter().filter(|(_, labels, _)| {
+            admitted.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+                && matches_affinity(&admitted.terms, labels, labels.get("kubernetes.io/hostname").unwrap_or_default())
+        });
+        let (open, closed): (Vec<_>, Vec<_>) =
+            selected.partition(|(.., taints)| untolerated(&admitted.tolerations, taints).is_empty());
+        let found = if open.is_empty() { closed } else { open };
+        found.into_iter().map(|(host, ..)| host).collect()
     }
 
     /// The version of Kubernetes, if it is known.

@@ -21,6 +21,8 @@ mod unsupported;
 pub mod workload;
 
 pub use facts::Facts;
+pub use placement::images::UNKNOWN_ID;
+pub(crate) use placement::images::verdict as image_verdict;
 pub use rule::{Consequence, Finding, Rule, Severity};
-pub use rules::{check, rule, rules};
+pub use rules::{check, check_images, rule, rules};
 pub use workload::Workload;

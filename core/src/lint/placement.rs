@@ -22,6 +22,7 @@ use crate::{
 
 mod builds;
 mod classes;
+pub(super) mod images;
 
 const fn rule(
     id: &'static str,

@@ -23,11 +23,15 @@ the API server refuses nothing. Rules marked with † are also in the admission 
 pod spec.
 ";
 
-const GROUPS: [(&str, &str); 3] = [
+const GROUPS: [(&str, &str); 4] = [
     (
         "Placement",
         "Whether pods find a node on which their images start. Some rules need to know nodes, pools or RuntimeClasses, \
          and say nothing where these are not known.",
+    ),
+    (
+        "Images in registries",
+        "Only with `--resolve-images`. If a registry tells for which systems an image was built, its tag does not count.",
     ),
     ("What the API server refuses", "Tested against a Kubernetes 1.37 API server."),
     (

@@ -12,9 +12,9 @@ use crate::{
     pod::Target,
 };
 
-/// The rules about placement, about what the API server refuses, and about what Windows does not do.
-pub(super) fn groups() -> [&'static [Rule]; 3] {
-    [placement::RULES, rejected::RULES, unsupported::RULES]
+/// The rules about placement, about images in registries, about what the API server refuses, and about what Windows does not do.
+pub(super) fn groups() -> [&'static [Rule]; 4] {
+    [placement::RULES, placement::images::RULES, rejected::RULES, unsupported::RULES]
 }
 
 /// Every rule, in the order of findings.
@@ -31,10 +31,20 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
 /// What is to be said about a workload.
 #[must_use]
 pub fn check(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
+    check_by(rules(), workload, facts)
+}
+
+/// What registries say against the images of a workload.
+#[must_use]
+pub fn check_images(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
+    check_by(placement::images::RULES.iter(), workload, facts)
+}
+
+fn check_by(rules: impl Iterator<Item = &'static Rule>, workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
     let subject = Subject { workload, pod, class, target: pod.target(class), facts };
     let mut findings = Vec::new();
-    for rule in rules().filter(|rule| rule.kubernetes.contain(facts.kubernetes()) && applies(rule.scope, &subject)) {
+    for rule in rules.filter(|rule| rule.kubernetes.contain(facts.kubernetes()) && applies(rule.scope, &subject)) {
         let hits = match rule.test {
             Test::Field(field) => field.hits(workload.raw).map(Hit::at).collect(),
             Test::Own { find, .. } => {

@@ -84,6 +84,21 @@ impl<'a> Workload<'a> {
         }))
     }
 
+    /// A template that was read for other purposes, without what rules about single fields need.
+    #[must_use]
+    pub fn of_template(kind: &'a str, workload: &'a crate::pod::Workload) -> Self {
+        let path = KINDS.iter().find(|(known, ..)| *known == kind).map_or(TEMPLATE_PATH, |(.., path)| path);
+        Self {
+            kind,
+            namespace: &workload.namespace,
+            name: &workload.name,
+            path,
+            pod: workload.template.clone(),
+            raw: &Value::Null,
+            controller: None,
+        }
+    }
+
     /// `Deployment shop/web`.
     #[must_use]
     pub fn object(&self) -> String {

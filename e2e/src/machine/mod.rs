@@ -3,6 +3,7 @@
 //! The kubelet and its writes to the API server are real. Windows is Wine with the registry of a Windows Server, and a
 //! stand-in that runs nothing replaces containerd. `e2e/kubelet/README.md` lists the limits.
 
+mod judge;
 mod programs;
 mod wine;
 
@@ -11,6 +12,7 @@ use crate::error::{FileContext, text};
 use crate::guard::{Directory, Guard};
 use crate::process::{Launch, Process, start_on_free_port};
 use crate::{ApiServer, Error, Result};
+pub use judge::selected_by_containerd;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs;

@@ -187,20 +187,31 @@ fn compile(system: &Path, name: &str, source: &str) -> Result<()> {
     fs::write(&file, source).when("write", &file)?;
     let mut command = Command::new(COMPILER);
     command.args(["-shared", "-O2", "-s", "-o"]).arg(&library).arg(&file).arg("-ladvapi32");
-    run(command, COMPILER)
+    run(command, COMPILER, Stdio::null()).map(drop)
 }
 
 fn wine(prefix: &str, program: &str, arguments: &[&str]) -> Result<()> {
+    run(in_wine(prefix, program, arguments)?, program, Stdio::null()).map(drop)
+}
+
+/// Runs a program of Windows that lies in `C:\` of this prefix, with a file as its input, and returns what it prints.
+pub(super) fn run_program(prefix: &str, program: &str, input: fs::File) -> Result<String> {
+    let mut command = in_wine(prefix, WINE, &[program])?;
+    command.current_dir(Path::new(prefix).join("drive_c"));
+    run(command, program, input.into())
+}
+
+fn in_wine(prefix: &str, program: &str, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(environment(prefix)).env("HOME", prefix);
     command.process_group(Guard::get()?.process_group());
-    run(command, program)
+    Ok(command)
 }
 
-fn run(mut command: Command, program: &str) -> Result<()> {
-    let output = command.stdin(Stdio::null()).output().map_err(|source| not_started(program, source))?;
+fn run(mut command: Command, program: &str, input: Stdio) -> Result<String> {
+    let output = command.stdin(input).output().map_err(|source| not_started(program, source))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(Error::ToolFailed {
         command: program.to_owned(),

@@ -102,8 +102,12 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if builds.len() < 2 || is_chosen || unknown || pod.is_host_process() {
         return;
     }
-    let runs_everywhere = pod.image_builds().next().is_some()
-        && builds.keys().all(|host| pod.image_builds().all(|(_, image)| runs(subject, *host, image) == Runs::Surely));
+    let mut tagged = pod.image_builds().filter(|(container, _)| !is_looked_up(subject, container));
+    let runs_by_tag = |image: Build| builds.keys().all(|host| runs(subject, *host, image) == Runs::Surely);
+    let is_told =
+        pod.image_builds().next().is_some() || pod.images().any(|(container, _)| is_looked_up(subject, container));
+    // Of images that were looked up, another rule says which nodes do not run them.
+    let runs_everywhere = is_told && tagged.all(|(_, image)| runs_by_tag(image));
     if !runs_everywhere {
         hits.push(by_class(subject, Hit::at("nodeSelector")));
     }
@@ -122,9 +126,10 @@ fn without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn images_differ(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let builds: BTreeSet<Build> = subject.pod.image_builds().map(|(_, build)| build).collect();
+    let by_tag = || subject.pod.image_builds().filter(|(container, _)| !is_looked_up(subject, container));
+    let builds: BTreeSet<Build> = by_tag().map(|(_, build)| build).collect();
     let differ = builds.len() > 1 && !subject.pod.is_host_process();
-    if let (Some((last, _)), true) = (subject.pod.image_builds().last(), differ) {
+    if let (Some((last, _)), true) = (by_tag().last(), differ) {
         let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
         let message =
             format!("the containers of a pod run on one node, and their images are for {}", builds.join(" and "));
@@ -132,8 +137,13 @@ fn images_differ(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-fn image_of(container: &Container) -> String {
+pub(super) fn image_of(container: &Container) -> String {
     format!("{}.image", container.path())
+}
+
+/// Returns true if a registry told the platforms of the image, so that its tag does not count.
+fn is_looked_up(subject: &Subject<'_>, container: &Container) -> bool {
+    container.image.as_deref().is_some_and(|name| subject.facts.images().platforms(name).is_some())
 }
 
 /// Whether a host runs an image; the best first.
@@ -161,7 +171,7 @@ fn mismatches(subject: &Subject<'_>, wanted: Runs, message: impl Fn(Build, &str)
     if subject.pod.is_host_process() {
         return;
     }
-    for (container, image) in subject.pod.image_builds() {
+    for (container, image) in subject.pod.image_builds().filter(|(container, _)| !is_looked_up(subject, container)) {
         let best = hosts.iter().map(|host| runs(subject, *host, image)).min();
         if best == Some(wanted) {
             let hosts: Vec<String> = hosts.iter().take(4).map(ToString::to_string).collect();

@@ -1,0 +1,245 @@
+//! Images, what registries say of them, and which nodes run them.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{
+    image::{Failure, Host, ImagePlatforms, Images, Platform, Source, Verdict, known, runs_on},
+    pod::PodSpec,
+    windows::{Build, image},
+};
+
+/// What there is to say of one image.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageReport {
+    /// As the workloads name it.
+    pub image: String,
+    /// Of the index, or of the single manifest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Where the platforms stand: containerd looks at those of an index alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// In the order of the index.
+    pub platforms: Vec<Platform>,
+    /// Why the platforms are unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+    /// The Windows nodes, those with the same answer together. Empty if the platforms are unknown.
+    pub windows_nodes: Vec<NodesVerdict>,
+    /// The workloads, each once.
+    pub used_by: Vec<String>,
+}
+
+/// What happens with an image on nodes that are alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodesVerdict {
+    /// Their build.
+    pub build: String,
+    /// Its number of nodes.
+    pub nodes: usize,
+    /// False if they do not run it.
+    pub runs: bool,
+    /// The version of the variant that they take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub takes: Option<String>,
+    /// Why they do not run it, or might not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Tells what is known of an image, on these nodes.
+#[must_use]
+pub fn image_report<'h>(
+    name: &str,
+    images: &Images,
+    hosts: impl Iterator<Item = &'h Host>,
+    used_by: Vec<String>,
+) -> ImageReport {
+    let empty = ImageReport {
+        image: name.to_owned(),
+        digest: None,
+        source: None,
+        platforms: Vec::new(),
+        unknown: None,
+        windows_nodes: Vec::new(),
+        used_by,
+    };
+    match images.get(name) {
+        Some(Ok(image)) => ImageReport {
+            digest: Some(image.digest.clone()),
+            source: Some(image.source),
+            platforms: image.platforms.clone(),
+            windows_nodes: verdicts(image, hosts),
+            ..empty
+        },
+        Some(Err(unresolved)) => ImageReport { unknown: Some(unresolved.reason.clone()), ..empty },
+        None => ImageReport { unknown: Some("it was not looked up".to_owned()), ..empty },
+    }
+}
+
+fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -> Vec<NodesVerdict> {
+    let mut alike: BTreeMap<(Build, bool, Option<String>, Option<String>), usize> = BTreeMap::new();
+    for host in hosts {
+        let verdict = runs_on(image, host);
+        let takes = match verdict {
+            Verdict::Runs(platform) | Verdict::NewerRevision(platform) => platform.os_version.clone(),
+            _ => None,
+        };
+        *alike.entry((host.kernel.build, verdict.runs(), takes, reason(&verdict, host))).or_default() += 1;
+    }
+    let verdicts = alike.into_iter().map(|((build, runs, takes, reason), nodes)| NodesVerdict {
+        build: build.to_string(),
+        nodes,
+        runs,
+        takes,
+        reason,
+    });
+    verdicts.collect()
+}
+
+/// Says why a node does not run an image, or might not.
+#[must_use]
+pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
+    Some(match verdict {
+        Verdict::Runs(_) => return None,
+        Verdict::NoVersion(_) => {
+            "the variant does not say for which Windows it is, so it runs if it is for host-process containers"
+                .to_owned()
+        }
+        Verdict::NewerRevision(platform) => {
+            let revision = host.kernel.revision.map_or_else(String::new, |revision| format!(".{revision}"));
+            format!(
+                "the image has {}, and the node {}{revision}: it can fail to start with 0xc0370106 until the node is updated",
+                known::version(platform),
+                host.kernel.build
+            )
+        }
+        Verdict::Fails(Failure::NotWindows) => "no variant is for Windows".to_owned(),
+        Verdict::Fails(Failure::NoVariant) => {
+            format!("no variant is for {}: \"no match for platform in manifest\" when it is pulled", host.kernel.build)
+        }
+        Verdict::Fails(Failure::OtherBuild(platform)) => format!(
+            "its only variant is for {}: it is pulled and fails with 0xc0370101 when it starts",
+            known::version(platform)
+        ),
+    })
+}
+
+/// The builds whose nodes have a variant of all images of the pod made for them, the newest first, as `assign-class` reads
+/// them. `None` if an image is unknown, or if the images do not say.
+#[must_use]
+pub fn builds_of_all(pod: &PodSpec, images: &Images) -> Option<Vec<Build>> {
+    let mut common: Option<Vec<Build>> = None;
+    for (_, name) in pod.images() {
+        let image = images.platforms(name)?;
+        let mut builds: Vec<Build> = known::builds(image).collect();
+        let is_open = image.platforms.iter().any(|platform| platform.is_windows() && platform.os_version.is_none());
+        if builds.is_empty() && is_open {
+            continue;
+        }
+        builds.sort_unstable_by(|one, other| other.cmp(one));
+        builds.dedup();
+        common = Some(match common {
+            Some(common) => common.into_iter().filter(|build| builds.contains(build)).collect(),
+            None => builds,
+        });
+    }
+    common.filter(|builds| !builds.is_empty())
+}
+
+/// The largest value of the annotation that is written. All annotations of an object together have room for 256 KiB.
+const LONGEST_ANNOTATION: usize = 4096;
+/// The builds that the policy reads.
+const MOST_BUILDS: usize = 8;
+
+/// The value of the annotation [`names::IMAGES_RUN_ON`](crate::api::names::IMAGES_RUN_ON) for these images: builds, the best
+/// first, and the images in the order of the policy. Another image, tag or digest in the pod makes it void.
+///
+/// # Errors
+/// If there is none to write, with the reason.
+pub fn annotation(pod: &PodSpec, images: &Images) -> Result<String, String> {
+    for (_, name) in pod.images() {
+        if let Some(Err(unresolved)) = images.get(name) {
+            return Err(format!("{name}: {}", unresolved.reason));
+        }
+    }
+    let Some(builds) = builds_of_all(pod, images) else {
+        return Err("its images have no variant for one build of Windows".to_owned());
+    };
+    let builds: Vec<String> = builds.iter().take(MOST_BUILDS).map(ToString::to_string).collect();
+    let names: Vec<&str> = pod.images().map(|(_, name)| name).collect();
+    let value = format!("{} for {}", builds.join(" "), names.join(" "));
+    if value.len() > LONGEST_ANNOTATION {
+        return Err(format!("the annotation would be longer than {LONGEST_ANNOTATION} bytes"));
+    }
+    Ok(value)
+}
+
+/// Where an image for the target of a migration is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move<'a> {
+    /// The image runs there as it is; with the version of the variant.
+    SameTag(&'a str),
+    /// Another tag of it does.
+    OtherTag(String),
+    /// No tag that was looked up.
+    Nowhere,
+    /// The registry does not tell, for this reason.
+    Unknown(&'a str),
+}
+
+/// Tags under which an image for this build may be, besides its own. `app:1.4` may have `app:1.4-ltsc2025`.
+#[must_use]
+pub fn other_tags(name: &str, target: Build) -> Vec<String> {
+    if let Some(moved) = image::for_build(name, target) {
+        return vec![moved];
+    }
+    let word = crate::windows::product::by_build(target).and_then(|product| product.image_tags.first());
+    let tagged = |name: &str| name.rsplit_once('/').map_or(name, |(_, last)| last).contains(':');
+    match word {
+        Some(word) if tagged(name) && !name.contains('@') && image::build_of(name).is_none() => {
+            vec![format!("{name}-{word}")]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Says where an image for these nodes is. `None` if no registry was asked.
+#[must_use]
+pub fn moved<'a>(name: &str, target: Build, hosts: &[&Host], images: &'a Images) -> Option<Move<'a>> {
+    let supposed = Host::supposed(target);
+    let runs = |image: &'a ImagePlatforms| {
+        let mut verdicts = if hosts.is_empty() {
+            vec![runs_on(image, &supposed)]
+        } else {
+            hosts.iter().map(|host| runs_on(image, host)).collect()
+        };
+        verdicts.retain(|verdict| !matches!(verdict, Verdict::NoVersion(_)));
+        let all = !verdicts.is_empty() && verdicts.iter().all(Verdict::runs);
+        match verdicts.first() {
+            Some(Verdict::Runs(platform) | Verdict::NewerRevision(platform)) if all => Some(known::version(platform)),
+            _ => None,
+        }
+    };
+    let own = images.get(name)?;
+    if let Some(version) = own.ok().and_then(runs) {
+        return Some(Move::SameTag(version));
+    }
+    let others = other_tags(name, target);
+    if let Some(other) = others.iter().find(|other| images.platforms(other).and_then(runs).is_some()) {
+        return Some(Move::OtherTag(other.clone()));
+    }
+    let failed = |name: &str| match images.get(name) {
+        Some(Err(unresolved)) if !unresolved.is_missing => Some(unresolved.reason.as_str()),
+        _ => None,
+    };
+    let reason = match own {
+        Err(unresolved) => Some(unresolved.reason.as_str()),
+        Ok(_) => others.iter().find_map(|other| failed(other)),
+    };
+    Some(reason.map_or(Move::Nowhere, Move::Unknown))
+}

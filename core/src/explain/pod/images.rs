@@ -1,0 +1,80 @@
+//! Whether a Windows node runs the images of a pod: by what registries say, or else by their tags.
+
+use crate::{
+    api::{Isolation, names},
+    explain::images::reason,
+    image::{Host, Verdict},
+    lint::image_verdict,
+    pod::PodProgress,
+    windows::{
+        Build, KernelVersion,
+        compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
+        image::build_of,
+    },
+};
+
+use super::{Candidate, Machine, named};
+
+impl Candidate<'_> {
+    /// Returns whether the images start on a Windows node; `None` where neither a registry nor a tag tells.
+    pub(super) fn images_start(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
+        let has_started =
+            self.pod.progress == PodProgress::Started && self.pod.spec.node.as_ref() == Some(&machine.host.name);
+        let Some(version) = machine.version else {
+            let is_asked = self.spec.image_builds().next().is_some() || !self.images.is_empty();
+            let reasons = if is_asked { vec!["the node's build is not known".to_owned()] } else { Vec::new() };
+            return (has_started.then_some(true).filter(|_| !is_asked), reasons);
+        };
+        let host = Host {
+            kernel: version,
+            architecture: machine.host.labels.get(names::ARCH).unwrap_or("amd64").to_owned(),
+            runtime: machine.runtime,
+        };
+        let (mut is_told, mut reasons) = (false, Vec::new());
+        for (container, name) in self.spec.images() {
+            match self.images.get(name).filter(|_| !self.is_hyperv()) {
+                Some(Ok(image)) => {
+                    let verdict = image_verdict(container, image, &host);
+                    let is_shown = !(container.is_host_process && matches!(verdict, Verdict::NoVersion(_)));
+                    reasons.extend(reason(&verdict, &host).filter(|_| is_shown).map(|why| format!("{name}: {why}")));
+                    match verdict {
+                        Verdict::Fails(_) => return (Some(false), reasons),
+                        Verdict::NoVersion(_) => is_told |= container.is_host_process,
+                        Verdict::Runs(_) | Verdict::NewerRevision(_) => is_told = true,
+                    }
+                    continue;
+                }
+                Some(Err(unresolved)) => {
+                    reasons.push(format!("the platforms of {name} are unknown: {}", unresolved.reason));
+                }
+                None => {}
+            }
+            match build_of(name) {
+                _ if self.spec.is_host_process() => is_told = true,
+                Some(build) if self.runs(machine, version, build) => is_told = true,
+                Some(build) => {
+                    reasons.push(format!(
+                        "an image of {} on a node of {}: \"no match for platform in manifest\" when it is pulled, or \
+                         0xc0370101 when it starts",
+                        named(build),
+                        named(version.build)
+                    ));
+                    return (Some(false), reasons);
+                }
+                None => {}
+            }
+        }
+        ((is_told || has_started).then_some(true), reasons)
+    }
+
+    fn is_hyperv(&self) -> bool {
+        self.class.is_some_and(|(_, class)| class.isolation() == Isolation::HyperV)
+    }
+
+    fn runs(&self, machine: &Machine, host: KernelVersion, image: Build) -> bool {
+        if self.is_hyperv() {
+            return runs_by_hyperv_isolation(host.build, image);
+        }
+        runs_by_process_isolation(host.build, machine.runtime, image)
+    }
+}

@@ -1,0 +1,99 @@
+//! What was found out about the images of workloads, and words for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{ImagePlatforms, Platform, matching::build_and_revision};
+use crate::windows::{Build, product};
+
+/// The answers of registries, by the image as the workload names it. Empty if no registry was asked.
+#[derive(Clone, Debug, Default)]
+pub struct Images(BTreeMap<String, Result<ImagePlatforms, Unresolved>>);
+
+/// An image whose platforms are unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unresolved {
+    /// The reason, in words.
+    pub reason: String,
+    /// The registry answered that it has no such image.
+    pub is_missing: bool,
+}
+
+impl Images {
+    /// Adds an answer.
+    pub fn add(&mut self, image: &str, answer: Result<ImagePlatforms, Unresolved>) {
+        self.0.insert(image.to_owned(), answer);
+    }
+
+    /// The answer for an image; `None` if it was not looked up.
+    #[must_use]
+    pub fn get(&self, image: &str) -> Option<Result<&ImagePlatforms, &Unresolved>> {
+        self.0.get(image).map(Result::as_ref)
+    }
+
+    /// The platforms of an image, if they are known.
+    #[must_use]
+    pub fn platforms(&self, image: &str) -> Option<&ImagePlatforms> {
+        self.get(image)?.ok()
+    }
+
+    /// Returns true if no image was looked up.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The Windows builds for which the image has a variant.
+pub fn builds(image: &ImagePlatforms) -> impl Iterator<Item = Build> {
+    let windows = image.platforms.iter().filter(|platform| platform.is_windows());
+    windows.filter_map(|platform| Some(Build::new(build_and_revision(platform.os_version.as_deref()?)?.0)))
+}
+
+/// `Windows 2019, 2022; Linux amd64, arm64`.
+#[must_use]
+pub fn summary(image: &ImagePlatforms) -> String {
+    let mut systems: BTreeMap<&str, BTreeSet<(Option<Build>, String)>> = BTreeMap::new();
+    for platform in &image.platforms {
+        systems.entry(&platform.os).or_default().insert(word(platform));
+    }
+    let words = systems.iter().rev().map(|(system, words)| {
+        let words: Vec<&str> = words.iter().map(|(_, word)| word.as_str()).collect();
+        let system = match *system {
+            "windows" => "Windows",
+            "linux" => "Linux",
+            "" => "an unknown system",
+            other => other,
+        };
+        format!("{system} {}", words.join(", "))
+    });
+    let words: Vec<String> = words.collect();
+    if words.is_empty() { "no platform".to_owned() } else { words.join("; ") }
+}
+
+/// The version of a Windows variant, or the architecture of another one; with what sorts it.
+fn word(platform: &Platform) -> (Option<Build>, String) {
+    let Platform { architecture, variant, os_version, .. } = platform;
+    if !platform.is_windows() {
+        let variant = variant.as_ref().map_or_else(String::new, |variant| format!("/{variant}"));
+        return (None, format!("{architecture}{variant}"));
+    }
+    let build = os_version.as_deref().and_then(build_and_revision).map(|(build, _)| Build::new(build));
+    let name = match (build, os_version) {
+        (Some(build), _) => short(build),
+        (None, Some(version)) => version.clone(),
+        (None, None) => "of any version".to_owned(),
+    };
+    (build, if architecture == "amd64" { name } else { format!("{name} {architecture}") })
+}
+
+/// The version of a release, such as `2022`, or the build.
+#[must_use]
+pub fn short(build: Build) -> String {
+    product::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
+}
+
+/// `10.0.20348.2113`, as far as the variant says it.
+#[must_use]
+pub fn version(platform: &Platform) -> &str {
+    platform.os_version.as_deref().unwrap_or("an unknown version")
+}

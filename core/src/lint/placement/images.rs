@@ -1,0 +1,216 @@
+//! Images: whether registries have variants of them for the nodes that the pod may land on. These rules say nothing unless
+//! registries were asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    api::Isolation,
+    image::{Failure, Host, ImagePlatforms, Source, Verdict, known, runs_on},
+    lint::{
+        placement::{builds::image_of, own, rule},
+        rule::{
+            Consequence::{Fails, Note},
+            Hit, Judgement, Rule, Scope,
+            Severity::{Error, Info, Warning},
+            Subject,
+        },
+    },
+    pod::{Container, Target},
+    windows::Build,
+    words::count,
+};
+
+/// The rule whose findings never decide the exit code: a registry that does not answer is no fault of the workload.
+pub const UNKNOWN_ID: &str = "image-platforms-unknown";
+
+const OTHER_OS: Rule = rule(
+    "image-for-another-os",
+    Judgement(Error, Fails),
+    Scope::Any,
+    "containers[*].image",
+    "the registry has no variant of the image for the operating system of the pod",
+    "use an image for this operating system, or select nodes of the other one",
+    own(other_os),
+);
+
+const WITHOUT_VARIANT: Rule = rule(
+    "image-without-variant",
+    Judgement(Error, Fails),
+    Scope::Windows,
+    "containers[*].image",
+    "the registry has no variant of the image for any Windows node on which the pod may land, so it is not pulled or does not \
+     start",
+    "build the image for this Windows, or select nodes that run it",
+    own(without_variant),
+);
+
+const SOME_NODES: Rule = rule(
+    "image-variant-for-some-nodes",
+    Judgement(Warning, Fails),
+    Scope::Windows,
+    "containers[*].image",
+    "the registry has a variant of the image for some of the Windows nodes on which the pod may land, and not for others",
+    "select the nodes that run it, with a runtimeClassName or node.kubernetes.io/windows-build",
+    own(for_some_nodes),
+);
+
+const NEWER_REVISION: Rule = rule(
+    "image-newer-than-node",
+    Judgement(Warning, Fails),
+    Scope::Windows,
+    "containers[*].image",
+    "the image has a newer revision of Windows than a node on which the pod may land, which can refuse to start it with \
+     0xc0370106",
+    "install the Windows updates on the nodes, or use an older version of the image",
+    own(newer_revision),
+);
+
+const UNKNOWN: Rule = rule(
+    UNKNOWN_ID,
+    Judgement(Info, Note),
+    Scope::Any,
+    "containers[*].image",
+    "the registry does not say for which systems the image was built; this never changes the exit code",
+    "resolve what the reason names; until then winpool judges the image by its tag",
+    own(unknown),
+);
+
+pub(in crate::lint) const RULES: &[Rule] = &[OTHER_OS, WITHOUT_VARIANT, SOME_NODES, NEWER_REVISION, UNKNOWN];
+
+/// The images whose platforms are known.
+fn known_images<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Container, &'a ImagePlatforms)> {
+    let images = subject.facts.images();
+    subject.pod.images().filter_map(move |(container, name)| Some((container, images.platforms(name)?)))
+}
+
+/// The Windows nodes on which the pod may land; without nodes, one of each build that the pod asks for. Empty for pods in a
+/// virtual machine, whose images containerd chooses in another way, and where no image is known.
+fn hosts(subject: &Subject<'_>) -> Vec<Host> {
+    let is_hyperv = subject.class.is_some_and(|class| class.isolation() == Isolation::HyperV);
+    let is_open = subject.pod.runtime_class.is_some() && subject.class.is_none() || subject.pod.node.is_some();
+    let is_known = known_images(subject).next().is_some();
+    if is_hyperv || is_open || !is_known {
+        return Vec::new();
+    }
+    if subject.facts.has_nodes() {
+        return subject.facts.hosts_of(subject.pod, subject.class).into_iter().cloned().collect();
+    }
+    subject.pod.wanted_builds(subject.class).into_iter().flatten().map(Host::supposed).collect()
+}
+
+/// Says what a node does with the image of a container. A host-process container has no Windows of its own.
+pub(crate) fn verdict<'a>(container: &Container, image: &'a ImagePlatforms, host: &Host) -> Verdict<'a> {
+    match (runs_on(image, host), image.source) {
+        (Verdict::Fails(Failure::OtherBuild(platform)), Source::Manifest) if container.is_host_process => {
+            Verdict::Runs(platform)
+        }
+        (Verdict::NewerRevision(platform), _) if container.is_host_process => Verdict::Runs(platform),
+        (verdict, _) => verdict,
+    }
+}
+
+fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (container, image) in known_images(subject) {
+        let has_windows = image.platforms.iter().any(|platform| platform.is_windows() || platform.os.is_empty());
+        let has_others = image.platforms.iter().any(|platform| !platform.is_windows());
+        let problem = match subject.target {
+            Target::Windows | Target::WindowsImage if !has_windows => "and the pod is for Windows",
+            Target::Linux if !has_others => "and the pod is for Linux",
+            Target::Unsaid if !has_others => "and nothing keeps the pod off Linux nodes",
+            _ => continue,
+        };
+        let message = format!("the image is for {}, {problem}", known::summary(image));
+        hits.push(Hit::at(image_of(container)).saying(message));
+    }
+}
+
+/// How many of the nodes do not run the image, by build; and how many nodes there are.
+fn failing(container: &Container, image: &ImagePlatforms, hosts: &[Host]) -> BTreeMap<Build, usize> {
+    let mut failing = BTreeMap::new();
+    for host in hosts {
+        if matches!(verdict(container, image, host), Verdict::Fails(Failure::NoVariant | Failure::OtherBuild(_))) {
+            *failing.entry(host.kernel.build).or_default() += 1;
+        }
+    }
+    failing
+}
+
+fn without_variant(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    variants(subject, true, hits);
+}
+
+fn for_some_nodes(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    variants(subject, false, hits);
+}
+
+/// Names the images that no node runs on which the pod may land, or those that some do not run.
+fn variants(subject: &Subject<'_>, of_all: bool, hits: &mut Vec<Hit>) {
+    let hosts = hosts(subject);
+    for (container, image) in known_images(subject) {
+        let failing = failing(container, image, &hosts);
+        let number: usize = failing.values().sum();
+        if number == 0 || (number == hosts.len()) != of_all {
+            continue;
+        }
+        let builds: Vec<String> = failing.iter().map(|(build, nodes)| of_build(subject, *build, *nodes)).collect();
+        let message = format!("the image is for {}, and not for {}", known::summary(image), builds.join(" or "));
+        let hit = Hit::at(image_of(container)).saying(message);
+        hits.push(match class_that_runs(subject) {
+            Some(name) => hit.remedied_by(format!("set runtimeClassName: {name}, whose nodes run the images")),
+            None => hit,
+        });
+    }
+}
+
+/// `Windows 2019 (3 nodes)`.
+fn of_build(subject: &Subject<'_>, build: Build, nodes: usize) -> String {
+    let nodes = if subject.facts.has_nodes() { format!(" ({})", count(nodes, "node")) } else { String::new() };
+    format!("Windows {}{nodes}", known::short(build))
+}
+
+/// A class whose nodes run all images of the pod.
+fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
+    if subject.workload.is_daemon_set() {
+        return None;
+    }
+    let builds: BTreeSet<Build> = subject.facts.hosts().map(|host| host.kernel.build).collect();
+    let runs = |build: &Build| {
+        let mut hosts = subject.facts.hosts().filter(|host| host.kernel.build == *build);
+        let images =
+            || subject.pod.images().map(|(container, name)| (container, subject.facts.images().platforms(name)));
+        hosts.all(|host| {
+            images().all(|(container, image)| image.is_some_and(|image| verdict(container, image, host).runs()))
+        })
+    };
+    builds.into_iter().rev().filter(runs).find_map(|build| subject.facts.classes_of(build).next())
+}
+
+fn newer_revision(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let hosts = hosts(subject);
+    for (container, image) in known_images(subject) {
+        let older = hosts.iter().filter_map(|host| match verdict(container, image, host) {
+            Verdict::NewerRevision(platform) => Some((host.kernel.revision?, host.kernel.build, platform)),
+            _ => None,
+        });
+        let older: Vec<_> = older.collect();
+        if let Some((revision, build, platform)) = older.iter().min_by_key(|(revision, ..)| *revision) {
+            let message = format!(
+                "the image is for {}, and {} on which the pod may land {} older, the oldest {build}.{revision}: such a node can \
+                 refuse to start it with 0xc0370106",
+                known::version(platform),
+                count(older.len(), "node"),
+                if older.len() == 1 { "is" } else { "are" },
+            );
+            hits.push(Hit::at(image_of(container)).saying(message));
+        }
+    }
+}
+
+fn unknown(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (container, name) in subject.pod.images() {
+        if let Some(Err(unresolved)) = subject.facts.images().get(name) {
+            let message = format!("for which systems the image was built is unknown: {}", unresolved.reason);
+            hits.push(Hit::at(image_of(container)).saying(message));
+        }
+    }
+}

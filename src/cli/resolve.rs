@@ -1,0 +1,54 @@
+//! Asks registries about the images of workloads, if the user wants that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use winpool_core::image::{ImageReference, Images, Unresolved};
+
+use crate::registry::{self, OptionsError, Problem, Registry};
+
+/// The flags of commands that can ask registries.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Resolve {
+    /// Ask the registries for which systems the images were built, instead of reading tags. Without this flag winpool connects to
+    /// no registry.
+    #[arg(long)]
+    pub resolve_images: bool,
+    /// How registries are asked.
+    #[command(flatten)]
+    pub registry: registry::Options,
+}
+
+impl Resolve {
+    /// Looks up the images that workloads name. Without the flag it does nothing.
+    ///
+    /// # Errors
+    /// If the options cannot be used. What a registry does is never an error.
+    pub async fn images(&self, names: impl FnOnce() -> BTreeSet<String>) -> Result<Images, OptionsError> {
+        let mut images = Images::default();
+        if self.resolve_images {
+            look_up(&Registry::new(self.registry.clone())?, &names(), &mut images).await;
+        }
+        Ok(images)
+    }
+}
+
+/// Adds the answers for these images.
+pub(super) async fn look_up(registry: &Registry, names: &BTreeSet<String>, images: &mut Images) {
+    let mut references: BTreeMap<ImageReference, Vec<&str>> = BTreeMap::new();
+    for name in names {
+        match name.parse::<ImageReference>() {
+            Ok(reference) => references.entry(reference).or_default().push(name),
+            Err(error) => images.add(name, Err(Unresolved { reason: error.to_string(), is_missing: false })),
+        }
+    }
+    let answers = registry.resolve_all(references.keys().cloned()).await;
+    for (reference, answer) in answers {
+        let answer = answer.map_err(|error| Unresolved {
+            reason: error.problem.to_string(),
+            is_missing: matches!(error.problem, Problem::NotFound),
+        });
+        for name in references.get(&reference).into_iter().flatten() {
+            images.add(name, answer.clone());
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Manifests and configs on disk, by digest, so that none is asked for twice.
+//!
+//! What is read is compared with its digest, so a damaged or forged file counts as missing. A cache that cannot be written
+//! costs requests and nothing else.
+
+use std::{
+    fmt::Write as _,
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use ring::digest::{SHA256, SHA512, digest};
+use winpool_core::image::{ImageReference, reference::is_digest};
+
+/// A directory, or none if there is no place for it.
+pub(super) struct Disk(Option<PathBuf>);
+
+impl Disk {
+    /// Uses this directory, or `winpool/registry` in the user's cache directory.
+    pub(super) fn new(directory: Option<PathBuf>) -> Self {
+        let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let caches = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+        Self(directory.or_else(|| Some(caches()?.join("winpool/registry"))))
+    }
+
+    pub(super) fn document(&self, digest: &str) -> Option<Vec<u8>> {
+        fs::read(self.0.as_ref()?.join(digest.replace(':', "/"))).ok().filter(|bytes| matches(digest, bytes))
+    }
+
+    pub(super) fn keep_document(&self, digest: &str, bytes: &[u8]) {
+        self.0.as_ref().map(|directory| write(&directory.join(digest.replace(':', "/")), bytes));
+    }
+
+    /// The digest that this tag had when the registry was last asked.
+    pub(super) fn tagged(&self, image: &ImageReference) -> Option<String> {
+        let file = self.0.as_ref()?.join("tags").join(image.to_string());
+        fs::read_to_string(file).ok().filter(|text| is_digest(text))
+    }
+
+    pub(super) fn keep_tag(&self, image: &ImageReference, digest: &str) {
+        self.0.as_ref().map(|directory| write(&directory.join("tags").join(image.to_string()), digest.as_bytes()));
+    }
+}
+
+/// Writes a file that is complete or not there, and that other users of the machine cannot read.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(path))?;
+    let unfinished = path.with_added_extension(std::process::id().to_string());
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?.write_all(bytes)?;
+    fs::rename(&unfinished, path)
+}
+
+/// The digest of a document, as registries write it.
+pub(super) fn sha256(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex(digest(&SHA256, bytes).as_ref()))
+}
+
+/// Returns true if the document has this digest.
+pub(super) fn matches(expected: &str, bytes: &[u8]) -> bool {
+    match expected.strip_prefix("sha512:") {
+        Some(digits) => digits == hex(digest(&SHA512, bytes).as_ref()),
+        None => expected == sha256(bytes),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

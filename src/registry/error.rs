@@ -1,0 +1,68 @@
+//! Why a registry does not say what an image was built for.
+
+use std::{fmt::Display, path::Path, time::Duration};
+
+use thiserror::Error;
+use winpool_core::image::DocumentError;
+
+/// An image whose platforms stay unknown. The text never has credentials in it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{image}: {problem}")]
+pub struct RegistryError {
+    /// The full name of the image, which begins with its registry.
+    pub image: String,
+    /// The reason.
+    pub problem: Problem,
+}
+
+/// Why the platforms of an image are unknown, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Problem {
+    /// The registry does not have the image.
+    #[error("the registry has no such image; check the name, and the tag or digest")]
+    NotFound,
+    /// The registry or its token server refuses this user. With what is known about the credentials.
+    #[error("the registry does not permit to read it ({0}); log in with `docker login`, and check the name")]
+    Unauthorized(String),
+    /// The registry asks for a longer pause than winpool waits.
+    #[error("the registry limits the rate of requests; log in with `docker login`, or try again later")]
+    RateLimited,
+    /// Nothing answers, or not with HTTP. With the host and the reason.
+    #[error("cannot reach {0}")]
+    Unreachable(String),
+    /// The answers took longer than this.
+    #[error("the registry did not answer within {0:?}; try again later")]
+    TimedOut(Duration),
+    /// The registry answered with this HTTP status.
+    #[error("the registry answered with status {0}; try again later")]
+    Failed(u16),
+    /// The answer has more bytes than this, as no manifest or config has.
+    #[error("the answer of the registry is larger than {0} bytes and was not read; check the name")]
+    TooLarge(usize),
+    /// The answer is not one of a registry, or not safe to follow.
+    #[error("the answer of the registry cannot be used: {0}")]
+    Invalid(String),
+    /// With `--offline`, an image that was not cached.
+    #[error("it is not in the cache; run the command once without --offline")]
+    Offline,
+}
+
+impl From<DocumentError> for Problem {
+    fn from(error: DocumentError) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+/// A file that the options name cannot be used.
+#[derive(Debug, Error)]
+#[error("cannot use {path}: {reason}")]
+pub struct OptionsError {
+    path: String,
+    reason: String,
+}
+
+impl OptionsError {
+    pub(super) fn new(path: &Path, reason: impl Display) -> Self {
+        Self { path: path.display().to_string(), reason: reason.to_string() }
+    }
+}

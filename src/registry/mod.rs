@@ -1,0 +1,210 @@
+//! Asks registries for which systems an image was built (opencontainers/distribution-spec, "Pull").
+//!
+//! A tag costs a `HEAD`, which Docker Hub does not count, and each distinct digest a `GET`, or nothing if it is on disk.
+//! `docs/decisions/0017-registry-client.md` says why this is not a crate.
+
+mod credentials;
+mod disk;
+mod error;
+mod login;
+#[cfg(test)]
+mod tests;
+mod web;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::http::{Method, Response};
+use futures::{StreamExt, stream};
+use tokio::{sync::OnceCell, time::timeout};
+use winpool_core::image::{self, Document, ImagePlatforms, ImageReference, Platform, Source, reference::is_digest};
+
+use self::{disk::Disk, login::Session};
+pub use error::{OptionsError, Problem, RegistryError};
+
+/// Images that are looked up at the same time.
+const CONCURRENCY: usize = 8;
+/// For all requests of one image.
+const IMAGE_LIMIT: Duration = Duration::from_secs(30);
+/// Variants of an index that do not say their platform; each costs two requests.
+const MOST_UNNAMED: usize = 16;
+/// Failures in a row after which a registry is not asked any more.
+const MOST_FAILURES: usize = 3;
+const DIGEST: &str = "docker-content-digest";
+
+/// How registries are asked.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Registries")]
+pub struct Options {
+    /// Docker configuration with the credentials of registries; `config.json` in `DOCKER_CONFIG` or ~/.docker if not set.
+    #[arg(long, value_name = "FILE")]
+    pub registry_config: Option<PathBuf>,
+    /// Certificates to trust besides those of the system, in PEM format.
+    #[arg(long, value_name = "FILE")]
+    pub registry_ca: Option<PathBuf>,
+    /// Registry to ask without TLS; can be repeated. This machine is asked without TLS unless --registry-ca is set.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub plain_http: Vec<String>,
+    /// Directory in which manifests are cached; ~/.cache/winpool/registry if not set.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub registry_cache: Option<PathBuf>,
+    /// Ask no registry, and use only what is cached.
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// A client of all registries, for one command.
+pub struct Registry {
+    session: Session,
+    disk: Disk,
+    offline: bool,
+    limit: Duration,
+    /// By digest.
+    known: Mutex<HashMap<String, Arc<OnceCell<ImagePlatforms>>>>,
+    /// Failures in a row, by registry.
+    failures: Mutex<HashMap<String, Vec<Problem>>>,
+}
+
+impl Registry {
+    /// Makes a client. It sends nothing yet.
+    ///
+    /// # Errors
+    /// If a file that the options name cannot be used, or the user's Docker configuration cannot be read.
+    pub fn new(mut options: Options) -> Result<Self, OptionsError> {
+        Ok(Self {
+            disk: Disk::new(options.registry_cache.take()),
+            offline: options.offline,
+            session: Session::new(options)?,
+            limit: IMAGE_LIMIT,
+            known: Mutex::default(),
+            failures: Mutex::default(),
+        })
+    }
+
+    /// Looks up images, each once, 8 at a time.
+    pub async fn resolve_all(
+        &self,
+        images: impl IntoIterator<Item = ImageReference>,
+    ) -> BTreeMap<ImageReference, Result<ImagePlatforms, RegistryError>> {
+        let images: BTreeSet<ImageReference> = images.into_iter().collect();
+        let answers = stream::iter(images).map(async |image| {
+            let platforms = self.platforms(&image).await;
+            (image, platforms)
+        });
+        answers.buffer_unordered(CONCURRENCY).collect().await
+    }
+
+    /// Returns the platforms for which an image was built.
+    ///
+    /// # Errors
+    /// If the registry does not tell, within a time limit.
+    pub async fn platforms(&self, image: &ImageReference) -> Result<ImagePlatforms, RegistryError> {
+        let answer = timeout(self.limit, self.look_up(image)).await.unwrap_or(Err(Problem::TimedOut(self.limit)));
+        match &answer {
+            Err(problem @ (Problem::RateLimited | Problem::Unreachable(_) | Problem::TimedOut(_))) => {
+                self.failures().entry(image.registry.clone()).or_default().push(problem.clone());
+            }
+            Err(Problem::Offline) => {}
+            _ => drop(self.failures().remove(&image.registry)),
+        }
+        answer.map_err(|problem| RegistryError { image: image.to_string(), problem })
+    }
+
+    async fn look_up(&self, image: &ImageReference) -> Result<ImagePlatforms, Problem> {
+        let digest = match &image.digest {
+            Some(digest) => digest.clone(),
+            None if self.offline => self.disk.tagged(image).ok_or(Problem::Offline)?,
+            None => self.tagged(image).await?,
+        };
+        let known = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.entry(digest.clone()).or_default().clone()
+        };
+        known.get_or_try_init(|| self.read(image, digest)).await.cloned()
+    }
+
+    /// Asks for the digest of a tag.
+    async fn tagged(&self, image: &ImageReference) -> Result<String, Problem> {
+        let path = format!("manifests/{}", image.version());
+        let named = match self.ask(image, Method::HEAD, &path).await {
+            Ok(answer) => answer.headers().get(DIGEST).and_then(|value| value.to_str().ok().map(str::to_owned)),
+            // Not every registry knows `HEAD`.
+            Err(Problem::Failed(_)) => None,
+            Err(problem) => return Err(problem),
+        };
+        let digest = if let Some(digest) = named.filter(|digest| is_digest(digest)) {
+            digest
+        } else {
+            let document = self.ask(image, Method::GET, &path).await?.into_body();
+            let digest = disk::sha256(&document);
+            self.disk.keep_document(&digest, &document);
+            digest
+        };
+        self.disk.keep_tag(image, &digest);
+        Ok(digest)
+    }
+
+    async fn read(&self, image: &ImageReference, digest: String) -> Result<ImagePlatforms, Problem> {
+        let entries = match self.manifest(image, &digest).await? {
+            Document::Index(entries) => entries,
+            Document::Manifest { config, .. } => {
+                let platforms = vec![self.configured(image, &config).await?];
+                return Ok(ImagePlatforms { digest, source: Source::Manifest, platforms });
+            }
+        };
+        let (named, unnamed): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.platform.is_some());
+        let mut platforms: Vec<_> = named.into_iter().filter_map(|entry| entry.platform).collect();
+        if unnamed.len() > MOST_UNNAMED {
+            return Err(Problem::Invalid(format!("more than {MOST_UNNAMED} variants do not say their platform")));
+        }
+        for entry in unnamed {
+            match self.manifest(image, &entry.digest).await? {
+                Document::Manifest { config, .. } => platforms.push(self.configured(image, &config).await?),
+                Document::Index(_) => return Err(Problem::Invalid("it is an index with an index inside".to_owned())),
+            }
+        }
+        Ok(ImagePlatforms { digest, source: Source::Index, platforms })
+    }
+
+    async fn manifest(&self, image: &ImageReference, digest: &str) -> Result<Document, Problem> {
+        Ok(image::read(None, &self.document(image, "manifests", digest).await?)?)
+    }
+
+    /// The platform that a config names.
+    async fn configured(&self, image: &ImageReference, config: &str) -> Result<Platform, Problem> {
+        Ok(image::read_config(&self.document(image, "blobs", config).await?)?)
+    }
+
+    /// The document with this digest, from disk or else from the registry.
+    async fn document(&self, image: &ImageReference, kind: &str, digest: &str) -> Result<Vec<u8>, Problem> {
+        if let Some(document) = self.disk.document(digest) {
+            return Ok(document);
+        }
+        let document = self.ask(image, Method::GET, &format!("{kind}/{digest}")).await?.into_body();
+        if !disk::matches(digest, &document) {
+            return Err(Problem::Invalid("the document has another digest than it was asked for".to_owned()));
+        }
+        self.disk.keep_document(digest, &document);
+        Ok(document)
+    }
+
+    /// Sends a request unless it is certain to fail.
+    async fn ask(&self, image: &ImageReference, method: Method, path: &str) -> Result<Response<Vec<u8>>, Problem> {
+        if self.offline {
+            return Err(Problem::Offline);
+        }
+        let failed = self.failures().get(&image.registry).filter(|failures| failures.len() >= MOST_FAILURES).cloned();
+        match failed.and_then(|failures| failures.into_iter().next()) {
+            Some(problem) => Err(problem),
+            None => self.session.ask(image, method, path).await,
+        }
+    }
+
+    fn failures(&self) -> MutexGuard<'_, HashMap<String, Vec<Problem>>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

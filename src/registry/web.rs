@@ -1,0 +1,186 @@
+//! One HTTP exchange with a host: bounded in size, patient to a degree, careful with redirects.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    path::Path,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::http::{
+    Request, Response, StatusCode, Uri,
+    header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION, RETRY_AFTER},
+    uri::{Authority, InvalidUri},
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper_util::client::proxy::matcher::Matcher;
+use kube::{Client, Config, client::Body};
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+
+use super::error::{OptionsError, Problem};
+use crate::api_server::{causes::with_causes, client::connect};
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// The largest answer that is read: what registries have to accept as a manifest, by the distribution-spec.
+pub(super) const ANSWER_LIMIT: usize = 4 << 20;
+/// Redirects and pauses of one request.
+const MOST_DETOURS: usize = 5;
+/// The longest pause that a host may ask for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Clients of hosts, made when they are needed.
+pub(super) struct Web {
+    plain: Vec<String>,
+    /// Trusted certificates; those of the system alone if there is no file with others.
+    roots: Option<Vec<Vec<u8>>>,
+    proxies: Matcher,
+    clients: Mutex<HashMap<String, Client>>,
+}
+
+impl Web {
+    /// # Errors
+    /// If the file with certificates cannot be used.
+    pub(super) fn new(plain: Vec<String>, authorities: Option<&Path>) -> Result<Self, OptionsError> {
+        let roots = authorities.map(roots).transpose()?;
+        Ok(Self { plain, roots, proxies: Matcher::from_env(), clients: Mutex::default() })
+    }
+
+    /// The beginning of each URL of this registry.
+    pub(super) fn origin(&self, host: &str) -> String {
+        // The API of Docker Hub has a host of its own.
+        let host = if host == "docker.io" { "registry-1.docker.io" } else { host };
+        format!("{}://{host}", if self.is_plain(host) { "http" } else { "https" })
+    }
+
+    /// Returns true if plain HTTP is permitted: for hosts that the user names, and for this machine.
+    fn is_plain(&self, host: &str) -> bool {
+        self.plain.iter().any(|plain| plain == host) || (self.roots.is_none() && is_loopback(host))
+    }
+
+    /// Returns true if `from` may refer to `to`: never from HTTPS to HTTP, and to HTTP only where it is permitted.
+    pub(super) fn may_refer(&self, from: &Uri, to: &Uri) -> bool {
+        match to.scheme_str() {
+            Some("https") => true,
+            Some("http") => from.scheme_str() == Some("http") && self.is_plain(host(to)),
+            _ => false,
+        }
+    }
+
+    /// Sends a request and reads the answer. It follows redirects, on which credentials stay with the first host, and waits if
+    /// the host asks for a short pause.
+    pub(super) async fn exchange(&self, mut request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Problem> {
+        for detour in 0..=MOST_DETOURS {
+            let from = request.uri().clone();
+            let response = self.send(&request).await?;
+            let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+            let is_busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+            let pause = text(RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+            if let Some(pause) = pause.filter(|pause| is_busy && *pause <= PATIENCE && detour < MOST_DETOURS) {
+                tokio::time::sleep(pause).await;
+            } else if let Some(location) = text(LOCATION).filter(|_| response.status().is_redirection()) {
+                let to = absolute(&from, location).filter(|to| self.may_refer(&from, to) && request.body().is_empty());
+                let to =
+                    to.ok_or_else(|| Problem::Invalid("it redirects to where winpool does not follow".to_owned()))?;
+                if origin(&from) != origin(&to) {
+                    request.headers_mut().remove(AUTHORIZATION);
+                }
+                *request.uri_mut() = to;
+            } else {
+                return read(response, &from).await;
+            }
+        }
+        Err(Problem::Invalid("it redirects too often".to_owned()))
+    }
+
+    async fn send(&self, request: &Request<Vec<u8>>) -> Result<Response<Body>, Problem> {
+        let unreachable = |error| unreachable(request.uri(), &error);
+        let client = self.client(&origin(request.uri())).map_err(unreachable)?;
+        client.send(request.clone().map(Body::from)).await.map_err(unreachable)
+    }
+
+    /// The client of an origin, which keeps its connections.
+    fn client(&self, origin: &str) -> kube::Result<Client> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(origin) {
+            return Ok(client.clone());
+        }
+        let mut config = Config::new(origin.parse().map_err(|error: InvalidUri| kube::Error::HttpError(error.into()))?);
+        config.connect_timeout = Some(CONNECT_LIMIT);
+        // Without TLS no certificate is needed: an image without a system has none.
+        config.root_cert = if origin.starts_with("http:") { Some(Vec::new()) } else { self.roots.clone() };
+        config.proxy_url = self.proxy(&config.cluster_url);
+        let client = connect(config, None)?;
+        clients.insert(origin.to_owned(), client.clone());
+        Ok(client)
+    }
+
+    /// The proxy that the environment names, with its password. As other clients do, this machine is asked directly.
+    fn proxy(&self, url: &Uri) -> Option<Uri> {
+        let proxy = self.proxies.intercept(url).filter(|_| !is_loopback(host(url)))?;
+        let Some(basic) = proxy.basic_auth() else { return Some(proxy.uri().clone()) };
+        let user = BASE64_STANDARD.decode(basic.to_str().ok()?.strip_prefix("Basic ")?).ok()?;
+        let authority = format!("{}@{}", percent_encode(&user, NON_ALPHANUMERIC), proxy.uri().authority()?);
+        Uri::builder().scheme(proxy.uri().scheme_str()?).authority(authority).path_and_query("/").build().ok()
+    }
+}
+
+async fn read(response: Response<Body>, uri: &Uri) -> Result<Response<Vec<u8>>, Problem> {
+    let (head, body) = response.into_parts();
+    let length = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > ANSWER_LIMIT) {
+        return Err(Problem::TooLarge(ANSWER_LIMIT));
+    }
+    match Limited::new(body, ANSWER_LIMIT).collect().await {
+        Ok(body) => Ok(Response::from_parts(head, body.to_bytes().into())),
+        Err(error) if error.is::<LengthLimitError>() => Err(Problem::TooLarge(ANSWER_LIMIT)),
+        Err(error) => Err(unreachable(uri, &*error)),
+    }
+}
+
+fn unreachable(uri: &Uri, error: &(dyn std::error::Error + 'static)) -> Problem {
+    Problem::Unreachable(format!("{}: {}", host(uri), with_causes(error)))
+}
+
+/// Host and port of a URL, without the user that may stand in it.
+fn host(uri: &Uri) -> &str {
+    uri.authority().and_then(|authority| authority.as_str().rsplit('@').next()).unwrap_or_default()
+}
+
+fn origin(uri: &Uri) -> String {
+    format!("{}://{}", uri.scheme_str().unwrap_or_default(), host(uri))
+}
+
+/// The URL that a redirect leads to.
+fn absolute(from: &Uri, location: &str) -> Option<Uri> {
+    let text = match location.strip_prefix('/') {
+        Some(rest) if rest.starts_with('/') => format!("{}:{location}", from.scheme_str()?),
+        Some(_) => format!("{}{location}", origin(from)),
+        None => location.to_owned(),
+    };
+    text.parse().ok()
+}
+
+fn is_loopback(host: &str) -> bool {
+    host.parse().is_ok_and(|authority: Authority| {
+        let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+        name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    })
+}
+
+/// The certificates of a file and those of the system. One of the system that rustls cannot read is left out.
+fn roots(file: &Path) -> Result<Vec<Vec<u8>>, OptionsError> {
+    let text = std::fs::read(file).map_err(|error| OptionsError::new(file, error))?;
+    let is_usable = |certificate: &CertificateDer<'static>| RootCertStore::empty().add(certificate.clone()).is_ok();
+    let own: Vec<_> = CertificateDer::pem_slice_iter(&text).flatten().filter(is_usable).collect();
+    if own.is_empty() {
+        return Err(OptionsError::new(file, "it has no certificate in PEM format that can be trusted"));
+    }
+    let system = rustls_native_certs::load_native_certs().certs.into_iter().filter(is_usable);
+    Ok(own.into_iter().chain(system).map(|certificate| certificate.to_vec()).collect())
+}
