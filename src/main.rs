@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
     api_server::causes::with_causes,
-    cli::{Outcome, blockers, builds, check, cleanup, generate, output, plan, reference, render, why},
+    cli::{Outcome, blockers, builds, check, cleanup, generate, output, plan, reference, render, status, why},
     removal::installation::Installation,
     telemetry::{self, LogFormat},
 };
@@ -35,6 +35,7 @@ struct Cli {
 enum Command {
     /// Run the operator.
     Run(Run),
+    Status(status::Arguments),
     Plan(plan::Arguments),
     Why(why::Arguments),
     Check(check::Arguments),
@@ -127,6 +128,7 @@ fn program() -> &'static str {
 async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>> {
     match command {
         Command::Run(arguments) => run(arguments).await?,
+        Command::Status(arguments) => return Ok(status::run(arguments).await?),
         Command::Plan(arguments) => return Ok(plan::run(arguments).await?),
         Command::Why(arguments) => return Ok(why::run(arguments).await?),
         Command::Check(arguments) => return Ok(check::run(arguments).await?),

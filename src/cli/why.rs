@@ -1,6 +1,6 @@
 //! `winpool why`: why a node is as it is, and why a pod does or does not land and start.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use clap::Subcommand;
 use k8s_openapi::api::{
@@ -13,14 +13,13 @@ use winpool_core::{
     api::names,
     explain::{
         forecast::{Change, forecast},
-        node::{NodeStory, UNOWNED, node_story},
+        node::{NodeStory, UNOWNED, node_story, policy_of},
         pod::{Answer, Landing, Machine, answer},
     },
-    plan::{Entry, Policy},
     pod::{Class, KnownError, Pod, known_error},
 };
 
-use crate::{api_server::pods::ListedPod, cache::node::CachedNode, controllers::GuardedPool};
+use crate::{api_server::pods::ListedPod, cache::node::CachedNode};
 
 use super::{
     Common, Error, Outcome,
@@ -112,11 +111,7 @@ async fn why_node(name: &str, common: &Common) -> Result<NodeStory, Error> {
     cluster.nodes.push(node.clone());
     let classes = cluster.classes.clone();
     let snapshot = snapshot(cluster);
-    let read: Vec<_> = snapshot.pools.iter().map(GuardedPool::read).collect();
-    let invalid = read.iter().filter_map(|pool| Some(pool.as_ref().err()?.name.clone())).collect();
-    let pools = read.iter().filter_map(|pool| pool.as_ref().ok());
-    let entries = pools.map(|pool| Entry { pool: Arc::new(pool.clone()), ready: true });
-    let policy = Policy::new(entries, invalid);
+    let policy = policy_of(&snapshot.pools);
     Ok(node_story(name, &node.seen, &policy, &classes, &forecast(snapshot)))
 }
 

@@ -6,3 +6,4 @@ pub mod forecast;
 pub mod node;
 pub mod pod;
 pub mod scheduling;
+pub mod status;
