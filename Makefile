@@ -206,7 +206,8 @@ chart-files: ## Copy into the chart what it takes from crds/ and config/componen
 
 # What `winpool generate` makes from the code, and where it belongs.
 GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \
-	$(foreach what,check-rules command-line conditions metrics windowspool,$(what):docs/reference/$(what).md)
+	$(foreach what,check-rules command-line conditions errors metrics windowspool,$(what):docs/reference/$(what).md) \
+	schema:docs/reference/output.schema.json
 
 .PHONY: generate
 generate: ## Write every file that is made from the code: definition, policy advise, references, and copies in the chart

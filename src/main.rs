@@ -44,6 +44,7 @@ enum Command {
     Render(render::Arguments),
     Builds(builds::Arguments),
     /// Print the CustomResourceDefinition.
+    #[command(after_help = "Examples:\n  winpool crd | kubectl apply -f -")]
     Crd,
     Completions(reference::Completions),
     /// Write man pages into a folder.
@@ -60,10 +61,14 @@ enum Command {
         what: generate::What,
     },
     /// Print the version.
+    #[command(after_help = "Examples:\n  winpool version")]
     Version,
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  winpool run
+  winpool run --listen 127.0.0.1:8080 --leader-election false")]
 struct Run {
     /// Address of /metrics, /healthz and /readyz.
     #[arg(long, env = "WINPOOL_LISTEN", default_value = "0.0.0.0:8080")]
@@ -174,11 +179,30 @@ async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[cfg(test)]
+#[allow(clippy::panic, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
     #[test]
     fn the_commands_are_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples_that_it_understands() {
+        let command = Cli::command();
+        let visible = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+        for subcommand in visible {
+            let examples = subcommand.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = examples.lines().skip(1).collect();
+            assert!(!lines.is_empty(), "{} has no examples", subcommand.get_name());
+            for line in lines {
+                let words = line.split(" | ").flat_map(|part| part.split("<(")).find(|part| part.contains("winpool "));
+                let words = words.unwrap_or_else(|| panic!("{line}")).trim_matches([' ', ')']);
+                let words = words.split(" > ").next().unwrap_or_default().split(' ').filter(|word| !word.is_empty());
+                let parsed = Cli::command().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            }
+        }
     }
 }

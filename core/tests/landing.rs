@@ -177,6 +177,6 @@ fn errors_in_the_status_are_explained_once() {
           containerStatuses: [{waiting}, {waiting}]}}}}"
     ));
     let errors: Vec<&str> = answer.errors.iter().map(|error| error.error).collect();
-    assert_eq!(errors, ["no match for platform in manifest", "PodOSNotSupported"]);
+    assert_eq!(errors, ["no match for platform", "PodOSNotSupported"]);
     assert_eq!(answer.node.as_deref(), Some("win-2019"));
 }

@@ -1,5 +1,6 @@
 //! `winpool blockers`: what stands in the way of taking a Windows version out of service.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::WindowsPool,
@@ -20,6 +21,9 @@ use super::{
 /// is pinned by the RuntimeClasses that it declares or uses as pod default, and by a name for the build. Exit code 0: nothing is
 /// pinned to the version; 2: something is, or winpool cannot tell; 1: winpool cannot read the workloads.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  winpool blockers --retire 2019
+  winpool blockers --retire ltsc2019 --move-to ltsc2022 -f deploy/")]
 pub struct Arguments {
     /// Version to retire, such as 2019, or its build.
     #[arg(long, value_name = "VERSION", value_parser = super::release)]
@@ -35,20 +39,25 @@ pub struct Arguments {
     pub kubernetes_version: Option<KubernetesVersion>,
 }
 
-#[derive(Debug, Serialize)]
-struct Report {
+/// What prevents you from retiring a Windows version.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "BlockersReport")]
+pub struct Report {
     #[serde(flatten)]
     retirement: RetiredWindows,
+    /// What is pinned to it.
     blockers: Vec<Located<Blocker>>,
     /// Workloads of which it is not known what pins them.
     unknown: Vec<Located<Unknown>>,
 }
 
 /// A workload whose RuntimeClass is not known.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Unknown {
+pub struct Unknown {
+    /// `Deployment shop/web`.
     object: String,
+    /// The name of its RuntimeClass.
     runtime_class: String,
 }
 

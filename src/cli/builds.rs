@@ -1,5 +1,6 @@
 //! `winpool builds`: what winpool knows of Windows.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::windows::{
     Build, KubernetesSupport, KubernetesVersion,
@@ -19,23 +20,33 @@ const FIRST: u32 = 14;
 /// Print the Windows releases that winpool knows: build, image tags, Kubernetes versions that list them, end of support,
 /// and which images each runs.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
+#[command(after_help = "Examples:
+  winpool builds
+  winpool builds -o json")]
 pub struct Arguments {
     /// How to print.
     #[command(flatten)]
     pub output: Output,
 }
 
-/// A release.
-#[derive(Debug, Serialize)]
+/// A Windows release.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+#[schemars(rename = "WindowsRelease")]
+pub struct Row {
+    /// The version, such as `2022`.
     version: &'static str,
+    /// The build, such as `10.0.20348`.
     build: String,
+    /// The name of the product.
     product: &'static str,
+    /// Tags of Microsoft's base images.
     image_tags: &'static [&'static str],
     /// Kubernetes versions whose documentation lists it.
     kubernetes: Vec<String>,
+    /// The last day of mainstream support.
     mainstream_end: String,
+    /// The last day of any support.
     end_of_support: String,
     /// Versions whose images it runs by process isolation, with containerd 1.7.19 or later.
     process_isolation: Vec<&'static str>,

@@ -14,6 +14,7 @@ pub mod output;
 pub mod plan;
 pub mod reference;
 pub mod render;
+pub mod schema;
 pub mod status;
 pub mod why;
 pub mod workloads;

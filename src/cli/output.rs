@@ -272,7 +272,8 @@ impl Table {
             .collect();
         let gaps = GAP * widths.len().saturating_sub(1);
         while widths.iter().sum::<usize>() + gaps > limit {
-            let narrower = widths.iter_mut().zip(&self.header).filter(|(width, name)| **width > name.width().max(NARROW));
+            let narrower =
+                widths.iter_mut().zip(&self.header).filter(|(width, name)| **width > name.width().max(NARROW));
             let Some((widest, _)) = narrower.max_by_key(|(width, _)| **width) else { break };
             *widest -= 1;
         }

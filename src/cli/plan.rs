@@ -18,6 +18,7 @@ use winpool_core::{
 use super::{
     Common, Error, Outcome,
     cluster::{Cluster, Pods},
+    live,
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
 };
 
@@ -30,6 +31,10 @@ const SHOWN: usize = 5;
 /// `kubectl get nodes,runtimeclasses,windowspools -o yaml`. For a pool with `mode: DryRun` it shows what `mode: Enforce` would
 /// change. Exit code 0: nothing to do; 2: changes are pending, a taint is held, or a pool has a problem; 1: an error.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = "Examples:
+  winpool plan
+  winpool plan -f windowspool.yaml --live
+  kubectl get nodes,runtimeclasses,windowspools -o yaml | winpool plan -f -")]
 pub struct Arguments {
     /// Where to look and how to print.
     #[command(flatten)]
@@ -63,7 +68,7 @@ pub async fn run(Arguments { common, live }: Arguments) -> Result<Outcome, Error
             cluster = manifests;
         }
     }
-    let forecast = of(cluster);
+    let forecast = live::during("computing what the operator would do", || of(cluster));
     output::print(common.output.format, &forecast, || text(&forecast))?;
     Ok(if is_done(&forecast) { Outcome::Done } else { Outcome::Pending })
 }

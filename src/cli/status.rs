@@ -11,6 +11,7 @@ use winpool_core::{
 use super::{
     Common, Error, Outcome,
     cluster::Cluster,
+    live,
     output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
     plan::snapshot,
 };
@@ -41,7 +42,7 @@ pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
         [] => Cluster::live(&common.origin.connection.client().await?).await?,
         files => Cluster::from_manifests(files)?,
     };
-    let status = status(snapshot(cluster));
+    let status = live::during("computing what the operator would do", || status(snapshot(cluster)));
     output::print(common.output.format, &status, || text(&status))?;
     Ok(Outcome::Done)
 }

@@ -1,6 +1,7 @@
 //! What pins workloads and pools to a Windows version, and what each has to change.
 
 use k8s_openapi::jiff::civil::Date;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
 };
 
 /// How a workload or a pool is pinned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum By {
     /// `nodeSelector`.
     Selector,
@@ -34,7 +35,7 @@ pub enum By {
 }
 
 /// One field that pins an object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pin {
     /// How.
     pub by: By,
@@ -47,7 +48,7 @@ pub struct Pin {
 }
 
 /// An object that is pinned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Blocker {
     /// `Deployment shop/web`, `WindowsPool default`.
     pub object: String,
@@ -56,7 +57,7 @@ pub struct Blocker {
 }
 
 /// A Windows version to be taken out of service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetiredWindows {
     /// Its build, as in the label.
@@ -64,8 +65,10 @@ pub struct RetiredWindows {
     /// Its name.
     pub product: String,
     /// Last day of Microsoft's mainstream support.
+    #[schemars(with = "String")]
     pub mainstream_end: Date,
     /// Last day of any support by Microsoft.
+    #[schemars(with = "String")]
     pub end_of_support: Date,
     /// The version of Kubernetes, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]

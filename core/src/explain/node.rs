@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
 pub const UNOWNED: &str = "unowned";
 
 /// What there is to say of a node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStory {
     /// Its name.
@@ -42,7 +43,7 @@ pub struct NodeStory {
 }
 
 /// A taint and where it comes from.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct TaintStory {
     /// `key=value:effect`.
     pub taint: String,

@@ -5,16 +5,17 @@ use crate::{
     lint::{
         Finding, Rule, Workload,
         facts::Facts,
-        placement, rejected,
+        objects, placement, recommended, rejected,
         rule::{Hit, Scope, Subject, Test},
         unsupported,
     },
     pod::Target,
 };
 
-/// The rules about placement, about what the API server refuses, and about what Windows does not do.
-pub(super) fn groups() -> [&'static [Rule]; 3] {
-    [placement::RULES, rejected::RULES, unsupported::RULES]
+/// The rules about placement, about what the API server refuses, about what Windows does not do, about what is recommended,
+/// about Services and about nodes.
+pub(super) fn groups() -> [&'static [Rule]; 6] {
+    [placement::RULES, rejected::RULES, unsupported::RULES, recommended::RULES, objects::SERVICES, objects::NODES]
 }
 
 /// Every rule, in the order of findings.
@@ -42,6 +43,7 @@ pub fn check(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
                 find(&subject, &mut hits);
                 hits
             }
+            Test::Object(_) => Vec::new(),
         };
         findings.extend(hits.into_iter().map(|hit| finding(rule, &subject, hit)));
     }
@@ -55,6 +57,15 @@ fn applies(scope: Scope, subject: &Subject<'_>) -> bool {
         Scope::WindowsImage => subject.target == Target::WindowsImage,
         Scope::LinuxByName => subject.pod.os.as_deref() == Some("linux"),
         Scope::Unsaid => subject.target == Target::Unsaid,
+        Scope::Service | Scope::Node => false,
+    }
+}
+
+/// The path of a field in the object. `metadata` stands beside the pod spec.
+fn path_of(workload: &Workload<'_>, field: &str) -> String {
+    match field.strip_prefix("metadata.") {
+        Some(_) => format!("{}{field}", workload.path.trim_end_matches("spec")),
+        None => format!("{}.{field}", workload.path),
     }
 }
 
@@ -66,7 +77,7 @@ fn finding(rule: &Rule, subject: &Subject<'_>, hit: Hit) -> Finding {
         severity: verdict.0,
         consequence: verdict.1,
         object: subject.workload.object(),
-        field: format!("{}.{}", subject.workload.path, hit.field),
+        field: path_of(subject.workload, &hit.field),
         message: hit.message.unwrap_or_else(|| rule.sentence(says_os)),
         remedy: hit.remedy.unwrap_or_else(|| rejected::remedy(rule, subject).to_owned()),
     }

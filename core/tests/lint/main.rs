@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod blockers;
+mod objects;
 mod placement;
 mod robustness;
 mod rules;

@@ -34,7 +34,7 @@ fn security(fields: &Value) -> Value {
 type Row = (&'static str, Vec<Value>, Vec<Value>);
 
 fn table() -> Vec<Row> {
-    [refused(), lint(), placement()].concat()
+    [refused(), lint(), recommended(), placement()].concat()
 }
 
 fn pod(fields: &Value) -> Value {
@@ -188,6 +188,66 @@ fn lint() -> Vec<Row> {
     ]
 }
 
+fn host_path(path: &str) -> Value {
+    volume(&json!({"name": "v", "hostPath": {"path": path}}))
+}
+
+fn gmsa(text: &str) -> Value {
+    pod(&json!({"windowsOptions": {"gmsaCredentialSpec": text}}))
+}
+
+fn image(name: &str) -> Value {
+    container(&json!({"image": name}))
+}
+
+fn recommended() -> Vec<Row> {
+    let cpu_only = json!({"requests": {"cpu": "1"}});
+    let both = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+    vec![
+        (
+            "resources-missing",
+            vec![container(&json!({"resources": {}})), container(&json!({"resources": cpu_only}))],
+            vec![container(&json!({"resources": both}))],
+        ),
+        (
+            "docker-hub-image",
+            vec![image("microsoft/iis"), image("docker.io/microsoft/nanoserver:sac2016")],
+            vec![image("mcr.microsoft.com/windows/servercore/iis"), image("example.com/microsoft/iis")],
+        ),
+        (
+            "dns-searches",
+            vec![
+                json!({"dnsConfig": {"searches": ["example.com"]}}),
+                json!({"dnsPolicy": "None", "dnsConfig": {"searches": ["a.example", "b.example"]}}),
+            ],
+            vec![
+                json!({"dnsPolicy": "None", "dnsConfig": {"searches": ["a.example"]}}),
+                json!({"dnsConfig": {"searches": []}}),
+            ],
+        ),
+        (
+            "path-control-character",
+            vec![mount(&json!({"name": "v", "mountPath": "C:\temp"})), host_path("C:\new")],
+            vec![mount(&json!({"name": "v", "mountPath": r"C:\temp"})), host_path("C:/new")],
+        ),
+        (
+            "mount-path-root",
+            ["C:", r"c:\", "C:/", "/"].map(|path| mount(&json!({"name": "v", "mountPath": path}))).into(),
+            ["/data", "D:/", "C:/data"].map(|path| mount(&json!({"name": "v", "mountPath": path}))).into(),
+        ),
+        (
+            "host-path-without-drive",
+            vec![host_path("/var/log"), host_path("data")],
+            vec![host_path("C:/data"), host_path(r"\\.\pipe\docker_engine"), host_path(r"d:\data")],
+        ),
+        (
+            "gmsa-credential-spec",
+            vec![gmsa("webapp"), gmsa("{}")],
+            vec![gmsa(r#"{"DomainJoinConfig": {}, "ActiveDirectoryConfig": {}}"#)],
+        ),
+    ]
+}
+
 fn placement() -> Vec<Row> {
     vec![
         ("os-name-missing", vec![json!({"os": null})], vec![]),
@@ -262,6 +322,9 @@ fn placement() -> Vec<Row> {
     ]
 }
 
+/// Hardly any example sets resources.
+const WITHOUT_RESOURCES: &str = "resources-missing";
+
 /// Rules that come with another one, because what breaks the one breaks the other.
 const TOGETHER: [(&str, &[&str]); 1] = [("secret-volume-mode", &["secret-volume"])];
 
@@ -273,11 +336,12 @@ fn each_rule_is_broken_by_its_examples_alone_and_not_by_what_is_close() {
         for spec in bad {
             let mut found: BTreeSet<String> = broken("Pod", &windows(&spec), &facts).into_iter().collect();
             assert!(found.remove(id), "{id}: {spec} breaks {found:?}");
-            found.retain(|other| !beside.contains(&other.as_str()));
+            found.retain(|other| other != WITHOUT_RESOURCES && !beside.contains(&other.as_str()));
             assert_eq!(found, BTreeSet::new(), "{id}: {spec}");
         }
         for spec in good {
-            let found = broken("Pod", &windows(&spec), &facts);
+            let mut found = broken("Pod", &windows(&spec), &facts);
+            found.retain(|other| id == WITHOUT_RESOURCES || other != WITHOUT_RESOURCES);
             assert!(found.is_empty(), "{id}: {spec} breaks {found:?}");
         }
     }
@@ -286,7 +350,7 @@ fn each_rule_is_broken_by_its_examples_alone_and_not_by_what_is_close() {
 #[test]
 fn every_rule_has_an_example() {
     let here = table().into_iter().map(|(id, ..)| id);
-    let tested: BTreeSet<&str> = here.chain(super::placement::TESTED).collect();
+    let tested: BTreeSet<&str> = here.chain(super::placement::TESTED).chain(super::objects::TESTED).collect();
     let all: BTreeSet<&str> = rules().map(|rule| rule.id).collect();
     assert_eq!(all.difference(&tested).collect::<Vec<_>>(), [&""; 0], "add them to the table in this file");
     assert_eq!(tested.difference(&all).collect::<Vec<_>>(), [&""; 0], "there are no such rules");
@@ -328,13 +392,17 @@ fn without_os_name_nothing_is_refused_and_the_fields_do_nothing() {
 fn a_rule_holds_for_its_kubernetes_versions() {
     let spec = windows(&json!({"resources": {}, "hostPID": true}));
     let of = |minor| broken("Pod", &spec, &Facts::of_version(Some(KubernetesVersion { major: 1, minor })));
-    assert_eq!(of(33), ["host-pid"]);
-    assert_eq!(of(34), ["host-pid", "pod-resources"]);
+    assert_eq!(of(33), ["host-pid", WITHOUT_RESOURCES]);
+    assert_eq!(of(34), ["host-pid", "pod-resources", WITHOUT_RESOURCES]);
 }
 
 #[test]
 fn a_finding_names_object_field_and_remedy() {
-    let spec = windows(&json!({"initContainers": [{"name": "i", "securityContext": {"runAsUser": 0}}]}));
+    let resources = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+    let spec = windows(&json!({
+        "initContainers": [{"name": "i", "resources": resources, "securityContext": {"runAsUser": 0}}],
+        "containers": [{"name": "c", "image": "i", "resources": resources}],
+    }));
     insta::assert_yaml_snapshot!(findings(&workload("Deployment", &spec), &Facts::none()), @r#"
     - rule: container-run-as-user
       severity: error
