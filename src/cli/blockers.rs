@@ -11,7 +11,7 @@ use winpool_core::{
 
 use super::{
     Common, Error, Outcome, check,
-    output::{self, DIM, Table, Text},
+    output::{self, BOLD, DIM, Table, Text},
     workloads::{Located, Workloads},
 };
 
@@ -118,7 +118,13 @@ fn text(report: &Report) -> Text {
             if report.unknown.is_empty() { "Nothing is pinned to it." } else { "Nothing is known to be pinned to it." };
         text.styled("", DIM, nothing);
     } else {
-        text.table(&table(report));
+        for Located { found: blocker, file, line } in &report.blockers {
+            text.styled("", BOLD, &placed(&blocker.object, file.as_deref(), *line));
+            for Pin { field, value, change, .. } in &blocker.pins {
+                text.paragraph("    ", &format!("{field}: {value}"));
+                text.hanging("        ", "          ", BOLD, "change", &format!(": {change}"));
+            }
+        }
     }
     if !report.unknown.is_empty() {
         let why = "It is not known whether these are pinned to it: no manifest has their RuntimeClass. Add the RuntimeClasses \
@@ -126,26 +132,14 @@ fn text(report: &Report) -> Text {
         text.gap().paragraph("", why);
         let mut table = Table::new(&["OBJECT", "RUNTIMECLASS"]);
         for Located { found: Unknown { object, runtime_class }, file, line } in &report.unknown {
-            table.row([&format!("{object}{}", at(file.as_deref(), *line)), runtime_class]);
+            table.row([&placed(object, file.as_deref(), *line), runtime_class]);
         }
         text.table(&table);
     }
     text
 }
 
-/// ` (web.yaml:3)`.
-fn at(file: Option<&str>, line: Option<u64>) -> String {
-    file.map(|file| format!(" ({file}:{})", line.unwrap_or_default())).unwrap_or_default()
-}
-
-fn table(report: &Report) -> Table {
-    let mut table = Table::new(&["OBJECT", "PINNED BY", "WRITTEN", "CHANGE"]);
-    for Located { found: blocker, file, line } in &report.blockers {
-        let at = at(file.as_deref(), *line);
-        for (number, Pin { field, value, change, .. }) in blocker.pins.iter().enumerate() {
-            let object = if number == 0 { format!("{}{at}", blocker.object) } else { String::new() };
-            table.row([&object, field, value, change]);
-        }
-    }
-    table
+/// `web.yaml:3: Deployment shop/web`.
+fn placed(object: &str, file: Option<&str>, line: Option<u64>) -> String {
+    file.map_or_else(|| object.to_owned(), |file| format!("{file}:{}: {object}", line.unwrap_or_default()))
 }

@@ -235,7 +235,7 @@ fn text(report: &Report) -> Text {
             None => (object.clone(), String::new()),
         };
         let head = format!("{place}: {severity}[{rule}]");
-        text.hanging("", "    ", style(*severity), &head, &format!(": {message}"));
+        text.gap().hanging("", "    ", style(*severity), &head, &format!(": {message}"));
         text.hanging("    ", "        ", DIM, &consequence.to_string(), &format!(": {within}{field}"));
         text.hanging("    ", "        ", BOLD, "help", &format!(": {remedy}"));
     }

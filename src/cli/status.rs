@@ -87,13 +87,13 @@ fn text(status: &ClusterStatus) -> Text {
 
 fn pool_text(text: &mut Text, pool: &PoolSummary) {
     let (style, is) = match pool.ready.as_str() {
-        "True" => (GOOD, "is ready"),
-        "False" => (BAD, "is not ready"),
-        _ => (WARN, "may or may not be ready"),
+        "True" => (GOOD, " is ready"),
+        "False" => (BAD, " is not ready"),
+        _ => (WARN, ": Ready is Unknown"),
     };
     let mode = if pool.mode == "Enforce" { String::new() } else { format!(" ({})", pool.mode) };
-    let head = format!("WindowsPool {}{mode} {is}", pool.name);
-    text.hanging("", "  ", style, &head, &format!(", {}: {}", pool.reason, pool.message));
+    let head = format!("WindowsPool {}{mode}{is}", pool.name);
+    text.hanging("", "  ", style, &head, &format!(" ({}): {}", pool.reason, pool.message));
     if !pool.held_taints.is_empty() {
         text.paragraph("  ", &format!("winpool holds {}, which these do not tolerate:", pool.held_taints.join(", ")));
     }

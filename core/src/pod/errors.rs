@@ -68,7 +68,7 @@ pub const ERRORS: &[KnownError] = &[
     KnownError {
         error: "no runtime for",
         beside: Some("is configured"),
-        meaning: "containerd on the node does not have the handler of the pod's RuntimeClass",
+        meaning: "the node's container runtime does not have the handler of the pod's RuntimeClass",
         remedy: "configure the handler in containerd on the node, or use a RuntimeClass with another handler",
         source: "containerd, internal/cri/server/sandbox_run.go",
     },
@@ -86,13 +86,13 @@ pub const ERRORS: &[KnownError] = &[
     ),
     known(
         "0xc0370112",
-        "often the node's Windows is older than the image, in its build or its update",
-        UPDATE,
+        "Windows on the node cannot read a layer of the image, which is often for another build, or for a newer update",
+        "update the node, or use an image for the node's build",
         "microsoft/hcsshim#2566",
     ),
     known(
         "PodOSNotSupported",
-        "spec.os.name is not the operating system of the node: the kubelet refused the pod",
+        "the node runs another operating system than spec.os.name: the kubelet refused the pod",
         "select the operating system, with nodeSelector kubernetes.io/os or a RuntimeClass: the scheduler does not read os.name",
         KUBELET,
     ),

@@ -2,8 +2,10 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod blockers;
+mod documentation;
 mod objects;
 mod placement;
+mod recommended;
 mod robustness;
 mod rules;
 mod target;

@@ -8,7 +8,7 @@ use winpool_core::{
     windows::KubernetesVersion,
 };
 
-use super::{broken, findings, workload};
+use super::{broken, findings, recommended, workload};
 
 /// A pod of `os.name: windows` that breaks nothing else.
 fn windows(spec: &Value) -> Value {
@@ -20,7 +20,7 @@ fn windows(spec: &Value) -> Value {
     pod
 }
 
-fn container(fields: &Value) -> Value {
+pub(super) fn container(fields: &Value) -> Value {
     let mut container = json!({"name": "c", "image": "example.com/app:1.0"});
     container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     json!({"containers": [container]})
@@ -31,21 +31,21 @@ fn security(fields: &Value) -> Value {
 }
 
 /// A rule, pod specs that break exactly this one, and others that are close and break none.
-type Row = (&'static str, Vec<Value>, Vec<Value>);
+pub(super) type Row = (&'static str, Vec<Value>, Vec<Value>);
 
 fn table() -> Vec<Row> {
-    [refused(), lint(), recommended(), placement()].concat()
+    [refused(), lint(), recommended::table(), placement()].concat()
 }
 
-fn pod(fields: &Value) -> Value {
+pub(super) fn pod(fields: &Value) -> Value {
     json!({"securityContext": fields})
 }
 
-fn volume(fields: &Value) -> Value {
+pub(super) fn volume(fields: &Value) -> Value {
     json!({"volumes": [fields]})
 }
 
-fn mount(fields: &Value) -> Value {
+pub(super) fn mount(fields: &Value) -> Value {
     container(&json!({"volumeMounts": [fields]}))
 }
 
@@ -184,66 +184,6 @@ fn lint() -> Vec<Row> {
             "termination-message-path",
             vec![container(&json!({"terminationMessagePath": "C:/log"}))],
             vec![container(&json!({"terminationMessagePath": "/dev/termination-log"}))],
-        ),
-    ]
-}
-
-fn host_path(path: &str) -> Value {
-    volume(&json!({"name": "v", "hostPath": {"path": path}}))
-}
-
-fn gmsa(text: &str) -> Value {
-    pod(&json!({"windowsOptions": {"gmsaCredentialSpec": text}}))
-}
-
-fn image(name: &str) -> Value {
-    container(&json!({"image": name}))
-}
-
-fn recommended() -> Vec<Row> {
-    let cpu_only = json!({"requests": {"cpu": "1"}});
-    let both = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
-    vec![
-        (
-            "resources-missing",
-            vec![container(&json!({"resources": {}})), container(&json!({"resources": cpu_only}))],
-            vec![container(&json!({"resources": both}))],
-        ),
-        (
-            "docker-hub-image",
-            vec![image("microsoft/iis"), image("docker.io/microsoft/nanoserver:sac2016")],
-            vec![image("mcr.microsoft.com/windows/servercore/iis"), image("example.com/microsoft/iis")],
-        ),
-        (
-            "dns-searches",
-            vec![
-                json!({"dnsConfig": {"searches": ["example.com"]}}),
-                json!({"dnsPolicy": "None", "dnsConfig": {"searches": ["a.example", "b.example"]}}),
-            ],
-            vec![
-                json!({"dnsPolicy": "None", "dnsConfig": {"searches": ["a.example"]}}),
-                json!({"dnsConfig": {"searches": []}}),
-            ],
-        ),
-        (
-            "path-control-character",
-            vec![mount(&json!({"name": "v", "mountPath": "C:\temp"})), host_path("C:\new")],
-            vec![mount(&json!({"name": "v", "mountPath": r"C:\temp"})), host_path("C:/new")],
-        ),
-        (
-            "mount-path-root",
-            ["C:", r"c:\", "C:/", "/"].map(|path| mount(&json!({"name": "v", "mountPath": path}))).into(),
-            ["/data", "D:/", "C:/data"].map(|path| mount(&json!({"name": "v", "mountPath": path}))).into(),
-        ),
-        (
-            "host-path-without-drive",
-            vec![host_path("/var/log"), host_path("data")],
-            vec![host_path("C:/data"), host_path(r"\\.\pipe\docker_engine"), host_path(r"d:\data")],
-        ),
-        (
-            "gmsa-credential-spec",
-            vec![gmsa("webapp"), gmsa("{}")],
-            vec![gmsa(r#"{"DomainJoinConfig": {}, "ActiveDirectoryConfig": {}}"#)],
         ),
     ]
 }
