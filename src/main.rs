@@ -179,7 +179,6 @@ async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::panic, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

@@ -136,11 +136,11 @@ fn may_set(provisioner: Provisioner, key: &str) -> bool {
 pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
     let version = windows.version;
     match (provisioner, version) {
-        (Provisioner::Gke, "2019" | "2022") | (Provisioner::Aks, "2019" | "2022" | "2025") => None,
+        // Windows2025: aws/karpenter-provider-aws#8842; eksctl has the containers of 2025 since 0.222.
+        (Provisioner::Gke, "2019" | "2022")
+        | (Provisioner::Aks | Provisioner::Karpenter | Provisioner::Eksctl, "2019" | "2022" | "2025") => None,
         (Provisioner::Gke, _) => Some(format!("GKE has no image of Windows {version} that is known here")),
         (Provisioner::Aks, _) => Some(format!("AKS has no --os-sku for Windows {version} that is known here")),
-        // Windows2025: aws/karpenter-provider-aws#8842; eksctl has the containers of 2025 since 0.222.
-        (Provisioner::Karpenter | Provisioner::Eksctl, "2019" | "2022" | "2025") => None,
         (Provisioner::Karpenter | Provisioner::Eksctl, _) => {
             Some(format!("AWS has no amiFamily for Windows {version} that is known here"))
         }

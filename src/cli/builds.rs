@@ -11,7 +11,7 @@ use winpool_core::windows::{
 
 use super::{
     Outcome,
-    output::{self, DIM, Output, OutputError, Table, Text},
+    output::{self, Output, OutputError, Table, Text},
 };
 
 /// The first Kubernetes version, a minor of 1, with which Windows nodes are stable.
@@ -101,14 +101,12 @@ pub fn run(arguments: Arguments) -> Result<Outcome, OutputError> {
 }
 
 fn text(rows: &[Row]) -> Text {
-    let mut table =
-        Table::new(&["VERSION", "BUILD", "PRODUCT", "TAGS", "KUBERNETES", "SUPPORTED UNTIL", "RUNS IMAGES OF"]);
+    let mut table = Table::new(&["VERSION", "BUILD", "TAGS", "KUBERNETES", "SUPPORT ENDS", "IMAGES OF"]);
     for row in rows {
         let or_none = |list: String| if list.is_empty() { "-".to_owned() } else { list };
         table.row([
             row.version,
             &row.build,
-            row.product,
             &or_none(row.image_tags.join(", ")),
             &or_none(row.kubernetes.join(", ")),
             &row.end_of_support,
@@ -116,13 +114,9 @@ fn text(rows: &[Row]) -> Text {
         ]);
     }
     let mut text = Text::new();
-    text.table(&table);
-    text.gap().styled(
-        "",
-        DIM,
-        "Images by process isolation, other builds than its own with containerd 1.7.19 or later;",
-    );
-    text.styled("", DIM, "by Hyper-V isolation each runs its own and older ones (-o json lists them).");
+    let note = "Each runs these images by process isolation, other builds than its own with containerd 1.7.19 or later. By Hyper-V \
+                isolation each runs its own and older ones (-o json lists them).";
+    text.table(&table).gap().paragraph("", note);
     text
 }
 

@@ -202,14 +202,16 @@ mod tests {
 
     #[tokio::test]
     async fn what_takes_longer_than_the_patience_is_shown() {
-        let progress = Progress { is_shown: true, patience: Duration::ZERO, ..Progress::new("waiting".to_owned()) };
+        let mut progress = Progress::new("waiting".to_owned());
+        (progress.is_shown, progress.patience) = (true, Duration::ZERO);
         let until_shown = async {
             while !progress.was_shown.load(Ordering::Relaxed) {
                 tokio::task::yield_now().await;
             }
         };
         progress.during(until_shown).await;
-        let quick = Progress { is_shown: true, ..Progress::new("waiting".to_owned()) };
+        let mut quick = Progress::new("waiting".to_owned());
+        quick.is_shown = true;
         quick.during(async {}).await;
         assert!(!quick.was_shown.load(Ordering::Relaxed));
     }

@@ -264,18 +264,25 @@ impl Table {
         text
     }
 
-    /// The widths of the columns: as wide as their widest cell, or narrower if the lines would be longer than `limit`.
+    /// The widths of the columns: as wide as their widest cell, or narrower if the lines would be longer than `limit`. Words,
+    /// such as names to be copied, stay whole if that is possible.
     fn widths(&self, limit: usize) -> Vec<usize> {
-        let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.width());
-        let mut widths: Vec<usize> = (self.header.iter().enumerate())
-            .map(|(column, name)| cells(column).max().unwrap_or_default().max(name.width()))
-            .collect();
+        let widest = |column: usize, of: fn(&str) -> usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| of(cell));
+            cells.max().unwrap_or_default().max(self.header.get(column).map_or(0, |name| name.width()))
+        };
+        let word = |cell: &str| cell.split(' ').map(UnicodeWidthStr::width).max().unwrap_or_default();
+        let columns = 0..self.header.len();
+        let mut widths: Vec<usize> = columns.clone().map(|column| widest(column, UnicodeWidthStr::width)).collect();
+        let words: Vec<usize> = columns.map(|column| widest(column, word).max(NARROW)).collect();
+        let narrowest: Vec<usize> = self.header.iter().map(|name| name.width().max(NARROW)).collect();
         let gaps = GAP * widths.len().saturating_sub(1);
-        while widths.iter().sum::<usize>() + gaps > limit {
-            let narrower =
-                widths.iter_mut().zip(&self.header).filter(|(width, name)| **width > name.width().max(NARROW));
-            let Some((widest, _)) = narrower.max_by_key(|(width, _)| **width) else { break };
-            *widest -= 1;
+        for least in [words, narrowest] {
+            while widths.iter().sum::<usize>() + gaps > limit {
+                let wider = widths.iter_mut().zip(&least).filter(|(width, least)| *width > *least);
+                let Some((widest, _)) = wider.max_by_key(|(width, _)| **width) else { break };
+                *widest -= 1;
+            }
         }
         widths
     }

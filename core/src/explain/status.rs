@@ -130,7 +130,7 @@ pub fn status(snapshot: Snapshot) -> ClusterStatus {
     let (nodes, classes) = (snapshot.nodes.clone(), snapshot.classes.clone());
     let (pods, guarded) = (snapshot.pods.clone(), snapshot.pools.clone());
     let today = snapshot.now.time;
-    let notes = pods.as_ref().err().map(|words| format!("Pods cannot be listed: {words}")).into_iter().collect();
+    let unread = pods.as_ref().err().map(|words| format!("Pods cannot be listed: {words}")).into_iter().collect();
     let outcome = forecast(snapshot);
     let mut by_build: BTreeMap<Option<_>, BTreeMap<String, usize>> = BTreeMap::new();
     let mut by_state: BTreeMap<String, usize> = BTreeMap::new();
@@ -187,7 +187,7 @@ pub fn status(snapshot: Snapshot) -> ClusterStatus {
                 }
             })
             .collect(),
-        notes,
+        notes: unread,
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) const SERVICES: &[Rule] = &[
         },
     ),
     rule(
-        "service-ipv6",
+        "service-ip-family",
         Judgement(Warning, Fails),
         Scope::Service,
         "spec.ipFamilies",

@@ -17,7 +17,7 @@ use super::{broken, findings, workload};
 /// The rules that these tests break.
 pub const TESTED: [&str; 8] = [
     "service-session-affinity",
-    "service-ipv6",
+    "service-ip-family",
     "service-local-traffic",
     "node-version-skew",
     "node-reserved-memory",
@@ -40,7 +40,7 @@ fn services_of_windows_pods_are_checked() {
     for (spec, expected) in [
         (affinity(10_801), Some("service-session-affinity")),
         (affinity(10_800), None),
-        (json!({"ipFamilies": ["IPv6"]}), Some("service-ipv6")),
+        (json!({"ipFamilies": ["IPv6"]}), Some("service-ip-family")),
         (json!({"ipFamilies": ["IPv6", "IPv4"]}), None),
         (json!({"externalTrafficPolicy": "Local"}), Some("service-local-traffic")),
         (json!({"externalTrafficPolicy": "Cluster"}), None),

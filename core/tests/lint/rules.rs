@@ -131,12 +131,14 @@ fn lint() -> Vec<Row> {
                 container(&json!({"resources": {"limits": {"hugepages-2Mi": "4Mi"}}})),
                 container(&json!({"resources": {"requests": {"hugepages-1Gi": "1Gi"}}})),
             ],
-            vec![container(&json!({"resources": {"limits": {"cpu": "1"}}}))],
+            vec![container(&json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}))],
         ),
         (
             "memory-limit-missing",
             vec![container(&json!({"resources": {"requests": {"memory": "1Gi"}}}))],
-            vec![container(&json!({"resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}}))],
+            vec![container(
+                &json!({"resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}}),
+            )],
         ),
         (
             "empty-dir-memory",
@@ -262,11 +264,12 @@ fn placement() -> Vec<Row> {
     ]
 }
 
-/// Hardly any example sets resources.
-const WITHOUT_RESOURCES: &str = "resources-missing";
-
 /// Rules that come with another one, because what breaks the one breaks the other.
-const TOGETHER: [(&str, &[&str]); 1] = [("secret-volume-mode", &["secret-volume"])];
+const TOGETHER: [(&str, &[&str]); 3] = [
+    ("secret-volume-mode", &["secret-volume"]),
+    ("huge-pages", &["resources-missing"]),
+    ("memory-limit-missing", &["resources-missing"]),
+];
 
 #[test]
 fn each_rule_is_broken_by_its_examples_alone_and_not_by_what_is_close() {
@@ -276,12 +279,11 @@ fn each_rule_is_broken_by_its_examples_alone_and_not_by_what_is_close() {
         for spec in bad {
             let mut found: BTreeSet<String> = broken("Pod", &windows(&spec), &facts).into_iter().collect();
             assert!(found.remove(id), "{id}: {spec} breaks {found:?}");
-            found.retain(|other| other != WITHOUT_RESOURCES && !beside.contains(&other.as_str()));
+            found.retain(|other| !beside.contains(&other.as_str()));
             assert_eq!(found, BTreeSet::new(), "{id}: {spec}");
         }
         for spec in good {
-            let mut found = broken("Pod", &windows(&spec), &facts);
-            found.retain(|other| id == WITHOUT_RESOURCES || other != WITHOUT_RESOURCES);
+            let found = broken("Pod", &windows(&spec), &facts);
             assert!(found.is_empty(), "{id}: {spec} breaks {found:?}");
         }
     }
@@ -332,17 +334,13 @@ fn without_os_name_nothing_is_refused_and_the_fields_do_nothing() {
 fn a_rule_holds_for_its_kubernetes_versions() {
     let spec = windows(&json!({"resources": {}, "hostPID": true}));
     let of = |minor| broken("Pod", &spec, &Facts::of_version(Some(KubernetesVersion { major: 1, minor })));
-    assert_eq!(of(33), ["host-pid", WITHOUT_RESOURCES]);
-    assert_eq!(of(34), ["host-pid", "pod-resources", WITHOUT_RESOURCES]);
+    assert_eq!(of(33), ["host-pid"]);
+    assert_eq!(of(34), ["host-pid", "pod-resources"]);
 }
 
 #[test]
 fn a_finding_names_object_field_and_remedy() {
-    let resources = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
-    let spec = windows(&json!({
-        "initContainers": [{"name": "i", "resources": resources, "securityContext": {"runAsUser": 0}}],
-        "containers": [{"name": "c", "image": "i", "resources": resources}],
-    }));
+    let spec = windows(&json!({"initContainers": [{"name": "i", "securityContext": {"runAsUser": 0}}]}));
     insta::assert_yaml_snapshot!(findings(&workload("Deployment", &spec), &Facts::none()), @r#"
     - rule: container-run-as-user
       severity: error
