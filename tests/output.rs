@@ -16,7 +16,7 @@ const POOL: &str = "examples/windowspool.yaml";
 const CLUSTER: &str = "examples/offline";
 const WORKLOADS: &str = "examples/check";
 
-/// What the command prints, on a terminal of this width.
+/// Runs the command on a terminal of this width, and returns its output.
 fn printed(arguments: &[&str], kubeconfig: &Path, columns: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
     command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR"));

@@ -115,7 +115,7 @@ pub(super) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// How long something takes before a terminal shows it, and how long a line is left as it is.
+/// The time until a terminal shows what takes long, and between two changes of the line.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Back to the beginning of the line, of which nothing is left.
 const CLEAR: &str = "\r\u{1b}[K";

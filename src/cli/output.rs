@@ -279,7 +279,7 @@ impl Table {
         let gaps = GAP * widths.len().saturating_sub(1);
         for least in [words, narrowest] {
             while widths.iter().sum::<usize>() + gaps > limit {
-                let wider = widths.iter_mut().zip(&least).filter(|(width, least)| *width > *least);
+                let wider = widths.iter_mut().zip(&least).filter(|(width, least)| **width > **least);
                 let Some((widest, _)) = wider.max_by_key(|(width, _)| **width) else { break };
                 *widest -= 1;
             }

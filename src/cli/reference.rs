@@ -46,7 +46,8 @@ pub fn markdown(command: &mut Command) -> String {
     text.push_str(&paragraphs(command));
     text.push_str(
         "\nExit codes: 0: nothing to do, or no findings; 2: pending changes or findings; 1: an error, printed to standard \
-         error.\nIf you install the binary as `kubectl-winpool`, `kubectl winpool …` runs every command.\n",
+         error.\nIf you install the binary as `kubectl-winpool`, `kubectl winpool …` runs every command.\n\
+         [A JSON Schema](output.schema.json) describes what commands print with `-o json`.\n",
     );
     for subcommand in command.get_subcommands().filter(|subcommand| is_documented(subcommand)) {
         section(&mut text, subcommand, 2);

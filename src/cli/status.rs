@@ -59,8 +59,8 @@ fn text(status: &ClusterStatus) -> Text {
     match status.nodes.values().sum::<usize>() {
         0 => text.styled("", BOLD, "There is no Windows node."),
         nodes => {
-            let states = format!(": {}", states(&status.nodes));
-            text.hanging("", "  ", BOLD, &count(nodes, "Windows node"), &states).table(&builds(&status.builds))
+            let by_state = format!(": {}", states(&status.nodes));
+            text.hanging("", "  ", BOLD, &count(nodes, "Windows node"), &by_state).table(&builds(&status.builds))
         }
     };
     if !status.runtime_classes.is_empty() {
@@ -100,9 +100,9 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
     for (workload, pods) in pool.held_for.iter().take(NAMED) {
         text.line(&format!("    {workload} ({})", count(*pods, "pod")));
     }
-    let more = pool.held_for.len().saturating_sub(NAMED);
-    if more > 0 {
-        text.line(&format!("    and {more} more"));
+    let unnamed = pool.held_for.len().saturating_sub(NAMED);
+    if unnamed > 0 {
+        text.line(&format!("    and {unnamed} more"));
     }
     for problem in &pool.problems {
         let head = format!("{} {}", problem.reason, problem.object);

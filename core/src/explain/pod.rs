@@ -236,7 +236,7 @@ struct Candidate<'a> {
     is_windows: bool,
     maker: Maker,
     spec: PodSpec,
-    /// What its author wrote, as far as that can be told, but for the class.
+    /// The spec as its author wrote it, without the class, as far as winpool can tell.
     bare: PodSpec,
     /// Its label `kubernetes.io/os`.
     os_label: Option<&'a str>,
@@ -308,8 +308,8 @@ impl Candidate<'_> {
         }
     }
 
-    /// Why the kubelet refuses a pod that `nodeName` put on its node past the scheduler
-    /// (`pkg/kubelet/lifecycle/predicate.go`), if it does.
+    /// Returns the reason if the kubelet refuses a pod that `nodeName` put on its node past the scheduler
+    /// (`pkg/kubelet/lifecycle/predicate.go`).
     fn is_refused_by_kubelet(&self, machine: &Machine) -> Option<String> {
         self.spec.node.as_ref().filter(|name| **name == machine.host.name && self.maker == Maker::Anyone)?;
         let spec = PodSpec { node: None, ..self.spec.clone() };

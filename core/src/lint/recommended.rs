@@ -1,4 +1,4 @@
-//! What the documentation advises for Windows workloads, and fields whose values only look right.
+//! Rules about what the documentation advises for Windows workloads, and about fields whose values only look right.
 //!
 //! Source, unless a rule names another: "Windows containers in Kubernetes" and "Guide for Running Windows Containers in
 //! Kubernetes" in kubernetes/website. `docs/reference/windows-documentation.md` maps their statements to rules.

@@ -19,7 +19,7 @@ pub struct KnownError {
     pub meaning: &'static str,
     /// What to do.
     pub remedy: &'static str,
-    /// Where that is known from.
+    /// The source of that.
     #[schemars(skip)]
     pub source: &'static str,
 }

@@ -1,4 +1,4 @@
-//! What breaks the rules about what is recommended, and what is close to it.
+//! Examples for the rules about what is recommended.
 
 use serde_json::{Value, json};
 

@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// What winpool knows of a cluster when it explains pods.
+/// The objects of a cluster that winpool reads to explain pods.
 #[derive(Default)]
 struct Surroundings {
     machines: Vec<Machine>,

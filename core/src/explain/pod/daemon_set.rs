@@ -1,5 +1,5 @@
-//! On which nodes the DaemonSet controller makes a pod: it reads the template and never the RuntimeClass, and it does not look at
-//! resources (kubernetes/kubernetes `pkg/controller/daemon/daemon_controller.go`, `NodeShouldRunDaemonPod`).
+//! The nodes for which the DaemonSet controller makes a pod: it reads the template and never the RuntimeClass, and it does not look
+//! at resources (kubernetes/kubernetes `pkg/controller/daemon/daemon_controller.go`, `NodeShouldRunDaemonPod`).
 
 use k8s_openapi::api::core::v1::Toleration;
 
@@ -10,7 +10,7 @@ use crate::{
 
 use super::{Candidate, Machine, Maker};
 
-/// What the controller makes every pod tolerate, as key and effect (`pkg/controller/daemon/util`,
+/// The taints that the controller makes every pod tolerate, as key and effect (`pkg/controller/daemon/util`,
 /// `AddOrUpdateDaemonPodTolerations`).
 const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
@@ -24,7 +24,7 @@ const TOLERATED: [(&str, &str); 6] = [
 const TOLERATED_ON_HOST_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
 
 impl Candidate<'_> {
-    /// Why the controller makes no pod for the node; nothing if it makes one.
+    /// Returns the reasons if the controller makes no pod for the node.
     pub(super) fn daemon_set_obstacles(&self, machine: &Machine) -> Vec<Obstacle> {
         let by_name = self.spec.node.as_ref().filter(|name| **name != machine.host.name);
         if let Some(name) = by_name {
@@ -35,7 +35,7 @@ impl Candidate<'_> {
         found
     }
 
-    /// Why the scheduler does not bind the pod that the controller makes for the node, if it does not.
+    /// Returns the reason if the scheduler does not bind the pod that the controller makes for the node.
     pub(super) fn stays_pending(&self, machine: &Machine) -> Option<String> {
         if self.maker != Maker::DaemonSet || self.spec.node.is_some() {
             return None;

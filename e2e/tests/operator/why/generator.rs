@@ -79,7 +79,6 @@ pub fn any_spec(dice: &mut Dice) -> Value {
     if dice.once_in(5) {
         container["resources"] = json!({"limits": {"example.com/gpu": dice.pick(&["1", "2"])}});
     }
-    // Where there are no controllers there are no tokens to mount.
     let mut spec = json!({"containers": [container], "tolerations": [], "automountServiceAccountToken": false});
     match dice.roll(4) {
         0 | 1 => spec["os"] = json!({"name": "windows"}),
@@ -142,7 +141,7 @@ pub fn applied(spec: &Value, remedied: &PodSpec) -> Value {
     spec
 }
 
-/// Whether the pod starts on this node, by Microsoft's table and the kubelet's check of the operating system. `is_windows`
+/// Returns whether the pod starts on this node, by Microsoft's table and the kubelet's check of the operating system. `is_windows`
 /// says what the pod is for. `None` where only the image can tell.
 pub fn starts(spec: &Value, is_windows: bool, node: &k8s_openapi::api::core::v1::Node) -> Option<bool> {
     let info = node.status.as_ref().unwrap().node_info.as_ref().unwrap();
