@@ -66,7 +66,7 @@ pub(super) fn text(story: &NodeStory) -> Text {
         text.styled("", WARN, "The operator would change:");
     }
     for Change { field, from, to, reason } in &story.changes {
-        text.line(&format!("  {field}: {from} -> {to}"));
+        text.hanging("  ", "    ", BOLD, "", &format!("{field}: {from} -> {to}"));
         text.hanging("    ", "    ", DIM, reason, "");
     }
     text
