@@ -109,7 +109,7 @@ fn machines_get_json_or_yaml_of_one_shape() {
 }
 
 /// A node and a RuntimeClass that are right, and a pod that does not tolerate the taint that the node lacks.
-const ONLY_HELD: &str = r#"
+const ONLY_HELD: &str = r"
 {apiVersion: v1, kind: Node,
  metadata: {name: win, labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.20348}},
  status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2655}}}
@@ -122,7 +122,7 @@ const ONLY_HELD: &str = r#"
  handler: runhcs-wcow-process, scheduling: {
    nodeSelector: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.20348},
    tolerations: [{key: os, operator: Equal, value: windows, effect: NoSchedule}]}}
-"#;
+";
 
 #[test]
 fn a_plan_whose_only_change_is_a_held_taint_exits_with_2() {

@@ -93,7 +93,7 @@ impl Workloads {
                 }
                 Part::Service(service) => this.services.push((Some(source), service)),
                 Part::Pool(pool) => this.add_pool(Some(source), *pool),
-                Part::Class(class) => this.facts.add_class(class),
+                Part::Class(class) => this.facts.add_class(*class),
                 Part::Workload(object) => this.add_workload(Some(source), object),
                 Part::Skipped(kind) => *this.skipped.entry(kind).or_default() += 1,
             }
@@ -273,7 +273,7 @@ enum Part {
     Node(Box<CachedNode>, Value),
     Service(Value),
     Pool(Box<GuardedPool>),
-    Class(RuntimeClass),
+    Class(Box<RuntimeClass>),
     Workload(Reduced),
     Skipped(String),
 }
@@ -297,7 +297,7 @@ impl Keep for Part {
         } else if manifest.is(names::GROUP, "WindowsPool") {
             Some(Self::Pool(manifest.into_pool()?))
         } else if manifest.is("node.k8s.io", "RuntimeClass") {
-            Some(Self::Class(RuntimeClass::deserialize(manifest.value)?))
+            Some(Self::Class(Box::new(RuntimeClass::deserialize(manifest.value)?)))
         } else {
             Some(Self::Skipped(manifest.kind))
         })

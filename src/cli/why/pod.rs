@@ -101,8 +101,8 @@ async fn live_pod(client: &Client, namespace: &str, name: &str) -> Result<Pod, E
     Ok(pod)
 }
 
-/// Pods of the workload with a known error; none for a user who has no permission to list pods. A Job of a CronJob is another
-/// workload.
+/// Pods of the workload with a known error; none for a user who has no permission to list pods. The jobs of a
+/// `CronJob` are other workloads.
 async fn live_pods_of(client: &Client, kind: WorkloadKind, workload: &Workload) -> Result<Vec<Pod>, Error> {
     let object = format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name);
     let api: Api<ListedPod> = Api::namespaced(client.clone(), &workload.namespace);
