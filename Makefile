@@ -208,7 +208,8 @@ chart-files: ## Copy the files of crds/ and config/components/ into the chart, a
 
 # The files that `winpool generate` makes from the code, with their paths.
 GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \
-	$(foreach what,check-rules command-line conditions metrics windowspool,$(what):docs/reference/$(what).md)
+	$(foreach what,check-rules command-line conditions errors metrics windowspool,$(what):docs/reference/$(what).md) \
+	schema:docs/reference/output.schema.json
 
 .PHONY: generate
 generate: ## Write all generated files: CRD, policy advise, references, copies and values table of the chart

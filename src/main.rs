@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use winpool::{
     Options,
     api_server::causes::with_causes,
-    cli::{Outcome, blockers, builds, check, cleanup, generate, images, output, plan, reference, render, why},
+    cli::{Outcome, blockers, builds, check, cleanup, generate, images, output, plan, reference, render, status, why},
     removal::installation::Installation,
     telemetry::{self, LogFormat},
 };
@@ -33,6 +33,7 @@ struct Cli {
 enum Command {
     /// Run the operator.
     Run(Run),
+    Status(status::Arguments),
     Plan(plan::Arguments),
     Why(why::Arguments),
     Check(check::Arguments),
@@ -42,6 +43,7 @@ enum Command {
     Render(render::Arguments),
     Builds(builds::Arguments),
     /// Print the CustomResourceDefinition.
+    #[command(after_help = "Examples:\n  winpool crd | kubectl apply -f -")]
     Crd,
     Completions(reference::Completions),
     /// Write man pages into a directory.
@@ -57,10 +59,14 @@ enum Command {
         what: generate::What,
     },
     /// Print the version.
+    #[command(after_help = "Examples:\n  winpool version")]
     Version,
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  winpool run
+  winpool run --listen 127.0.0.1:8080 --leader-election false")]
 struct Run {
     /// Address of /metrics, /healthz and /readyz.
     #[arg(long, env = "WINPOOL_LISTEN", default_value = "0.0.0.0:8080")]
@@ -126,6 +132,7 @@ fn program() -> &'static str {
 async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>> {
     match command {
         Command::Run(arguments) => run(arguments).await?,
+        Command::Status(arguments) => return Ok(status::run(arguments).await?),
         Command::Plan(arguments) => return Ok(plan::run(arguments).await?),
         Command::Why(arguments) => return Ok(why::run(arguments).await?),
         Command::Check(arguments) => return Ok(check::run(arguments).await?),
@@ -178,5 +185,23 @@ mod tests {
     #[test]
     fn the_commands_are_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples_that_it_understands() {
+        let command = Cli::command();
+        let visible = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+        for subcommand in visible {
+            let examples = subcommand.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = examples.lines().skip(1).collect();
+            assert!(!lines.is_empty(), "{} has no examples", subcommand.get_name());
+            for line in lines {
+                let words = line.split(" | ").flat_map(|part| part.split("<(")).find(|part| part.contains("winpool "));
+                let words = words.unwrap_or_else(|| panic!("{line}")).trim_matches([' ', ')']);
+                let words = words.split(" > ").next().unwrap_or_default().split(' ').filter(|word| !word.is_empty());
+                let parsed = Cli::command().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            }
+        }
     }
 }

@@ -18,7 +18,7 @@ fn winpool(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).stdin(Stdio::null());
     // There is no cluster.
-    command.env("KUBECONFIG", "/nonexistent").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+    command.env("KUBECONFIG", "/nonexistent").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env_remove("COLUMNS");
     command
 }
 
@@ -64,6 +64,14 @@ fn exit_codes_tell_nothing_to_do_from_changes_and_from_errors() {
         (&["why", "node", "win-2019", "-f", POOL, "-f", CLUSTER], 0),
         (&["why", "node", "nobody", "-f", POOL, "-f", CLUSTER], 1),
         (&["why", "pod", "web-6d5f9", "-n", "shop", "-f", CLUSTER], 0),
+        (&["why", "pod/web-6d5f9", "-n", "shop", "-f", CLUSTER], 0),
+        (&["why", "node/win-2019", "-f", POOL, "-f", CLUSTER], 0),
+        (&["why", "service/web", "-f", CLUSTER], 1),
+        (&["why", "node", "-f", CLUSTER], 1),
+        (&["why", "deployment/gone", "-f", CLUSTER], 1),
+        (&["status", "-f", POOL, "-f", CLUSTER], 0),
+        (&["render", "eksctl", "-f", POOL, "--windows", "20h2"], 1),
+        (&["render", "karpenter", "-f", POOL, "--windows", "1709"], 1),
         (&["why", "pod", "web-6d5f9", "-f", CLUSTER], 1),
         (&["render", "kubelet", "-f", POOL], 0),
         (&["render", "kubelet", "-f", POOL, "--pool", "other"], 1),
@@ -94,10 +102,39 @@ fn machines_get_json_or_yaml_of_one_shape() {
     assert_eq!(serde_yaml::from_str::<serde_json::Value>(&yaml).unwrap(), json);
     let (_, pod, _) = run(&["why", "pod", "web-6d5f9", "-n", "shop", "-f", CLUSTER, "-o", "json"]);
     let pod: serde_json::Value = serde_json::from_str(&pod).unwrap();
-    assert_eq!((&pod["pod"], &pod["nodes"][1]["possible"]), (&"shop/web-6d5f9".into(), &true.into()));
+    assert_eq!((&pod["object"], &pod["nodes"][1]["possible"]), (&"Pod shop/web-6d5f9".into(), &true.into()));
     let remedy = "it starts on win-2019, but no label tells that node from others: node.kubernetes.io/windows-build is missing, \
                   which winpool adds";
     assert_eq!(pod["remedy"], remedy, "win-2022 takes it too, and does not run its image");
+}
+
+/// A node and a RuntimeClass that are right, and a pod that does not tolerate the taint that the node lacks.
+const ONLY_HELD: &str = r"
+{apiVersion: v1, kind: Node,
+ metadata: {name: win, labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.20348}},
+ status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2655}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop},
+ spec: {nodeName: win, os: {name: windows}, containers: [{name: web, image: example.com/web}]}, status: {phase: Running}}
+---
+{apiVersion: node.k8s.io/v1, kind: RuntimeClass,
+ metadata: {name: windows-2022, labels: {app.kubernetes.io/managed-by: winpool, winpool.dev/pool: default}},
+ handler: runhcs-wcow-process, scheduling: {
+   nodeSelector: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.20348},
+   tolerations: [{key: os, operator: Equal, value: windows, effect: NoSchedule}]}}
+";
+
+#[test]
+fn a_plan_whose_only_change_is_a_held_taint_exits_with_2() {
+    let (code, out, error) = with_stdin(&["plan", "-f", POOL, "-f", "-", "-o", "json"], ONLY_HELD);
+    let plan: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(plan["summary"]["pools"][0]["heldTaints"], serde_json::json!(["os=windows:NoSchedule"]));
+    assert_eq!((code, error.as_str()), (Some(2), ""));
+    assert_eq!((&plan["nodes"], &plan["runtimeClasses"]), (&serde_json::json!([]), &serde_json::json!([])));
+    let tolerating = ONLY_HELD.replace("os: {name: windows}", "tolerations: [{operator: Exists}]");
+    let (_, out, _) = with_stdin(&["plan", "-f", POOL, "-f", "-", "-o", "json"], &tolerating);
+    let plan: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(plan["summary"]["pools"][0]["heldTaints"], serde_json::json!([]), "nothing is held for others");
 }
 
 #[test]
@@ -191,7 +228,7 @@ fn man_pages_are_written_for_every_command() {
     let directory = tempfile::tempdir().unwrap();
     let status = winpool(&["man", directory.path().to_str().unwrap()]).status().unwrap();
     assert!(status.success());
-    for page in ["winpool.1", "winpool-plan.1", "winpool-why-pod.1"] {
+    for page in ["winpool.1", "winpool-plan.1", "winpool-why.1"] {
         let text = std::fs::read_to_string(directory.path().join(page)).unwrap();
         assert!(text.contains(".SH NAME"), "{page}");
     }

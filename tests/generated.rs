@@ -14,6 +14,8 @@ fn the_committed_files_are_those_that_the_program_prints() {
         (&["generate", "command-line"], include_str!("../docs/reference/command-line.md")),
         (&["generate", "metrics"], include_str!("../docs/reference/metrics.md")),
         (&["generate", "windowspool"], include_str!("../docs/reference/windowspool.md")),
+        (&["generate", "errors"], include_str!("../docs/reference/errors.md")),
+        (&["generate", "schema"], include_str!("../docs/reference/output.schema.json")),
         (&["generate", "conditions"], include_str!("../docs/reference/conditions.md")),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_winpool")).args(arguments).output().expect("the program starts");

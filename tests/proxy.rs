@@ -12,7 +12,7 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional},
     net::{TcpListener, TcpStream},
 };
-use winpool_e2e::{ApiServer, lend};
+use winpool_e2e::{ApiServer, free_port, lend};
 
 /// Passes HTTP CONNECT requests on, and records their targets.
 struct Tunnels {
@@ -90,4 +90,17 @@ async fn the_proxy_of_the_environment_is_used_but_for_what_it_excepts() {
     let output = look(kubeconfig, &[("HTTPS_PROXY", &tunnels.url), ("NO_PROXY", "example.com")]).await;
     assert!(reached(&output), "{output:?}");
     assert!(!tunnels.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_not_there_is_named_with_the_url_of_the_cluster() {
+    let server = lend().await.unwrap();
+    let (mut kubeconfig, address) = address(&server);
+    let proxy = format!("127.0.0.1:{}", free_port().unwrap());
+    kubeconfig["clusters"][0]["cluster"]["proxy-url"] = json!(format!("http://user:secret@{proxy}"));
+    let file = server.folder().join("kubeconfig-no-proxy");
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let errors = String::from_utf8(look(file, &[]).await.stderr).unwrap();
+    let expected = format!("cannot reach https://{address}/ through the proxy {proxy}");
+    assert!(errors.contains(&expected) && !errors.contains("secret"), "{errors}");
 }

@@ -136,9 +136,14 @@ fn may_set(provisioner: Provisioner, key: &str) -> bool {
 pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
     let version = windows.version;
     match (provisioner, version) {
-        (Provisioner::Gke, "2019" | "2022") | (Provisioner::Aks, "2019" | "2022" | "2025") => None,
+        // Windows2025: aws/karpenter-provider-aws#8842; eksctl has the containers of 2025 since 0.222.
+        (Provisioner::Gke, "2019" | "2022")
+        | (Provisioner::Aks | Provisioner::Karpenter | Provisioner::Eksctl, "2019" | "2022" | "2025") => None,
         (Provisioner::Gke, _) => Some(format!("GKE has no image of Windows {version} that is known here")),
         (Provisioner::Aks, _) => Some(format!("AKS has no --os-sku for Windows {version} that is known here")),
+        (Provisioner::Karpenter | Provisioner::Eksctl, _) => {
+            Some(format!("AWS has no amiFamily for Windows {version} that is known here"))
+        }
         _ => None,
     }
 }
@@ -200,13 +205,12 @@ fn kubelet(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
 
 fn karpenter(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     match nodes.windows.map(|windows| windows.version) {
-        Some(version @ ("2019" | "2022")) => {
+        Some(version) => {
             writeln!(
                 out,
                 "# The EC2NodeClass has amiFamily: Windows{version}; with it Karpenter knows the build, which must not stand here."
             )?;
         }
-        Some(version) => writeln!(out, "# Not rendered: which amiFamily has Windows {version} is not known here.")?,
         None => writeln!(
             out,
             "# Karpenter knows the build from the amiFamily of the EC2NodeClass; it must not stand here."
@@ -262,10 +266,8 @@ fn cluster_autoscaler(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
 fn eksctl(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     no_build(out, nodes)?;
     writeln!(out, "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nnodeGroups:\n- name: {}", json!(nodes.pool))?;
-    match nodes.windows.map(|windows| windows.version) {
-        Some(version @ ("2019" | "2022")) => writeln!(out, "  amiFamily: WindowsServer{version}FullContainer")?,
-        Some(version) => writeln!(out, "  # amiFamily: not known here for Windows {version}")?,
-        None => {}
+    if let Some(windows) = nodes.windows {
+        writeln!(out, "  amiFamily: WindowsServer{}FullContainer", windows.version)?;
     }
     if !nodes.labels.is_empty() {
         writeln!(out, "  labels:")?;

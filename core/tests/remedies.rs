@@ -7,8 +7,9 @@ use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{
-    explain::pod::{Answer, Machine, answer},
-    pod::{Class, Pod},
+    explain::pod::{Answer, Machine, answer, answer_template},
+    image::Images,
+    pod::{Class, Pod, PodSpec, Workload, WorkloadKind},
 };
 
 const BUILDS: [&str; 3] = ["10.0.17763", "10.0.20348", "10.0.26100"];
@@ -98,6 +99,17 @@ fn classes() -> BTreeMap<String, Class> {
     classes.map(class).into()
 }
 
+/// The API server refuses pods of a class that does not exist, or that contradicts their selector.
+fn is_refused(spec: &PodSpec) -> bool {
+    let classes = classes();
+    let class = spec.runtime_class.as_ref().map(|name| classes.get(name));
+    class.is_some_and(|class| class.is_none_or(|class| class.conflict(spec).is_some()))
+}
+
+fn template(spec: &PodSpec) -> Workload {
+    Workload { name: "agent".to_owned(), template: spec.clone(), ..Workload::default() }
+}
+
 /// True if it lands, and starts on every node where it may land, as far as that is known.
 fn is_fine(answer: &Answer) -> bool {
     let mut possible = answer.nodes.iter().filter(|node| node.possible).peekable();
@@ -121,14 +133,21 @@ proptest! {
         let machines: Vec<Machine> = nodes.iter().enumerate().map(|each| machine(each, false)).collect();
         let settled: Vec<Machine> = nodes.iter().enumerate().map(|each| machine(each, true)).collect();
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
-        let told = answer(&pod, &machines, &classes());
-        let gone = pod.spec.runtime_class.as_deref() == Some("gone");
-        prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !gone, "{:#?}", told);
+        let told = answer(&pod, &machines, &classes(), &Images::default());
+        prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
         if let Some(spec) = &told.remedied {
+            prop_assert!(!is_refused(spec), "{:#?}", told);
             let remedied = Pod { spec: spec.clone(), ..Pod::default() };
             let after = answer(&remedied, &settled, &classes());
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
             prop_assert_eq!(after.system, told.system);
+        }
+        let told = answer_template(WorkloadKind::DaemonSet, &template(&pod.spec), Vec::new(), &machines, &classes(), &Images::default());
+        prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
+        if let Some(spec) = &told.remedied {
+            prop_assert!(!is_refused(spec), "{:#?}", told);
+            let after = answer_template(WorkloadKind::DaemonSet, &template(spec), Vec::new(), &settled, &classes(), &Images::default());
+            prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
         }
     }
 }

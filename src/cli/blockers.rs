@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::WindowsPool,
@@ -19,7 +20,7 @@ use crate::registry::Registry;
 
 use super::{
     Common, Error, Outcome, check,
-    output::{self, DIM, Table, Text},
+    output::{self, BOLD, DIM, Table, Text},
     resolve::{Resolve, look_up},
     workloads::{Located, Workloads},
 };
@@ -30,6 +31,9 @@ use super::{
 /// is pinned by the RuntimeClasses that it declares or uses as pod default, and by a name for the build. Exit code 0: nothing is
 /// pinned to the version; 2: something is, or winpool cannot tell; 1: winpool cannot read the workloads.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  winpool blockers --retire 2019
+  winpool blockers --retire ltsc2019 --move-to ltsc2022 -f deploy/")]
 pub struct Arguments {
     /// Version to retire, such as 2019, or its build.
     #[arg(long, value_name = "VERSION", value_parser = super::release)]
@@ -48,20 +52,25 @@ pub struct Arguments {
     pub resolve: Resolve,
 }
 
-#[derive(Debug, Serialize)]
-struct Report {
+/// What prevents you from retiring a Windows version.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "BlockersReport")]
+pub struct Report {
     #[serde(flatten)]
     retirement: RetiredWindows,
+    /// What is pinned to it.
     blockers: Vec<Located<Blocker>>,
     /// Workloads of which it is not known what pins them.
     unknown: Vec<Located<Unknown>>,
 }
 
 /// A workload whose RuntimeClass is not known.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Unknown {
+pub struct Unknown {
+    /// `Deployment shop/web`.
     object: String,
+    /// The name of its RuntimeClass.
     runtime_class: String,
 }
 
@@ -148,7 +157,13 @@ fn text(report: &Report) -> Text {
             if report.unknown.is_empty() { "Nothing is pinned to it." } else { "Nothing is known to be pinned to it." };
         text.styled("", DIM, nothing);
     } else {
-        text.table(&table(report));
+        for Located { found: blocker, file, line } in &report.blockers {
+            text.styled("", BOLD, &placed(&blocker.object, file.as_deref(), *line));
+            for Pin { field, value, change, .. } in &blocker.pins {
+                text.paragraph("    ", &format!("{field}: {value}"));
+                text.hanging("        ", "          ", BOLD, "change", &format!(": {change}"));
+            }
+        }
     }
     if !report.unknown.is_empty() {
         let why = "It is not known whether these are pinned to it: no manifest has their RuntimeClass. Add the RuntimeClasses \
@@ -156,26 +171,14 @@ fn text(report: &Report) -> Text {
         text.gap().paragraph("", why);
         let mut table = Table::new(&["OBJECT", "RUNTIMECLASS"]);
         for Located { found: Unknown { object, runtime_class }, file, line } in &report.unknown {
-            table.row([&format!("{object}{}", at(file.as_deref(), *line)), runtime_class]);
+            table.row([&placed(object, file.as_deref(), *line), runtime_class]);
         }
         text.table(&table);
     }
     text
 }
 
-/// ` (web.yaml:3)`.
-fn at(file: Option<&str>, line: Option<u64>) -> String {
-    file.map(|file| format!(" ({file}:{})", line.unwrap_or_default())).unwrap_or_default()
-}
-
-fn table(report: &Report) -> Table {
-    let mut table = Table::new(&["OBJECT", "PINNED BY", "WRITTEN", "CHANGE"]);
-    for Located { found: blocker, file, line } in &report.blockers {
-        let at = at(file.as_deref(), *line);
-        for (number, Pin { field, value, change, .. }) in blocker.pins.iter().enumerate() {
-            let object = if number == 0 { format!("{}{at}", blocker.object) } else { String::new() };
-            table.row([&object, field, value, change]);
-        }
-    }
-    table
+/// `web.yaml:3: Deployment shop/web`.
+fn placed(object: &str, file: Option<&str>, line: Option<u64>) -> String {
+    file.map_or_else(|| object.to_owned(), |file| format!("{file}:{}: {object}", line.unwrap_or_default()))
 }

@@ -1,5 +1,6 @@
 //! `winpool builds`: what winpool knows of Windows.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::windows::{
     Build, KubernetesSupport, KubernetesVersion,
@@ -10,7 +11,7 @@ use winpool_core::windows::{
 
 use super::{
     Outcome,
-    output::{self, DIM, Output, OutputError, Table, Text},
+    output::{self, Output, OutputError, Table, Text},
 };
 
 /// The first Kubernetes version, a minor of 1, with which Windows nodes are stable.
@@ -19,23 +20,33 @@ const FIRST: u32 = 14;
 /// Print the Windows releases that winpool knows: build, image tags, Kubernetes versions that list them, end of support,
 /// and which images each runs.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
+#[command(after_help = "Examples:
+  winpool builds
+  winpool builds -o json")]
 pub struct Arguments {
     /// How to print.
     #[command(flatten)]
     pub output: Output,
 }
 
-/// A release.
-#[derive(Debug, Serialize)]
+/// A Windows release.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+#[schemars(rename = "WindowsRelease")]
+pub struct Row {
+    /// The version, such as `2022`.
     version: &'static str,
+    /// The build, such as `10.0.20348`.
     build: String,
+    /// The name of the product.
     product: &'static str,
+    /// Tags of Microsoft's base images.
     image_tags: &'static [&'static str],
     /// Kubernetes versions whose documentation lists it.
     kubernetes: Vec<String>,
+    /// The last day of mainstream support.
     mainstream_end: String,
+    /// The last day of any support.
     end_of_support: String,
     /// Versions whose images it runs by process isolation, with containerd 1.7.19 or later.
     process_isolation: Vec<&'static str>,
@@ -90,14 +101,12 @@ pub fn run(arguments: Arguments) -> Result<Outcome, OutputError> {
 }
 
 fn text(rows: &[Row]) -> Text {
-    let mut table =
-        Table::new(&["VERSION", "BUILD", "PRODUCT", "TAGS", "KUBERNETES", "SUPPORTED UNTIL", "RUNS IMAGES OF"]);
+    let mut table = Table::new(&["VERSION", "BUILD", "TAGS", "KUBERNETES", "SUPPORT ENDS", "IMAGES OF"]);
     for row in rows {
         let or_none = |list: String| if list.is_empty() { "-".to_owned() } else { list };
         table.row([
             row.version,
             &row.build,
-            row.product,
             &or_none(row.image_tags.join(", ")),
             &or_none(row.kubernetes.join(", ")),
             &row.end_of_support,
@@ -105,13 +114,9 @@ fn text(rows: &[Row]) -> Text {
         ]);
     }
     let mut text = Text::new();
-    text.table(&table);
-    text.gap().styled(
-        "",
-        DIM,
-        "Images by process isolation, other builds than its own with containerd 1.7.19 or later;",
-    );
-    text.styled("", DIM, "by Hyper-V isolation each runs its own and older ones (-o json lists them).");
+    let note = "Each runs these images by process isolation, other builds than its own with containerd 1.7.19 or later. By Hyper-V \
+                isolation each runs its own and older ones (-o json lists them).";
+    text.table(&table).gap().paragraph("", note);
     text
 }
 

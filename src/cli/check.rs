@@ -2,12 +2,19 @@
 
 mod sarif;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use anstyle::Style;
 use clap::{ValueEnum, builder::PossibleValue};
+use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
-    lint::{Finding, Severity, UNKNOWN_ID, check, rule},
+    lint::{
+        Finding, Severity, UNKNOWN_ID, check,
+        objects::{check_node, check_service, selects},
+        rule,
+    },
+    pod::Target,
     windows::KubernetesVersion,
     words,
 };
@@ -15,18 +22,22 @@ use winpool_core::{
 use super::{
     Error, Origin, Outcome,
     connect::ConnectError,
-    input::Fields,
-    output::{self, BAD, DIM, Table, Text, WARN},
+    input::{Fields, Source},
+    output::{self, BAD, BOLD, DIM, Text, WARN},
     resolve::Resolve,
     workloads::{Located, Workloads},
 };
 
 /// Check workloads: problems of Windows workloads, and Linux workloads that could be scheduled to Windows nodes.
 ///
-/// Reads the cluster, or manifests with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same
+/// Checks the Services of Windows workloads too, and with -A or -f the Windows nodes. Reads the cluster, or manifests with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same
 /// manifests, make the result more precise. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on); 1: winpool
 /// cannot read the workloads.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  winpool check -A
+  winpool check -f deploy/ -f windowspool.yaml
+  helm template web | winpool check -f - --fail-on error")]
 pub struct Arguments {
     /// Where to look.
     #[command(flatten)]
@@ -119,8 +130,10 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
 }
 
 /// What was found.
-#[derive(Debug, Serialize)]
-struct Report {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "CheckReport")]
+pub struct Report {
+    /// What was found.
     findings: Vec<Located<Finding>>,
     /// Objects that make no pods, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -142,7 +155,12 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = crate::operator::connect(config, None).map_err(ConnectError::from)?;
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
-        Workloads::live(&client, namespace, arguments.kubernetes_version).await?
+        let mut workloads = Workloads::live(&client, namespace, arguments.kubernetes_version).await?;
+        workloads.read_services(&client, namespace).await?;
+        if namespace.is_some() {
+            workloads.nodes.clear();
+        }
+        workloads
     } else {
         Workloads::from_manifests(&arguments.origin.files, arguments.kubernetes_version)?
     };
@@ -160,16 +178,37 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
 fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
     let least = Severity::from(arguments.min_severity);
     let mut report = Report { findings: Vec::new(), skipped: workloads.skipped.clone(), workloads: 0, worst: None };
+    let facts = &workloads.facts;
+    let mut add = |source: Option<&Source>, found: Vec<Finding>| {
+        let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
+        for finding in found {
+            // A registry that does not answer is no fault of the workload.
+            if finding.rule != UNKNOWN_ID {
+                report.worst = report.worst.max(Some(finding.severity));
+            }
+            if finding.severity >= least {
+                report.findings.push(Located::new(finding, source));
+            }
+        }
+    };
+    let (mut number, mut for_windows) = (0, BTreeSet::new());
     workloads.each(|source, workload| {
-        report.workloads += 1;
-        let found = check(workload, &workloads.facts).into_iter();
-        let found: Vec<Finding> = found.filter(|found| !arguments.ignore.contains(&found.rule)).collect();
-        // A registry that does not answer is no fault of the workload.
-        let counted = found.iter().filter(|found| found.rule != UNKNOWN_ID);
-        report.worst = report.worst.max(counted.map(|found| found.severity).max());
-        let wanted = found.into_iter().filter(|found| found.severity >= least);
-        report.findings.extend(wanted.map(|finding| Located::new(finding, source)));
+        number += 1;
+        add(source, check(workload, facts));
+        if matches!(workload.pod.target(facts.known_class(&workload.pod)), Target::Windows | Target::WindowsImage) {
+            for_windows.insert((workload.namespace.to_owned(), workload.labels()));
+        }
     });
+    for (source, service) in &workloads.services {
+        let namespace = service["metadata"]["namespace"].as_str().unwrap_or_default();
+        if for_windows.iter().any(|(of, labels)| of == namespace && selects(service, labels)) {
+            add(source.as_ref(), check_service(service, facts));
+        }
+    }
+    for (source, node) in &workloads.nodes {
+        add(source.as_ref(), check_node(node, facts));
+    }
+    report.workloads = number;
     name_fields(&mut report.findings);
     report
 }
@@ -187,40 +226,33 @@ fn name_fields(findings: &mut [Located<Finding>]) {
     }
 }
 
+fn style(severity: Severity) -> Style {
+    match severity {
+        Severity::Error => BAD,
+        Severity::Warning => WARN,
+        Severity::Info => DIM,
+    }
+}
+
 fn text(report: &Report) -> Text {
     let mut text = Text::new();
-    if !report.findings.is_empty() {
-        let in_files = report.findings.iter().any(|found| found.file.is_some());
-        let mut header = vec!["SEVERITY", "CONSEQUENCE", "RULE", "OBJECT", "FINDING"];
-        if in_files {
-            header.insert(0, "AT");
-        }
-        let mut table = Table::new(&header);
-        for Located { found, file, line } in &report.findings {
-            let Finding { rule, severity, consequence, object, field, message, remedy } = found;
-            let mut cells = vec![
-                severity.to_string(),
-                consequence.to_string(),
-                rule.clone(),
-                object.clone(),
-                format!("{field}: {message}; {remedy}"),
-            ];
-            if in_files {
-                cells.insert(0, format!("{}:{}", file.as_deref().unwrap_or_default(), line.unwrap_or_default()));
-            }
-            table.row(cells);
-        }
-        text.table(&table).gap();
+    for Located { found, file, line } in &report.findings {
+        let Finding { rule, severity, consequence, object, field, message, remedy } = found;
+        let (place, within) = match file {
+            Some(file) => (format!("{file}:{}", line.unwrap_or_default()), format!("{object}, ")),
+            None => (object.clone(), String::new()),
+        };
+        let head = format!("{place}: {severity}[{rule}]");
+        text.gap().hanging("", "    ", style(*severity), &head, &format!(": {message}"));
+        text.hanging("    ", "        ", DIM, &consequence.to_string(), &format!(": {within}{field}"));
+        text.hanging("    ", "        ", BOLD, "help", &format!(": {remedy}"));
     }
+    text.gap();
     let mut counts: BTreeMap<Severity, usize> = BTreeMap::new();
     for found in &report.findings {
         *counts.entry(found.found.severity).or_default() += 1;
     }
-    let style = match counts.keys().next_back() {
-        Some(Severity::Error) => BAD,
-        Some(Severity::Warning) => WARN,
-        Some(Severity::Info) | None => DIM,
-    };
+    let style = counts.keys().next_back().map_or(DIM, |severity| style(*severity));
     let counts: Vec<String> =
         counts.iter().rev().map(|(severity, count)| words::count(*count, &severity.to_string())).collect();
     let counts = if counts.is_empty() { "nothing found".to_owned() } else { counts.join(", ") };

@@ -58,6 +58,9 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// WindowsPools and the CRD stay; afterwards you can delete them. Exit code 0: nothing is left to remove; 2: something is left,
 /// and you declined or used --dry-run; 1: an error, or an operator is still running, which would restore everything.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  winpool cleanup --dry-run
+  winpool cleanup --yes")]
 pub struct Arguments {
     /// Do not ask.
     #[arg(long, short)]

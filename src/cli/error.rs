@@ -44,6 +44,9 @@ pub enum Error {
         /// Its name, with its namespace.
         name: String,
     },
+    /// The words name nothing that can be explained.
+    #[error("{0}")]
+    Subject(String),
     /// Which pool is meant?
     #[error("there are several WindowsPools: {0}; name one with --pool")]
     Ambiguous(String),

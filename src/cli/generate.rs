@@ -5,11 +5,12 @@ use thiserror::Error;
 use winpool_core::{
     api,
     lint::{self, advise},
+    pod::errors,
 };
 
 use crate::metrics;
 
-use super::reference;
+use super::{reference, schema};
 
 /// What can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -29,6 +30,10 @@ pub enum What {
     WindowsPool,
     /// `docs/reference/conditions.md`.
     Conditions,
+    /// `docs/reference/errors.md`.
+    Errors,
+    /// `docs/reference/output.schema.json`.
+    Schema,
 }
 
 /// Never in practice: all of it can be written as YAML.
@@ -55,6 +60,8 @@ pub fn generate(what: What, command: &mut Command) -> Result<String, Error> {
         What::Metrics => metrics::reference::markdown(),
         What::WindowsPool => api::reference::fields(),
         What::Conditions => api::reference::meanings(),
+        What::Errors => errors::reference(),
+        What::Schema => format!("{:#}\n", schema::schema()),
     })
 }
 

@@ -3,6 +3,12 @@
 use std::{
     fmt::Debug,
     io::{self, IsTerminal},
+    pin::pin,
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -71,12 +77,12 @@ pub(super) async fn list<K: Clone + Debug + DeserializeOwned>(
     parameters: ListParams,
     mut found: impl FnMut(K),
 ) -> Result<(), ReadError> {
-    let mut progress = Progress::new(what);
+    let progress = Progress::new(format!("reading {what}"));
     let listed = pages::each(api, parameters, |object| {
         progress.one();
         found(object);
     });
-    listed.await.map_err(|error| ReadError::of("list", what, error))
+    progress.during(listed).await.map_err(|error| ReadError::of("list", what, error))
 }
 
 /// The object of the resource `what` with this name, if there is one.
@@ -85,45 +91,90 @@ pub(super) async fn get<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     name: &str,
 ) -> Result<Option<K>, ReadError> {
-    in_time(api.get_opt(name)).await.map_err(|error| ReadError::of("get", what, error))
+    let progress = Progress::new(format!("reading {what}"));
+    progress.during(in_time(api.get_opt(name))).await.map_err(|error| ReadError::of("get", what, error))
 }
 
-/// How long a line is left as it is.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Does work that may take long, such as a plan for a large cluster. A terminal shows `what` after a second.
+pub(super) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let progress = Progress::new(what.to_owned());
+    if !progress.is_shown {
+        return work();
+    }
+    let (working, done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let progress = &progress;
+        scope.spawn(move || {
+            while done.recv_timeout(progress.patience) == Err(RecvTimeoutError::Timeout) {
+                progress.show();
+            }
+        });
+        let result = work();
+        drop(working);
+        result
+    })
+}
+
+/// The time until a terminal shows what takes long, and between two changes of the line.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Back to the beginning of the line, of which nothing is left.
 const CLEAR: &str = "\r\u{1b}[K";
 
-/// A line on standard error that says how much was read: on a terminal only, when it takes a while, and gone at the end.
-struct Progress<'w> {
-    what: &'w str,
-    count: usize,
-    /// When the line was written, or could have been; `None` where there is no terminal.
-    written: Option<Instant>,
-    visible: bool,
+/// A line on standard error about what takes long: on a terminal only, and gone at the end.
+struct Progress {
+    what: String,
+    count: AtomicUsize,
+    is_shown: bool,
+    patience: Duration,
+    was_shown: AtomicBool,
+    since: Instant,
 }
 
-impl<'w> Progress<'w> {
-    fn new(what: &'w str) -> Self {
-        let written = io::stderr().is_terminal().then(Instant::now);
-        Self { what, count: 0, written, visible: false }
-    }
-
-    fn one(&mut self) {
-        self.count += 1;
-        if self.written.is_some_and(|written| written.elapsed() >= PAUSE) {
-            self.written = Some(Instant::now());
-            self.visible = true;
-            eprint!("{CLEAR}reading {}: {}…", self.what, with_commas(self.count));
+impl Progress {
+    fn new(what: String) -> Self {
+        Self {
+            what,
+            count: AtomicUsize::new(0),
+            is_shown: io::stderr().is_terminal(),
+            patience: PATIENCE,
+            was_shown: AtomicBool::new(false),
+            since: Instant::now(),
         }
     }
+
+    fn one(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits for the result, and shows how far it is.
+    async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                result = &mut work => return result,
+                () = tokio::time::sleep(self.patience), if self.is_shown => self.show(),
+            }
+        }
+    }
+
+    fn show(&self) {
+        self.was_shown.store(true, Ordering::Relaxed);
+        eprint!("{CLEAR}{}", line(&self.what, self.count.load(Ordering::Relaxed), self.since.elapsed()));
+    }
 }
 
-impl Drop for Progress<'_> {
+impl Drop for Progress {
     fn drop(&mut self) {
-        if self.visible {
+        if *self.was_shown.get_mut() {
             eprint!("{CLEAR}");
         }
     }
+}
+
+/// `reading pods: 12,000 (3 s)…`
+fn line(what: &str, count: usize, since: Duration) -> String {
+    let count = if count == 0 { String::new() } else { format!(": {}", with_commas(count)) };
+    format!("{what}{count} ({} s)…", since.as_secs())
 }
 
 /// `12,000`.
@@ -142,6 +193,28 @@ fn with_commas(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn progress_says_what_takes_how_long() {
+        assert_eq!(line("reading pods", 12_345, Duration::from_millis(3900)), "reading pods: 12,345 (3 s)…");
+        assert_eq!(line("planning", 0, Duration::from_secs(1)), "planning (1 s)…");
+    }
+
+    #[tokio::test]
+    async fn what_takes_longer_than_the_patience_is_shown() {
+        let mut progress = Progress::new("waiting".to_owned());
+        (progress.is_shown, progress.patience) = (true, Duration::ZERO);
+        let until_shown = async {
+            while !progress.was_shown.load(Ordering::Relaxed) {
+                tokio::task::yield_now().await;
+            }
+        };
+        progress.during(until_shown).await;
+        let mut quick = Progress::new("waiting".to_owned());
+        quick.is_shown = true;
+        quick.during(async {}).await;
+        assert!(!quick.was_shown.load(Ordering::Relaxed));
+    }
 
     #[test]
     fn thousands_are_kept_apart() {

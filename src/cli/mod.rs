@@ -17,6 +17,8 @@ pub mod plan;
 pub mod reference;
 pub mod render;
 pub mod resolve;
+pub mod schema;
+pub mod status;
 pub mod why;
 pub mod workloads;
 

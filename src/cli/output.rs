@@ -180,12 +180,23 @@ impl Text {
         self
     }
 
-    /// A paragraph, broken into lines that fit, after `indent`.
+    /// A paragraph, broken into lines that fit, each after `indent`.
     pub fn paragraph(&mut self, indent: &str, text: &str) -> &mut Self {
-        let text = escape(text);
-        for line in wrap(&text, width().saturating_sub(indent.width())) {
-            self.push(format_args!("{indent}{line}\n"));
+        self.hanging(indent, indent, Style::new(), "", text)
+    }
+
+    /// A paragraph that begins with a styled `head` after `first`; the following lines begin with `rest`.
+    pub fn hanging(&mut self, first: &str, rest: &str, style: Style, head: &str, text: &str) -> &mut Self {
+        let (head, text) = (escape(head), escape(text));
+        let all = format!("{head}{text}");
+        // Only the first line can have the head in it: a head is one word, or too long for any line.
+        let mut lines = wrap(&all, first, rest, width()).into_iter();
+        let line = lines.next().unwrap_or_default();
+        match line.strip_prefix(&format!("{first}{head}")).filter(|_| !head.is_empty()) {
+            Some(line) => self.push(format_args!("{first}{style}{head}{style:#}{line}\n")),
+            None => self.push(format_args!("{line}\n")),
         }
+        lines.for_each(|line| self.push(format_args!("{line}\n")));
         self
     }
 
@@ -202,30 +213,25 @@ impl Text {
     }
 }
 
-/// Columns of the terminal; without one, lines are as long as they are.
+/// The columns that lines may have: `COLUMNS`, or else those of the terminal, or else 80.
 fn width() -> usize {
-    terminal_size::terminal_size().map_or(usize::MAX, |(terminal_size::Width(columns), _)| columns.max(40).into())
+    let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let of_terminal = || terminal_size::terminal_size().map(|(terminal_size::Width(columns), _)| columns.into());
+    wanted.or_else(of_terminal).unwrap_or(80).clamp(40, 1000)
 }
 
 /// Breaks a text at spaces; a word that is longer than a line stays whole.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last().map_or(0, |line| line.width());
-        if line > 0 && line + 1 + word.width() > width {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
+fn wrap(text: &str, first: &str, rest: &str, width: usize) -> Vec<String> {
+    let options = textwrap::Options::new(width)
+        .initial_indent(first)
+        .subsequent_indent(rest)
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::wrap(text, options).into_iter().map(Cow::into_owned).collect()
 }
 
-/// A table as kubectl prints it: columns of equal width, no lines. Where the terminal is too narrow, the last column is
+/// A table as kubectl prints it: columns of equal width, no lines. Where the terminal is too narrow, the widest columns are
 /// broken into lines.
 #[derive(Debug)]
 pub struct Table {
@@ -253,30 +259,60 @@ impl Table {
     }
 
     fn render(&self, width: usize) -> Text {
-        const GAP: usize = 3;
-        let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.width());
-        let widths: Vec<usize> = (self.header.iter().enumerate())
-            .map(|(column, name)| cells(column).max().unwrap_or_default().max(name.width()))
-            .collect();
-        let before_last: usize = widths.iter().rev().skip(1).map(|width| width + GAP).sum();
-        let last = width.saturating_sub(before_last).max(20);
+        let widths = self.widths(width);
         let mut text = Text::new();
         let header = self.header.iter().map(|name| (*name).to_owned()).collect();
         for (style, row) in std::iter::once((BOLD, &header)).chain(self.rows.iter().map(|row| (Style::new(), row))) {
-            let broken = row.last().map(|cell| wrap(cell, last)).unwrap_or_default();
-            for (number, end) in broken.iter().enumerate() {
+            let cells: Vec<Vec<String>> =
+                row.iter().zip(&widths).map(|(cell, width)| wrap_cell(cell, *width)).collect();
+            for number in 0..cells.iter().map(Vec::len).max().unwrap_or_default() {
                 let mut line = String::new();
-                for (cell, width) in row.iter().zip(&widths).take(row.len().saturating_sub(1)) {
-                    let cell = if number == 0 { cell.as_str() } else { "" };
-                    line.push_str(cell);
-                    line.push_str(&" ".repeat(width + GAP - cell.width()));
+                for (lines, width) in cells.iter().zip(&widths) {
+                    let part = lines.get(number).map_or("", String::as_str);
+                    line.push_str(part);
+                    line.push_str(&" ".repeat((width + GAP).saturating_sub(part.width())));
                 }
-                line.push_str(end);
                 text.push(format_args!("{style}{}{style:#}\n", line.trim_end()));
             }
         }
         text
     }
+
+    /// The widths of the columns: as wide as their widest cell, or narrower if the lines would be longer than `limit`. Words,
+    /// such as names to be copied, stay whole if that is possible.
+    fn widths(&self, limit: usize) -> Vec<usize> {
+        let widest = |column: usize, of: fn(&str) -> usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| of(cell));
+            cells.max().unwrap_or_default().max(self.header.get(column).map_or(0, |name| name.width()))
+        };
+        let word = |cell: &str| cell.split(' ').map(UnicodeWidthStr::width).max().unwrap_or_default();
+        let columns = 0..self.header.len();
+        let mut widths: Vec<usize> = columns.clone().map(|column| widest(column, UnicodeWidthStr::width)).collect();
+        let words: Vec<usize> = columns.map(|column| widest(column, word).max(NARROW)).collect();
+        let narrowest: Vec<usize> = self.header.iter().map(|name| name.width().max(NARROW)).collect();
+        let gaps = GAP * widths.len().saturating_sub(1);
+        for least in [words, narrowest] {
+            while widths.iter().sum::<usize>() + gaps > limit {
+                let wider = widths.iter_mut().zip(&least).filter(|(width, least)| **width > **least);
+                let Some((widest, _)) = wider.max_by_key(|(width, _)| **width) else { break };
+                *widest -= 1;
+            }
+        }
+        widths
+    }
+}
+
+/// Spaces between two columns.
+const GAP: usize = 3;
+/// No column is made narrower than this.
+const NARROW: usize = 12;
+
+/// Breaks a cell at spaces, or inside a word that is longer than the column.
+fn wrap_cell(cell: &str, width: usize) -> Vec<String> {
+    let options = textwrap::Options::new(width.max(1))
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::wrap(cell, options).into_iter().map(Cow::into_owned).collect()
 }
 
 #[cfg(test)]
@@ -331,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_breaks_the_last_column() {
+    fn a_narrow_terminal_breaks_the_widest_columns() {
         let mut table = Table::new(&["NODE", "POSSIBLE", "REASONS"]);
         table.row([
             "win-2022-a",

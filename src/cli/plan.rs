@@ -19,6 +19,7 @@ use winpool_core::{
 use super::{
     Common, Error, Outcome,
     cluster::{Cluster, Pods},
+    live,
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
     resolve::Resolve,
 };
@@ -34,6 +35,10 @@ const SHOWN: usize = 5;
 /// `kubectl get nodes,runtimeclasses,windowspools -o yaml`. For a pool with `mode: DryRun` it shows what `mode: Enforce` would
 /// change. Exit code 0: nothing to do; 2: changes are pending, a taint is held, or a pool has a problem; 1: an error.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = "Examples:
+  winpool plan
+  winpool plan -f windowspool.yaml --live
+  kubectl get nodes,runtimeclasses,windowspools -o yaml | winpool plan -f -")]
 pub struct Arguments {
     /// Where to look and how to print.
     #[command(flatten)]
@@ -71,7 +76,7 @@ pub async fn run(Arguments { common, live, resolve }: Arguments) -> Result<Outco
         }
     }
     let image_notes = image_notes(&cluster, &resolve).await?;
-    let mut forecast = of(cluster);
+    let mut forecast = live::during("computing what the operator would do", || of(cluster));
     forecast.summary.notes.extend(image_notes);
     output::print(common.output.format, &forecast, || text(&forecast))?;
     Ok(if is_done(&forecast) { Outcome::Done } else { Outcome::Pending })

@@ -10,9 +10,10 @@ use clap::{Arg, Command};
 use clap_complete::Shell;
 
 /// Print the script for shell completion.
-///
-/// For bash: source <(winpool completions bash)
 #[derive(Clone, Copy, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  source <(winpool completions bash)
+  winpool completions zsh > _winpool")]
 pub struct Completions {
     /// The shell.
     #[arg(value_enum)]
@@ -45,7 +46,8 @@ pub fn markdown(command: &mut Command) -> String {
     text.push_str(&paragraphs(command));
     text.push_str(
         "\nExit codes: 0: nothing to do, or no findings; 2: pending changes or findings; 1: an error, printed to standard \
-         error.\nIf you install the binary as `kubectl-winpool`, `kubectl winpool …` runs every command.\n",
+         error.\nIf you install the binary as `kubectl-winpool`, `kubectl winpool …` runs every command.\n\
+         [A JSON Schema](output.schema.json) describes what commands print with `-o json`.\n",
     );
     for subcommand in command.get_subcommands().filter(|subcommand| is_documented(subcommand)) {
         section(&mut text, subcommand, 2);
@@ -66,6 +68,11 @@ fn section(text: &mut String, command: &Command, depth: usize) {
     if subcommands.is_empty() {
         let usage = command.clone().render_usage().to_string();
         append(text, format_args!("\n```text\n{}\n```\n", usage.trim_start_matches("Usage: ")));
+    }
+    if let Some(examples) = command.get_after_help() {
+        let examples = examples.to_string();
+        let commands: Vec<&str> = examples.lines().skip(1).map(str::trim).collect();
+        append(text, format_args!("\nExamples:\n\n```text\n{}\n```\n", commands.join("\n")));
     }
     if !arguments.is_empty() {
         text.push_str("\n| Argument | |\n|---|---|\n");

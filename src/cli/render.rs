@@ -15,6 +15,9 @@ use super::{Error, Origin, Outcome, cluster::Cluster, live, output};
 ///
 /// Nodes then register with the right labels and taints. A comment names every value that winpool does not know.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  winpool render kubelet
+  winpool render karpenter --pool default --windows 2022 -f windowspool.yaml")]
 pub struct Arguments {
     /// Tool that provisions the nodes.
     #[arg(value_parser = provisioners())]

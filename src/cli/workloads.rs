@@ -11,11 +11,12 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams},
     core::GroupVersionKind,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
-    lint::{Facts, Workload, workload::KINDS},
+    lint::{Facts, Workload, objects, recommended::ISOLATION_ANNOTATION, workload::KINDS},
     windows::KubernetesVersion,
 };
 
@@ -34,7 +35,7 @@ use super::{
 type Identity = (String, String, String);
 
 /// Something found, and where the object stands of which it is said.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Located<T> {
     /// What was found.
     #[serde(flatten)]
@@ -63,8 +64,12 @@ pub struct Workloads {
     pub facts: Facts,
     /// What could not be looked at, in words.
     pub notes: Vec<String>,
-    /// Objects in the manifests that make no pods and tell nothing of the cluster, by kind.
+    /// Objects in the manifests that make no pods, are no Services, and tell nothing of the cluster, by kind.
     pub skipped: BTreeMap<String, usize>,
+    /// The Windows nodes, cut down to what rules read.
+    pub nodes: Vec<(Option<Source>, Value)>,
+    /// The Services.
+    pub services: Vec<(Option<Source>, Value)>,
     /// The pools that decode.
     pub pools: Vec<(Option<Source>, WindowsPool)>,
     /// Each as compact JSON, which takes a tenth of the memory of what it stands for.
@@ -82,9 +87,13 @@ impl Workloads {
         let mut this = Self { facts: Facts::of_version(version), ..Self::default() };
         for (source, part) in input::read(paths)? {
             match part {
-                Part::Node(node) => this.facts.add_node(&node.seen),
+                Part::Node(node, value) => {
+                    this.facts.add_node(&node.seen);
+                    this.nodes.extend(is_windows(&node).then_some((Some(source), value)));
+                }
+                Part::Service(service) => this.services.push((Some(source), service)),
                 Part::Pool(pool) => this.add_pool(Some(source), *pool),
-                Part::Class(class) => this.facts.add_class(class),
+                Part::Class(class) => this.facts.add_class(*class),
                 Part::Workload(object) => this.add_workload(Some(source), object),
                 Part::Skipped(kind) => *this.skipped.entry(kind).or_default() += 1,
             }
@@ -117,10 +126,9 @@ impl Workloads {
                 None => Api::all_with(client.clone(), &resource),
             };
             let keep = |object: DynamicObject| {
-                let mut value = object.data;
+                let mut value = whole(object);
                 value["apiVersion"] = json!(api_version);
                 value["kind"] = json!(kind);
-                value["metadata"] = json!(object.metadata);
                 this.add_workload(None, Reduced::from(value));
             };
             live::list(&resource.plural, &api, ListParams::default(), keep).await?;
@@ -131,9 +139,16 @@ impl Workloads {
     /// Nodes, classes and pools. Whoever may not see them can still check what needs none.
     async fn read_facts(&mut self, client: &Client) -> Result<(), ReadError> {
         let windows = ListParams::default().labels(&node::windows());
-        let facts = &mut self.facts;
-        let keep = |node: CachedNode| facts.add_node(&node.seen);
-        let nodes = live::list("nodes", &Api::all(client.clone()), windows, keep).await;
+        let (facts, seen) = (&mut self.facts, &mut self.nodes);
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
+        let keep = |object: DynamicObject| {
+            let value = whole(object);
+            seen.push((None, objects::reduced_node(&value)));
+            if let Ok(node) = CachedNode::deserialize(value) {
+                facts.add_node(&node.seen);
+            }
+        };
+        let nodes = live::list("nodes", &Api::all_with(client.clone(), &resource), windows, keep).await;
         let all = ListParams::default();
         let keep = |class: RuntimeClass| facts.add_class(class);
         let classes = live::list("runtimeclasses", &Api::all(client.clone()), all.clone(), keep).await;
@@ -166,6 +181,24 @@ impl Workloads {
         let mut images = BTreeSet::new();
         self.each(|_, workload| images.extend(workload.pod.images().map(|(_, name)| name.to_owned())));
         images
+    }
+
+    /// Reads the Services of a live cluster. Notes if that is not permitted.
+    ///
+    /// # Errors
+    /// If the cluster does not answer.
+    pub async fn read_services(&mut self, client: &Client, namespace: Option<&str>) -> Result<(), ReadError> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Service"));
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let keep = |object: DynamicObject| self.services.push((None, whole(object)));
+        match live::list("services", &api, ListParams::default(), keep).await {
+            Err(error @ ReadError::Forbidden { .. }) => self.notes.push(format!("{error}; Services are not checked")),
+            result => result?,
+        }
+        Ok(())
     }
 
     fn add_pool(&mut self, source: Option<Source>, pool: GuardedPool) {
@@ -202,6 +235,17 @@ impl Workloads {
     }
 }
 
+/// The object with its metadata, as the API server sent it.
+fn whole(object: DynamicObject) -> Value {
+    let mut value = object.data;
+    value["metadata"] = json!(object.metadata);
+    value
+}
+
+fn is_windows(node: &CachedNode) -> bool {
+    node.seen.labels.get(names::OS) == Some(names::WINDOWS)
+}
+
 fn identity(kind: &str, workload: &Workload<'_>, name: &str) -> Identity {
     (kind.to_owned(), workload.namespace.to_owned(), name.to_owned())
 }
@@ -219,7 +263,9 @@ impl From<Value> for Reduced {
         if let Value::Object(object) = &mut object {
             object.remove("status");
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-                let kept = ["name", "generateName", "namespace", "ownerReferences"];
+                // Rules read the labels and one annotation of pods, not those of what makes them.
+                metadata.retain(|key, value| key != "annotations" || value.get(ISOLATION_ANNOTATION).is_some());
+                let kept = ["name", "generateName", "namespace", "ownerReferences", "labels", "annotations"];
                 *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
             }
         }
@@ -232,9 +278,10 @@ impl From<Value> for Reduced {
 /// An object of the manifests.
 #[derive(Debug)]
 enum Part {
-    Node(CachedNode),
+    Node(Box<CachedNode>, Value),
+    Service(Value),
     Pool(Box<GuardedPool>),
-    Class(RuntimeClass),
+    Class(Box<RuntimeClass>),
     Workload(Reduced),
     Skipped(String),
 }
@@ -251,11 +298,14 @@ impl Keep for Part {
             return Ok(Some(Self::Workload(manifest.value.into())));
         }
         Ok(if manifest.is("", "Node") {
-            Some(Self::Node(CachedNode::deserialize(manifest.value)?))
+            let reduced = objects::reduced_node(&manifest.value);
+            Some(Self::Node(Box::new(CachedNode::deserialize(manifest.value)?), reduced))
+        } else if manifest.is("", "Service") {
+            Some(Self::Service(manifest.value))
         } else if manifest.is(names::GROUP, "WindowsPool") {
             Some(Self::Pool(manifest.into_pool()?))
         } else if manifest.is("node.k8s.io", "RuntimeClass") {
-            Some(Self::Class(RuntimeClass::deserialize(manifest.value)?))
+            Some(Self::Class(Box::new(RuntimeClass::deserialize(manifest.value)?)))
         } else {
             Some(Self::Skipped(manifest.kind))
         })

@@ -1,6 +1,7 @@
 //! What pins workloads and pools to a Windows version, and what each has to change.
 
 use k8s_openapi::jiff::civil::Date;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// How a workload or a pool is pinned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum By {
     /// `nodeSelector`.
     Selector,
@@ -36,7 +37,8 @@ pub enum By {
 }
 
 /// One field that pins an object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Pin {
     /// How.
     pub by: By,
@@ -52,7 +54,7 @@ pub struct Pin {
 }
 
 /// Where the image for the target of a migration is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum MovesTo {
     /// Its own tag has a variant for the target: nothing has to be changed.
     SameTag,
@@ -65,7 +67,7 @@ pub enum MovesTo {
 }
 
 /// An object that is pinned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Blocker {
     /// `Deployment shop/web`, `WindowsPool default`.
     pub object: String,
@@ -74,7 +76,7 @@ pub struct Blocker {
 }
 
 /// A Windows version to be taken out of service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetiredWindows {
     /// Its build, as in the label.
@@ -82,8 +84,10 @@ pub struct RetiredWindows {
     /// Its name.
     pub product: String,
     /// Last day of Microsoft's mainstream support.
+    #[schemars(with = "String")]
     pub mainstream_end: Date,
     /// Last day of any support by Microsoft.
+    #[schemars(with = "String")]
     pub end_of_support: Date,
     /// The version of Kubernetes, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -48,7 +49,7 @@ pub struct Snapshot {
 }
 
 /// What the operator would do.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
     /// What it adds up to.
@@ -68,7 +69,7 @@ impl Forecast {
 }
 
 /// What a forecast adds up to.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForecastSummary {
     /// Nodes that were looked at.
@@ -86,7 +87,7 @@ pub struct ForecastSummary {
 }
 
 /// What would become of a pool.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolForecast {
     /// Its name.
@@ -106,7 +107,7 @@ pub struct PoolForecast {
 }
 
 /// What would be written to a node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct NodeForecast {
     /// Its name.
     pub name: String,
@@ -117,7 +118,7 @@ pub struct NodeForecast {
 }
 
 /// What would be written to a RuntimeClass.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ClassForecast {
     /// Its name.
     pub name: String,
@@ -130,7 +131,7 @@ pub struct ClassForecast {
 }
 
 /// A field before and after; `null` stands for absent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
     /// Where it is.
     pub field: String,

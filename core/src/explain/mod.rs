@@ -7,3 +7,4 @@ pub mod images;
 pub mod node;
 pub mod pod;
 pub mod scheduling;
+pub mod status;

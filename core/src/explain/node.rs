@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     api::{Mode, Taint, names},
     explain::forecast::{Change, ForecastOutcome, PoolForecast},
-    plan::{Applied, Assessment, Consent, Node, Policy, Pool, assess},
+    plan::{Applied, Assessment, Consent, Entry, GuardedPool, Node, Policy, Pool, assess},
     windows::{product, taint::SPELLINGS},
 };
 
@@ -16,7 +17,7 @@ use crate::{
 pub const UNOWNED: &str = "unowned";
 
 /// What there is to say of a node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStory {
     /// Its name.
@@ -30,7 +31,7 @@ pub struct NodeStory {
     /// The pool that it belongs to.
     pub pool: Option<String>,
     /// `converged`, `pending`, `held`, `blocked` or `ignored`; [`UNOWNED`] if no pool owns it and nothing is to be done.
-    pub state: &'static str,
+    pub state: String,
     /// Why it belongs to that pool or to none, and what holds it up.
     pub reasons: Vec<String>,
     /// Its taints, each with who put it there as far as that can be told.
@@ -42,7 +43,7 @@ pub struct NodeStory {
 }
 
 /// A taint and where it comes from.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct TaintStory {
     /// `key=value:effect`.
     pub taint: String,
@@ -60,10 +61,7 @@ pub fn node_story(
     outcome: &ForecastOutcome,
 ) -> NodeStory {
     let forecast = |name: &str| outcome.forecast.summary.pools.iter().find(|pool| pool.name == name);
-    let is_held = policy.owner(&node.labels).and_then(|entry| forecast(&entry.pool.name));
-    let is_held = is_held.is_some_and(|pool| !pool.held_taints.is_empty());
-    let consent = if is_held { Consent::Withheld } else { Consent::Given };
-    let assessment = assess(node, policy, consent);
+    let assessment = assess_under(node, policy, outcome);
     let build = assessment.version.or_else(|| node.windows_version()).map(|version| version.build);
     let product = build.and_then(product::by_build);
     let changes = outcome.forecast.nodes.iter().find(|forecast| forecast.name == name);
@@ -78,10 +76,7 @@ pub fn node_story(
         product: product.map(|product| product.name.to_owned()),
         end_of_support: product.map(|product| product.end_of_support().to_string()),
         pool: assessment.pool.clone(),
-        state: match &assessment {
-            Assessment { pool: None, ignored: false, plan, .. } if plan.is_empty() => UNOWNED,
-            assessment => assessment.state().as_str(),
-        },
+        state: state_of(&assessment).to_owned(),
         reasons,
         taints: node.taints.taints().iter().map(|taint| taint_story(taint, node, policy)).collect(),
         runtime_classes: classes
@@ -91,6 +86,36 @@ pub fn node_story(
             .collect(),
         changes: changes.map(|forecast| forecast.changes.clone()).unwrap_or_default(),
     }
+}
+
+/// The policy of these pools, as if the RuntimeClasses of all of them were right.
+#[must_use]
+pub fn policy_of(pools: &[GuardedPool]) -> Policy {
+    let read: Vec<_> = pools.iter().map(GuardedPool::read).collect();
+    let invalid = read.iter().filter_map(|pool| Some(pool.as_ref().err()?.name.clone())).collect();
+    let valid = read.iter().filter_map(|pool| pool.as_ref().ok());
+    Policy::new(valid.map(|pool| Entry { pool: Arc::new(pool.clone()), ready: true }), invalid)
+}
+
+/// Assesses the node; its pool's taints are held if they are held in this outcome.
+fn assess_under(node: &Node, policy: &Policy, outcome: &ForecastOutcome) -> Assessment {
+    let is_held = policy.owner(&node.labels).is_some_and(|owner| {
+        let mut pools = outcome.forecast.summary.pools.iter();
+        pools.any(|pool| pool.name == owner.pool.name && !pool.held_taints.is_empty())
+    });
+    assess(node, policy, if is_held { Consent::Withheld } else { Consent::Given })
+}
+
+fn state_of(assessment: &Assessment) -> &'static str {
+    match assessment {
+        Assessment { pool: None, ignored: false, plan, .. } if plan.is_empty() => UNOWNED,
+        assessment => assessment.state().as_str(),
+    }
+}
+
+/// Returns the state of the node, [`UNOWNED`] included.
+pub(super) fn state_under(node: &Node, policy: &Policy, outcome: &ForecastOutcome) -> &'static str {
+    state_of(&assess_under(node, policy, outcome))
 }
 
 /// Which pools select the node, and who owns it.
@@ -186,7 +211,8 @@ fn taint_story(taint: &Taint, node: &Node, policy: &Policy) -> TaintStory {
     TaintStory { taint: text, origin }
 }
 
-fn selects(class: &RuntimeClass, node: &Node) -> bool {
+/// Returns whether pods of the class can be scheduled to the node.
+pub(super) fn selects(class: &RuntimeClass, node: &Node) -> bool {
     let Some(scheduling) = &class.scheduling else { return false };
     let selector = scheduling.node_selector.iter().flatten();
     // A taint of Kubernetes comes and goes with the node's condition.

@@ -1,18 +1,20 @@
 //! Where a pod may land, whether it starts there, and what to change.
 
+mod daemon_set;
 mod images;
 mod remedy;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     api::names,
     explain::scheduling::{Host, Obstacle, obstacles},
     image::{Images, Platform},
-    pod::{Class, KnownError, Pod, PodProgress, PodSpec, Target},
+    pod::{Class, KnownError, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind},
     windows::{Build, ContainerRuntime, KernelVersion, product},
 };
 
@@ -66,13 +68,13 @@ impl From<&Node> for Machine {
 }
 
 /// What becomes of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
-    /// Namespace and name.
-    pub pod: String,
+    /// `Pod shop/web-1`, `Deployment shop/web`.
+    pub object: String,
     /// The operating system that it is taken to be for: `windows` or `linux`.
-    pub system: &'static str,
+    pub system: String,
     /// The node that it is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -88,7 +90,7 @@ pub struct Answer {
 }
 
 /// What becomes of the pod on one node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Landing {
     /// The node.
@@ -123,15 +125,55 @@ pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, C
         }
         None => machines.to_vec(),
     };
+    let maker = if pod.daemon_set_node().is_some() { Maker::DaemonSetBefore } else { Maker::Anyone };
+    let (namespace, name) = (if pod.namespace.is_empty() { "default" } else { &pod.namespace }, &pod.name);
+    let object = format!("Pod {namespace}/{name}");
+    Answer { node: pod.spec.node.clone(), ..of_spec(object, pod, spec, maker, &machines, classes, images) }
+}
+
+/// Returns what becomes of the pods of this template; `errors` are those of its present pods.
+#[must_use]
+pub fn answer_template(
+    kind: WorkloadKind,
+    workload: &Workload,
+    errors: Vec<KnownError>,
+    machines: &[Machine],
+    classes: &BTreeMap<String, Class>,
+    images: &Images,
+) -> Answer {
+    let pod = Pod { errors, spec: workload.template.clone(), ..Pod::default() };
+    let namespace = if workload.namespace.is_empty() { "default" } else { &workload.namespace };
+    let object = format!("{} {namespace}/{}", kind.as_str(), workload.name);
+    let maker = if kind == WorkloadKind::DaemonSet { Maker::DaemonSet } else { Maker::Anyone };
+    of_spec(object, &pod, pod.spec.clone(), maker, machines, classes, images)
+}
+
+fn of_spec(
+    object: String,
+    pod: &Pod,
+    spec: PodSpec,
+    maker: Maker,
+    machines: &[Machine],
+    classes: &BTreeMap<String, Class>,
+    images: &Images,
+) -> Answer {
     let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
     let missing = spec.runtime_class.clone().filter(|_| found.is_none());
-    if let Some((_, class)) = found {
+    let conflict = found.and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
+    let (mut bare, mut spec) = (spec.clone(), spec);
+    match found.filter(|_| pod.is_bound) {
+        Some((_, class)) => class.take_off(&mut bare),
+        None => bare.runtime_class = None,
+    }
+    if let Some((_, class)) = found.filter(|_| maker != Maker::DaemonSet) {
         class.admit(&mut spec);
     }
     let candidate = Candidate {
         pod,
-        is_windows: is_windows(pod, &spec, found.map(|(_, class)| class), &machines),
+        is_windows: is_windows(pod, &spec, found.map(|(_, class)| class), machines),
+        maker,
         spec,
+        bare,
         os_label: pod.os_label.as_deref(),
         class: found,
         images,
@@ -141,24 +183,28 @@ pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, C
     let nodes: Vec<Landing> = landings.filter(|(own, landing)| *own || landing.possible).map(|(_, l)| l).collect();
     let lands = nodes.iter().any(|landing| landing.possible);
     let starts = nodes.iter().all(|landing| !landing.possible || landing.starts != Some(false));
-    let (remedy, remedied) = match missing {
-        Some(name) => {
-            let remedy = format!(
-                "RuntimeClass {name} does not exist, so the API server refuses new pods of it: create it, or name another"
-            );
-            (Some(remedy), None)
-        }
+    let refused = match (missing, conflict) {
+        (Some(name), _) => Some(format!(
+            "RuntimeClass {name} does not exist, so the API server refuses new pods of it: create it, or name another"
+        )),
+        (None, Some((name, key))) => Some(format!(
+            "nodeSelector and RuntimeClass {name} want different values of {key}, so the API server refuses new pods of it: \
+             remove {key} from nodeSelector, or name another class"
+        )),
+        (None, None) => None,
+    };
+    let (remedy, remedied) = match refused {
+        Some(remedy) => (Some(remedy), None),
         None if lands && starts => (None, None),
         None => {
-            let (remedy, remedied) = candidate.remedy(&machines, classes);
+            let (remedy, remedied) = candidate.remedy(machines, classes);
             (Some(remedy), remedied)
         }
     };
-    let namespace = if pod.namespace.is_empty() { "default" } else { &pod.namespace };
     Answer {
-        pod: format!("{namespace}/{}", pod.name),
-        system: if candidate.is_windows { names::WINDOWS } else { "linux" },
-        node: pod.spec.node.clone(),
+        object,
+        system: if candidate.is_windows { names::WINDOWS } else { "linux" }.to_owned(),
+        node: None,
         errors: pod.errors.clone(),
         nodes,
         remedy,
@@ -179,12 +225,26 @@ fn is_windows(pod: &Pod, spec: &PodSpec, class: Option<&Class>, machines: &[Mach
     }
 }
 
-/// A pod as it would be admitted.
+/// Decides on which nodes there is a pod.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    /// The scheduler, or `nodeName`.
+    Anyone,
+    /// The DaemonSet controller, from a template.
+    DaemonSet,
+    /// The DaemonSet controller, which made this pod for its node.
+    DaemonSetBefore,
+}
+
+/// A pod as it would be admitted; of a DaemonSet, its template.
 #[derive(Clone)]
 struct Candidate<'a> {
     pod: &'a Pod,
     is_windows: bool,
+    maker: Maker,
     spec: PodSpec,
+    /// The spec as its author wrote it, without the class, as far as winpool can tell.
+    bare: PodSpec,
     /// Its label `kubernetes.io/os`.
     os_label: Option<&'a str>,
     /// Its class, with the name.
@@ -195,7 +255,10 @@ struct Candidate<'a> {
 
 impl Candidate<'_> {
     fn obstacles(&self, machine: &Machine) -> Vec<Obstacle> {
-        obstacles(&self.spec, &machine.host)
+        match self.maker {
+            Maker::DaemonSet => self.daemon_set_obstacles(machine),
+            Maker::Anyone | Maker::DaemonSetBefore => obstacles(&self.spec, &machine.host),
+        }
     }
 
     fn on(&self, machine: &Machine) -> Landing {
@@ -222,6 +285,12 @@ impl Candidate<'_> {
     /// Returns whether the pod starts on the node, and what is known about that.
     fn starts(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
         let no = |why: String| (Some(false), vec![why]);
+        if let Some(why) = self.stays_pending(machine) {
+            return no(why);
+        }
+        if let Some(why) = self.is_refused_by_kubelet(machine) {
+            return no(why);
+        }
         let differs = |os: &&str| machine.os.as_deref().is_some_and(|own| own != *os);
         if let Some(os) = self.spec.os.as_deref().filter(differs) {
             let on = machine.os();
@@ -246,6 +315,20 @@ impl Candidate<'_> {
             }
             (false, false) => self.starts_on_linux(),
         }
+    }
+
+    /// Returns the reason if the kubelet refuses a pod that `nodeName` put on its node past the scheduler
+    /// (`pkg/kubelet/lifecycle/predicate.go`).
+    fn is_refused_by_kubelet(&self, machine: &Machine) -> Option<String> {
+        self.spec.node.as_ref().filter(|name| **name == machine.host.name && self.maker == Maker::Anyone)?;
+        let spec = PodSpec { node: None, ..self.spec.clone() };
+        let refuses = |obstacle: &Obstacle| match obstacle {
+            Obstacle::Selector { .. } | Obstacle::Affinity(_) => true,
+            Obstacle::Taint(taint) => taint.effect == "NoExecute",
+            _ => false,
+        };
+        let obstacle = obstacles(&spec, &machine.host).into_iter().find(refuses)?;
+        Some(format!("spec.nodeName puts it there, and the kubelet refuses it: {}", self.describe(&obstacle)))
     }
 
     fn starts_on_windows(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {

@@ -60,12 +60,13 @@ pub fn expressions() -> impl Iterator<Item = (&'static Rule, String)> {
         let broken = match rule.test {
             Test::Field(field) => field.cel(),
             Test::Own { cel, .. } => cel?(),
+            Test::Object(_) => return None,
         };
         let expression = match rule.scope {
             Scope::Any => broken,
             Scope::Windows => format!("variables.windows && {}", in_brackets(&broken)),
             // What an image means, CEL is not told.
-            Scope::LinuxByName | Scope::WindowsImage | Scope::Unsaid => return None,
+            Scope::LinuxByName | Scope::WindowsImage | Scope::Unsaid | Scope::Service | Scope::Node => return None,
         };
         Some((rule, expression))
     })

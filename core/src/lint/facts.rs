@@ -87,6 +87,8 @@ pub struct Facts {
     labels: HashSet<(String, String)>,
     hosts: Vec<(Host, Labels, BTreeSet<Taint>)>,
     images: Images,
+    /// A Windows node says that its container runtime is not containerd.
+    has_node_without_containerd: bool,
 }
 
 impl Facts {
@@ -112,6 +114,8 @@ impl Facts {
         if node.labels.get(names::OS) != Some(names::WINDOWS) {
             return;
         }
+        let runtime = node.container_runtime.as_deref().filter(|runtime| !runtime.is_empty());
+        self.has_node_without_containerd |= runtime.is_some_and(|runtime| !runtime.starts_with("containerd://"));
         let taints = node.taints.taints().iter();
         let kind = NodeKind {
             build: node.windows_version().map(|version| version.build),
@@ -128,6 +132,12 @@ impl Facts {
         }
         self.seen.push((kind, node.labels.clone()));
         self.labels.extend(node.labels.with_prefix("").map(|(key, value)| (key.to_owned(), value.to_owned())));
+    }
+
+    /// Returns whether a Windows node says that its container runtime is not containerd.
+    #[must_use]
+    pub fn has_node_without_containerd(&self) -> bool {
+        self.has_node_without_containerd
     }
 
     /// Adds a RuntimeClass.

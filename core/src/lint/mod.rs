@@ -5,14 +5,17 @@
 //!
 //! - `rule`: what a rule is; `field`: rules that test one field.
 //! - `rejected`: what the API server refuses; `unsupported`: what it accepts and Windows cannot do; `placement` and what
-//!   is below it: whether the pod finds a node on which its image starts.
+//!   is below it: whether the pod finds a node on which its image starts; `recommended`: what the documentation advises;
+//!   `objects`: Services and nodes.
 //! - `workload`: how manifests are read; `facts`: what is known of the cluster.
 //! - `advise`: the admission policy; `reference`: the table as a document.
 
 pub mod advise;
 pub mod facts;
 pub mod field;
+pub mod objects;
 mod placement;
+pub mod recommended;
 pub mod reference;
 mod rejected;
 pub mod rule;

@@ -23,7 +23,7 @@ the API server refuses nothing. Rules marked with † are also in the admission 
 pod spec.
 ";
 
-const GROUPS: [(&str, &str); 4] = [
+const GROUPS: [(&str, &str); 7] = [
     (
         "Placement",
         "Whether pods find a node on which their images start. Some rules need to know nodes, pools or RuntimeClasses, \
@@ -38,6 +38,12 @@ const GROUPS: [(&str, &str); 4] = [
         "What Windows does not do",
         "From the Kubernetes documentation, and where it is silent or differs, from the code.",
     ),
+    (
+        "What is recommended",
+        "From the Kubernetes documentation. [Its statements](windows-documentation.md) are mapped to rules one by one.",
+    ),
+    ("Services", "About Services that select pods for Windows. Fields are paths in the Service."),
+    ("Nodes", "About Windows nodes. Fields are paths in the Node."),
 ];
 
 /// All rules, as Markdown.

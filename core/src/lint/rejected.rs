@@ -55,7 +55,7 @@ const fn if_true(rule: Rule, reason: &'static str) -> Rule {
 const fn triggered(rule: Rule, trigger: Trigger, reason: &'static str) -> Rule {
     match rule.test {
         Test::Field(test) => Rule { reason, test: Test::Field(FieldTest { trigger, ..test }), ..rule },
-        Test::Own { .. } => rule,
+        Test::Own { .. } | Test::Object(_) => rule,
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     lint::{facts::Facts, field::FieldTest, workload::Workload},
@@ -11,7 +13,7 @@ use crate::{
 };
 
 /// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing; nothing has to be changed.
@@ -33,7 +35,7 @@ impl fmt::Display for Severity {
 }
 
 /// What happens to the workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Consequence {
     /// The API server refuses it.
     Rejected,
@@ -109,6 +111,10 @@ pub enum Scope {
     Unsaid,
     /// All.
     Any,
+    /// None: Services that select pods for Windows.
+    Service,
+    /// None: Windows nodes.
+    Node,
 }
 
 /// One rule.
@@ -166,6 +172,8 @@ pub enum Test {
         /// The same as a CEL expression over the variables of the policy `advise`, for rules that it has.
         cel: Option<fn() -> String>,
     },
+    /// By an object that is no workload.
+    Object(fn(&Value, &Facts, &mut Vec<Hit>)),
 }
 
 /// What a rule looks at.
@@ -214,7 +222,7 @@ impl Hit {
 }
 
 /// A rule that a workload breaks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// [`Rule::id`].
     pub rule: String,

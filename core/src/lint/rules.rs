@@ -5,16 +5,25 @@ use crate::{
     lint::{
         Finding, Rule, Workload,
         facts::Facts,
-        placement, rejected,
+        objects, placement, recommended, rejected,
         rule::{Hit, Scope, Subject, Test},
         unsupported,
     },
     pod::Target,
 };
 
-/// The rules about placement, about images in registries, about what the API server refuses, and about what Windows does not do.
-pub(super) fn groups() -> [&'static [Rule]; 4] {
-    [placement::RULES, placement::images::RULES, rejected::RULES, unsupported::RULES]
+/// The rules about placement, images in registries, what the API server refuses, what Windows does not do, recommendations,
+/// Services and nodes.
+pub(super) fn groups() -> [&'static [Rule]; 7] {
+    [
+        placement::RULES,
+        placement::images::RULES,
+        rejected::RULES,
+        unsupported::RULES,
+        recommended::RULES,
+        objects::SERVICES,
+        objects::NODES,
+    ]
 }
 
 /// Every rule, in the order of findings.
@@ -52,6 +61,7 @@ fn check_by(rules: impl Iterator<Item = &'static Rule>, workload: &Workload<'_>,
                 find(&subject, &mut hits);
                 hits
             }
+            Test::Object(_) => Vec::new(),
         };
         findings.extend(hits.into_iter().map(|hit| finding(rule, &subject, hit)));
     }
@@ -65,6 +75,15 @@ fn applies(scope: Scope, subject: &Subject<'_>) -> bool {
         Scope::WindowsImage => subject.target == Target::WindowsImage,
         Scope::LinuxByName => subject.pod.os.as_deref() == Some("linux"),
         Scope::Unsaid => subject.target == Target::Unsaid,
+        Scope::Service | Scope::Node => false,
+    }
+}
+
+/// The path of a field in the object. `metadata` stands beside the pod spec.
+fn path_of(workload: &Workload<'_>, field: &str) -> String {
+    match field.strip_prefix("metadata.") {
+        Some(_) => format!("{}{field}", workload.path.trim_end_matches("spec")),
+        None => format!("{}.{field}", workload.path),
     }
 }
 
@@ -76,7 +95,7 @@ fn finding(rule: &Rule, subject: &Subject<'_>, hit: Hit) -> Finding {
         severity: verdict.0,
         consequence: verdict.1,
         object: subject.workload.object(),
-        field: format!("{}.{}", subject.workload.path, hit.field),
+        field: path_of(subject.workload, &hit.field),
         message: hit.message.unwrap_or_else(|| rule.sentence(says_os)),
         remedy: hit.remedy.unwrap_or_else(|| rejected::remedy(rule, subject).to_owned()),
     }

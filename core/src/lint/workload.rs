@@ -1,5 +1,7 @@
 //! What has a pod in it: a Pod, or something that makes pods from a template.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
@@ -24,6 +26,8 @@ pub struct Workload<'a> {
     /// The pod spec as it was written, for rules that test a field by its path: the API server refuses `privileged: false`
     /// and `seLinuxOptions: {}` too, so what is absent must be told from what is empty.
     pub raw: &'a Value,
+    /// `metadata` of the Pod, or of the template; `null` if there is none.
+    pub metadata: &'a Value,
     /// Kind and name of the object that controls this one.
     pub controller: Option<(&'a str, &'a str)>,
 }
@@ -71,6 +75,8 @@ impl<'a> Workload<'a> {
             return Err(Malformed(format!("{path} is not an object")));
         }
         let pod = PodSpec::deserialize(raw).map_err(|error| Malformed(format!("{path}: {error}")))?;
+        let parent = &keys[..keys.len().saturating_sub(1)];
+        let metadata = get(object, &[parent, &["metadata"]].concat()).unwrap_or(&Value::Null);
         let owners = object["metadata"]["ownerReferences"].as_array();
         let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == Value::Bool(true));
         Ok(Some(Self {
@@ -80,6 +86,7 @@ impl<'a> Workload<'a> {
             path,
             pod,
             raw,
+            metadata,
             controller: controller.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?))),
         }))
     }
@@ -95,6 +102,7 @@ impl<'a> Workload<'a> {
             path,
             pod: workload.template.clone(),
             raw: &Value::Null,
+            metadata: &Value::Null,
             controller: None,
         }
     }
@@ -104,6 +112,12 @@ impl<'a> Workload<'a> {
     pub fn object(&self) -> String {
         let Self { kind, namespace, name, .. } = self;
         if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+    }
+
+    /// The labels of its pods.
+    #[must_use]
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        BTreeMap::deserialize(&self.metadata["labels"]).unwrap_or_default()
     }
 
     /// Returns whether its pods are placed by the DaemonSet controller, which reads the template and never the RuntimeClass.

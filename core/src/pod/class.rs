@@ -53,6 +53,13 @@ impl Class {
         if self.handler.contains("hyperv") { Isolation::HyperV } else { Isolation::Process }
     }
 
+    /// A label of which the class selects another value than the pod: the API server refuses such a pod.
+    #[must_use]
+    pub fn conflict(&self, spec: &PodSpec) -> Option<&str> {
+        let differs = |key: &str, value: &str| spec.selected(key).is_some_and(|selected| selected != value);
+        self.selector.iter().find(|(key, value)| differs(key, value)).map(|(key, _)| key.as_str())
+    }
+
     /// Adds the selector and the tolerations of the class to a pod, as the API server's admission does. Does nothing
     /// to a pod that was admitted already.
     pub fn admit(&self, spec: &mut PodSpec) {

@@ -1,49 +1,134 @@
-//! Known errors of Windows pods, with their meaning.
+//! The errors that Windows pods are known for: the table behind `why pod` and the page `docs/reference/errors.md`.
 
-use serde::Serialize;
+use std::fmt::Write;
+
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+
+use crate::api::reference::prose;
 
 /// A known error of Windows pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 pub struct KnownError {
     /// The words that identify it in a message.
     pub error: &'static str,
+    /// More words in such a message, if the first ones alone mean something else.
+    #[schemars(skip)]
+    pub beside: Option<&'static str>,
     pub meaning: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+    /// The source of that.
+    #[schemars(skip)]
+    pub source: &'static str,
 }
 
-const fn known(error: &'static str, meaning: &'static str) -> KnownError {
-    KnownError { error, meaning }
+impl Serialize for KnownError {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map([("error", self.error), ("meaning", self.meaning), ("remedy", self.remedy)])
+    }
+}
+
+const fn known(error: &'static str, meaning: &'static str, remedy: &'static str, source: &'static str) -> KnownError {
+    KnownError { error, beside: None, meaning, remedy, source }
+}
+
+const fn in_sandbox(error: &'static str, meaning: &'static str, source: &'static str) -> KnownError {
+    KnownError { error, beside: Some("sandbox"), meaning, remedy: OTHER_PAUSE_IMAGE, source }
 }
 
 const NO_VARIANT: &str = "the image has no variant for this node: it is a Linux image, or one for other Windows builds";
+const OTHER_NODE: &str =
+    "send the pod to a node of the image's build, with runtimeClassName, or use an image for the node's build";
 const OTHER_BUILD: &str =
-    "the image is for another Windows build than the node's, and process isolation needs the same one";
-const OLDER_REVISION: &str =
-    "the node has an older update of its Windows build than the image: update the node, or use an older image";
+    "the image is for another Windows build than the node's, and process isolation requires the same build";
+const OLDER_REVISION: &str = "often the node has an older update of its Windows build than the image";
+const UPDATE: &str = "update the node, or use an older image of the same build";
+const PAUSE_NO_VARIANT: &str =
+    "the pause image, which every pod starts with, has no variant for the node's Windows build";
+const PAUSE_OTHER_BUILD: &str =
+    "the pause image, which every pod starts with, is for another Windows build than the node's";
+/// Only 3.10.2 and later have a variant for Windows Server 2025: containerd/containerd#13156.
+const OTHER_PAUSE_IMAGE: &str = "configure another pause image in containerd on the node: sandbox_image, in containerd 2 pinned_images.sandbox; Windows \
+     Server 2025 needs registry.k8s.io/pause:3.10.2 or later";
 
-const ERRORS: &[KnownError] = &[
-    // containerd, on pull.
-    known("no match for platform in manifest", NO_VARIANT),
-    known("no matching manifest for windows", NO_VARIANT),
-    // The Host Compute Service, at container start: MicrosoftDocs/Virtualization-Documentation,
-    // version-compatibility.md.
-    known("0xc0370101", OTHER_BUILD),
-    known("HCS_E_IMAGE_MISMATCH", OTHER_BUILD),
-    known("container does not match the operating system of the host", OTHER_BUILD),
-    // actions/runner-images#11582, microsoft/Windows-Containers#591, Azure/AKS#1465.
-    known("0xc0370106", OLDER_REVISION),
-    known("0xc0370112", OLDER_REVISION),
-    // The kubelet: kubernetes/kubernetes pkg/kubelet/lifecycle/predicate.go.
-    known("PodOSNotSupported", "spec.os.name is not the operating system of the node: the kubelet refused the pod"),
+const CONTAINERD: &str = "containerd, module github.com/containerd/platforms";
+const DISTRIBUTION: &str = "moby/moby, distribution/pull_v2.go";
+const HCS: &str = "learn.microsoft.com/virtualization/api/hcs/reference/hcshresult";
+const KUBELET: &str = "kubernetes/kubernetes, pkg/kubelet/lifecycle/predicate.go";
+const PAUSE: &str = "kubernetes/kubernetes#99157";
+
+/// The known errors. The first one that a message tells of explains it.
+pub const ERRORS: &[KnownError] = &[
+    in_sandbox("no match for platform", PAUSE_NO_VARIANT, "k0sproject/k0s#1919"),
+    in_sandbox("no matching manifest", PAUSE_NO_VARIANT, "rancher/rancher#23161"),
+    in_sandbox("0xc0370101", PAUSE_OTHER_BUILD, PAUSE),
+    in_sandbox("operating system does not match", PAUSE_OTHER_BUILD, PAUSE),
+    KnownError {
+        error: "no runtime for",
+        beside: Some("is configured"),
+        meaning: "the node's container runtime does not have the handler of the pod's RuntimeClass",
+        remedy: "configure the handler in containerd on the node, or use a RuntimeClass with another handler",
+        source: "containerd, internal/cri/server/sandbox_run.go",
+    },
+    known("no match for platform", NO_VARIANT, OTHER_NODE, CONTAINERD),
+    known("no matching manifest", NO_VARIANT, OTHER_NODE, DISTRIBUTION),
+    known("0xc0370101", OTHER_BUILD, OTHER_NODE, HCS),
+    known("HCS_E_IMAGE_MISMATCH", OTHER_BUILD, OTHER_NODE, HCS),
+    known("container does not match the operating system of the host", OTHER_BUILD, OTHER_NODE, HCS),
+    known("container operating system does not match the host operating system", OTHER_BUILD, OTHER_NODE, HCS),
+    known(
+        "0xc0370106",
+        OLDER_REVISION,
+        UPDATE,
+        "actions/runner-images#11582, microsoft/Windows-Containers#591, Azure/AKS#1465",
+    ),
+    known(
+        "0xc0370112",
+        "Windows on the node cannot read a layer of the image, which is often for another build, or for a newer update",
+        "update the node, or use an image for the node's build",
+        "microsoft/hcsshim#2566",
+    ),
+    known(
+        "PodOSNotSupported",
+        "the node runs another operating system than spec.os.name: the kubelet refused the pod",
+        "select the operating system, with nodeSelector kubernetes.io/os or a RuntimeClass: the scheduler does not read os.name",
+        KUBELET,
+    ),
     known(
         "PodOSSelectorNodeLabelDoesNotMatch",
         "the pod's own label kubernetes.io/os is not that of the node: the kubelet refused the pod",
+        "remove the pod's label kubernetes.io/os",
+        KUBELET,
     ),
 ];
 
 /// Returns the known error in a message.
 #[must_use]
 pub fn known_error(message: &str) -> Option<KnownError> {
-    ERRORS.iter().find(|known| message.contains(known.error)).copied()
+    let contains = |words: &str| message.contains(words);
+    ERRORS.iter().find(|known| contains(known.error) && known.beside.is_none_or(contains)).copied()
+}
+
+/// The table as a document.
+#[must_use]
+pub fn reference() -> String {
+    let mut text = "<!-- Written by `make generate` from core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
+        If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\n\
+        | Error | Meaning | Remedy | Source |\n|---|---|---|---|\n"
+        .to_owned();
+    for KnownError { error, beside, meaning, remedy, source } in ERRORS {
+        let beside = beside.map(|words| format!(" and `{words}`")).unwrap_or_default();
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "| `{error}`{beside} | {} | {} | {source} |", sentence(meaning), sentence(remedy));
+    }
+    text
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    prose(&format!("{}.", first.into_iter().chain(letters).collect::<String>()))
 }
 
 #[cfg(test)]
@@ -56,12 +141,30 @@ mod tests {
         for (message, meaning) in [
             (start("0xc0370101"), Some(OTHER_BUILD)),
             (start("0xc0370106"), Some(OLDER_REVISION)),
-            (start("0xc0370112"), Some(OLDER_REVISION)),
             (start("HCS_E_IMAGE_MISMATCH"), Some(OTHER_BUILD)),
             ("failed to pull: no match for platform in manifest: not found".to_owned(), Some(NO_VARIANT)),
+            ("no matching manifest for windows/amd64 10.0.17763 in the manifest list entries".to_owned(), Some(NO_VARIANT)),
+            (
+                "Failed to create pod sandbox: failed to get sandbox image \"pause:3.8\": no match for platform in manifest".to_owned(),
+                Some(PAUSE_NO_VARIANT),
+            ),
+            (format!("Failed to create pod sandbox: {}", start("0xc0370101")), Some(PAUSE_OTHER_BUILD)),
             ("back-off pulling image".to_owned(), None),
         ] {
             assert_eq!(known_error(&message).map(|known| known.meaning), meaning, "{message}");
+        }
+        let handler = known_error("Failed to create pod sandbox: no runtime for \"x\" is configured").unwrap();
+        assert_eq!(handler.error, "no runtime for");
+    }
+
+    #[test]
+    fn every_error_explains_itself() {
+        for known in ERRORS {
+            let message = format!("{} {}", known.error, known.beside.unwrap_or_default());
+            assert_eq!(known_error(&message), Some(*known), "an error above explains it");
+            for text in [known.meaning, known.remedy, known.source] {
+                assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('|'), "{text}");
+            }
         }
     }
 }

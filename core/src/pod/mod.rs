@@ -4,7 +4,7 @@
 
 pub(crate) mod affinity;
 mod class;
-mod errors;
+pub mod errors;
 mod object;
 mod spec;
 mod target;

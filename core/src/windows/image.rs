@@ -11,6 +11,23 @@ const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows/", "mcr.micr
 /// Parts of a tag that stand for Microsoft's base images.
 const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
 
+/// Microsoft's Windows images on Docker Hub, which get no updates any more, and where those of today are.
+const DOCKER_HUB: [(&str, &str); 5] = [
+    ("microsoft/iis", "mcr.microsoft.com/windows/servercore/iis"),
+    ("microsoft/aspnet", "mcr.microsoft.com/dotnet/framework/aspnet"),
+    ("microsoft/dotnet-framework", "mcr.microsoft.com/dotnet/framework/runtime"),
+    ("microsoft/windowsservercore", "mcr.microsoft.com/windows/servercore"),
+    ("microsoft/nanoserver", "mcr.microsoft.com/windows/nanoserver"),
+];
+
+/// The repository that took the place of this image's, if that is one of Microsoft's on Docker Hub.
+#[must_use]
+pub fn successor(image: &str) -> Option<&'static str> {
+    let name = ["docker.io/", "index.docker.io/"].iter().find_map(|host| image.strip_prefix(host)).unwrap_or(image);
+    let repository = name.split([':', '@']).next()?;
+    DOCKER_HUB.iter().find(|(old, _)| *old == repository).map(|(_, new)| *new)
+}
+
 /// True if the image can only be for Windows.
 #[must_use]
 pub fn is_for_windows(image: &str) -> bool {
@@ -54,7 +71,7 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
 }
 
 fn is_in_windows_repository(image: &str) -> bool {
-    WINDOWS_REPOSITORIES.iter().any(|repository| image.starts_with(repository))
+    WINDOWS_REPOSITORIES.iter().any(|repository| image.starts_with(repository)) || successor(image).is_some()
 }
 
 fn names_base_image(image: &str) -> bool {
@@ -125,6 +142,8 @@ mod tests {
             "mcr.microsoft.com/dotnet/framework/runtime:4.8",
             "golang:nanoserver",
             "app:ltsc2022",
+            "microsoft/iis",
+            "docker.io/microsoft/nanoserver:sac2016",
         ] {
             assert!(is_for_windows(image), "{image}");
         }

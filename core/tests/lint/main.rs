@@ -2,8 +2,11 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod blockers;
+mod documentation;
 mod images;
+mod objects;
 mod placement;
+mod recommended;
 mod robustness;
 mod rules;
 mod target;
@@ -18,10 +21,16 @@ use winpool_core::{
     windows::KubernetesVersion,
 };
 
-/// A workload of this kind with this merged into its pod spec.
+/// A workload of this kind with this merged into its pod spec. Containers that say nothing of resources get some.
 fn workload(kind: &str, spec: &Value) -> Value {
     let mut pod = json!({"containers": [{"name": "c", "image": "example.com/app:1.0"}]});
     pod.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    for list in ["containers", "initContainers"] {
+        for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let container = container.as_object_mut().unwrap();
+            container.entry("resources").or_insert_with(|| json!({"limits": {"cpu": "1", "memory": "1Gi"}}));
+        }
+    }
     let metadata = json!({"name": "web", "namespace": "shop"});
     match kind {
         "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": pod}),

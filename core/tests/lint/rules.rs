@@ -8,7 +8,7 @@ use winpool_core::{
     windows::KubernetesVersion,
 };
 
-use super::{broken, findings, workload};
+use super::{broken, findings, recommended, workload};
 
 /// A pod of `os.name: windows` that breaks no other rule.
 fn windows(spec: &Value) -> Value {
@@ -20,7 +20,7 @@ fn windows(spec: &Value) -> Value {
     pod
 }
 
-fn container(fields: &Value) -> Value {
+pub(super) fn container(fields: &Value) -> Value {
     let mut container = json!({"name": "c", "image": "example.com/app:1.0"});
     container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     json!({"containers": [container]})
@@ -31,21 +31,21 @@ fn security(fields: &Value) -> Value {
 }
 
 /// A rule, pod specs that break exactly this one, and others that are close and break none.
-type Row = (&'static str, Vec<Value>, Vec<Value>);
+pub(super) type Row = (&'static str, Vec<Value>, Vec<Value>);
 
 fn table() -> Vec<Row> {
-    [refused(), lint(), placement()].concat()
+    [refused(), lint(), recommended::table(), placement()].concat()
 }
 
-fn pod(fields: &Value) -> Value {
+pub(super) fn pod(fields: &Value) -> Value {
     json!({"securityContext": fields})
 }
 
-fn volume(fields: &Value) -> Value {
+pub(super) fn volume(fields: &Value) -> Value {
     json!({"volumes": [fields]})
 }
 
-fn mount(fields: &Value) -> Value {
+pub(super) fn mount(fields: &Value) -> Value {
     container(&json!({"volumeMounts": [fields]}))
 }
 
@@ -131,12 +131,14 @@ fn lint() -> Vec<Row> {
                 container(&json!({"resources": {"limits": {"hugepages-2Mi": "4Mi"}}})),
                 container(&json!({"resources": {"requests": {"hugepages-1Gi": "1Gi"}}})),
             ],
-            vec![container(&json!({"resources": {"limits": {"cpu": "1"}}}))],
+            vec![container(&json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}))],
         ),
         (
             "memory-limit-missing",
             vec![container(&json!({"resources": {"requests": {"memory": "1Gi"}}}))],
-            vec![container(&json!({"resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}}))],
+            vec![container(
+                &json!({"resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}}),
+            )],
         ),
         (
             "empty-dir-memory",
@@ -263,7 +265,11 @@ fn placement() -> Vec<Row> {
 }
 
 /// Rules that are always broken together.
-const TOGETHER: [(&str, &[&str]); 1] = [("secret-volume-mode", &["secret-volume"])];
+const TOGETHER: [(&str, &[&str]); 3] = [
+    ("secret-volume-mode", &["secret-volume"]),
+    ("huge-pages", &["resources-missing"]),
+    ("memory-limit-missing", &["resources-missing"]),
+];
 
 #[test]
 fn each_rule_is_broken_by_its_examples_alone_and_not_by_what_is_close() {
@@ -286,7 +292,8 @@ fn each_rule_is_broken_by_its_examples_alone_and_not_by_what_is_close() {
 #[test]
 fn every_rule_has_an_example() {
     let here = table().into_iter().map(|(id, ..)| id);
-    let tested: BTreeSet<&str> = here.chain(super::placement::TESTED).chain(super::images::TESTED).collect();
+    let tested: BTreeSet<&str> =
+        here.chain(super::placement::TESTED).chain(super::images::TESTED).chain(super::objects::TESTED).collect();
     let all: BTreeSet<&str> = rules().map(|rule| rule.id).collect();
     assert_eq!(all.difference(&tested).collect::<Vec<_>>(), [&""; 0], "add them to the table in this file");
     assert_eq!(tested.difference(&all).collect::<Vec<_>>(), [&""; 0], "there are no such rules");

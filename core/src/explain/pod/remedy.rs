@@ -11,7 +11,7 @@ use crate::{
     words::yaml,
 };
 
-use super::{Candidate, Machine, named};
+use super::{Candidate, Machine, Maker, named};
 
 /// Nodes that are tried, the closest first.
 const TRIED: usize = 20;
@@ -26,7 +26,7 @@ impl<'a> Candidate<'a> {
     ) -> (String, Option<PodSpec>) {
         let system = if self.is_windows { "Windows" } else { "Linux" };
         if !machines.iter().any(|machine| machine.is_windows() == self.is_windows)
-            && self.pod.daemon_set_node().is_none()
+            && self.maker != Maker::DaemonSetBefore
         {
             return (format!("there is no {system} node"), None);
         }
@@ -64,8 +64,8 @@ impl<'a> Candidate<'a> {
 
     /// Keeps the pods of a DaemonSet off nodes like this one, if they cannot start here.
     fn keep_off(&self, machines: &[Machine]) -> Option<(String, Option<PodSpec>)> {
-        self.pod.daemon_set_node()?;
-        let machine = machines.first().filter(|machine| self.starts(machine).0 == Some(false))?;
+        let only = machines.first().filter(|_| self.maker == Maker::DaemonSetBefore);
+        let machine = only.filter(|machine| self.starts(machine).0 == Some(false))?;
         let builds: BTreeSet<_> = self.spec.image_builds().map(|(_, build)| build.to_string()).collect();
         let (key, value) = match (machine.is_windows() == self.is_windows, builds.first()) {
             (true, Some(build)) if builds.len() == 1 => (names::WINDOWS_BUILD, build.as_str()),
@@ -83,11 +83,12 @@ impl<'a> Candidate<'a> {
         machines: &[Machine],
         classes: &'a BTreeMap<String, Class>,
     ) -> Option<(String, Option<PodSpec>)> {
-        if !self.is_windows || self.pod.daemon_set_node().is_some() {
+        if !self.is_windows || self.maker != Maker::Anyone {
             return None;
         }
         let first = if self.spec.node.is_some() { "remove spec.nodeName and " } else { "" };
-        let windows = classes.iter().filter(|(_, class)| selects_windows(&class.selector));
+        let may = |class: &Class| selects_windows(&class.selector) && class.conflict(&self.bare).is_none();
+        let windows = classes.iter().filter(|(_, class)| may(class));
         let fitting = windows.filter_map(|(name, class)| {
             let candidate = self.with_class(name, class);
             let machine = candidate.lands_well(machines)?;
@@ -113,12 +114,7 @@ impl<'a> Candidate<'a> {
     }
 
     fn without_class(&self) -> Self {
-        let mut spec = self.spec.clone();
-        spec.runtime_class = None;
-        if let Some((_, class)) = self.class {
-            class.take_off(&mut spec);
-        }
-        Self { spec, class: None, ..self.clone() }
+        Self { spec: self.bare.clone(), class: None, ..self.clone() }
     }
 
     /// Takes away what keeps it off a node that it starts on, and then the nodes that it does not start on.
@@ -135,7 +131,8 @@ impl<'a> Candidate<'a> {
                     for key in keys {
                         changed.select(key, machine, &mut steps);
                     }
-                    if changed.says_its_system() && changed.lands_well(machines).is_some() {
+                    let is_refused = changed.class.is_some_and(|(_, class)| class.conflict(&changed.spec).is_some());
+                    if !is_refused && changed.says_its_system() && changed.lands_well(machines).is_some() {
                         return Some((changed.describe_steps(machine, &steps), Some(changed.spec)));
                     }
                 }
@@ -160,10 +157,9 @@ impl<'a> Candidate<'a> {
     }
 
     fn describe_steps(&self, machine: &Machine, steps: &[String]) -> String {
-        let place = if self.pod.daemon_set_node().is_some() { "in the template of the DaemonSet" } else { "" };
-        match (place, steps) {
-            ("", steps) => format!("to land on {}: {}", machine.host.name, steps.join("; ")),
-            (place, steps) => format!("{place}: {}", steps.join("; ")),
+        match self.maker {
+            Maker::Anyone => format!("to land on {}: {}", machine.host.name, steps.join("; ")),
+            _ => format!("in the template of the DaemonSet: {}", steps.join("; ")),
         }
     }
 

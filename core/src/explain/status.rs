@@ -1,0 +1,221 @@
+//! Adds up a cluster: nodes by build and state, RuntimeClasses and their pods, held taints, and the next end of support.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::node::v1::RuntimeClass,
+    jiff::{Timestamp, civil::Date, tz::TimeZone},
+};
+use kube::ResourceExt;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    api::{Problem, names},
+    explain::{
+        forecast::{PoolForecast, Snapshot, forecast},
+        node::{policy_of, selects, state_under},
+    },
+    plan::GuardedPool,
+    pod::{Class, Pod, selects_windows},
+    windows::product,
+};
+
+/// The state of a cluster's Windows nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    /// The WindowsPools.
+    pub pools: Vec<PoolSummary>,
+    /// Number of Windows nodes by state: `converged`, `pending`, `held`, `blocked`, `ignored`, or `unowned` if no pool owns
+    /// them.
+    pub nodes: BTreeMap<String, usize>,
+    /// The Windows builds of the nodes, oldest first.
+    pub builds: Vec<BuildSummary>,
+    /// The RuntimeClasses that select Windows nodes.
+    pub runtime_classes: Vec<ClassSummary>,
+    /// Number of unfinished pods on Windows nodes that have no RuntimeClass; absent if winpool cannot list pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods_without_class: Option<usize>,
+    /// The build of the nodes whose support ends next, or has ended; absent if winpool knows none of the builds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub support_ends_next: Option<SupportEnd>,
+    /// What winpool cannot read, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// A WindowsPool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolSummary {
+    /// Its name.
+    pub name: String,
+    /// `Enforce`, `DryRun`, `Invalid` or `Deleting`.
+    pub mode: String,
+    /// The status of its condition Ready: `True`, `False` or `Unknown`.
+    pub ready: String,
+    /// The reason of that condition.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+    /// Number of nodes that it selects, as the operator counted them.
+    pub nodes: i64,
+    /// Number of those that have the right label and taints.
+    pub converged: i64,
+    /// Taints that winpool does not add yet, as `key=value:effect`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_taints: Vec<String>,
+    /// Workloads for which it holds them, each with the number of its pods.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held_for: BTreeMap<String, usize>,
+    /// What needs attention, as the operator reports it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+}
+
+/// A Windows build.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BuildSummary {
+    /// The build, such as `10.0.20348`; absent for nodes whose build is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+    /// The version, such as `2022`; absent if winpool does not know the build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The last day of support by Microsoft; absent if winpool does not know the build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub end_of_support: Option<Date>,
+    /// Number of its nodes by state.
+    pub nodes: BTreeMap<String, usize>,
+}
+
+/// A RuntimeClass.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClassSummary {
+    /// Its name.
+    pub name: String,
+    /// The pool that manages it; absent if winpool does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Number of nodes on which its pods can be scheduled.
+    pub nodes: usize,
+    /// Number of its unfinished pods; absent if winpool cannot list pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<usize>,
+}
+
+/// The end of support of a Windows version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SupportEnd {
+    /// The product, such as `Windows Server 2019`.
+    pub product: String,
+    /// Number of its nodes.
+    pub nodes: usize,
+    /// The last day of support by Microsoft.
+    #[schemars(with = "String")]
+    pub day: Date,
+    /// Days until then; negative if it is over.
+    pub days_left: i32,
+}
+
+/// Adds up the cluster.
+#[must_use]
+pub fn status(snapshot: Snapshot) -> ClusterStatus {
+    let policy = policy_of(&snapshot.pools);
+    let (nodes, classes) = (snapshot.nodes.clone(), snapshot.classes.clone());
+    let (pods, guarded) = (snapshot.pods.clone(), snapshot.pools.clone());
+    let today = snapshot.now.time;
+    let unread = pods.as_ref().err().map(|words| format!("Pods cannot be listed: {words}")).into_iter().collect();
+    let outcome = forecast(snapshot);
+    let mut by_build: BTreeMap<Option<_>, BTreeMap<String, usize>> = BTreeMap::new();
+    let mut by_state: BTreeMap<String, usize> = BTreeMap::new();
+    for node in nodes.values().filter(|node| node.labels.get(names::OS) == Some(names::WINDOWS)) {
+        let state = state_under(node, &policy, &outcome).to_owned();
+        let build = node.windows_version().map(|version| version.build);
+        *by_build.entry(build).or_default().entry(state.clone()).or_default() += 1;
+        *by_state.entry(state).or_default() += 1;
+    }
+    let support_ends_next = by_build.iter().filter_map(|(build, nodes)| {
+        let product = product::by_build((*build)?)?;
+        Some(SupportEnd {
+            product: product.name.to_owned(),
+            nodes: nodes.values().sum(),
+            day: product.end_of_support(),
+            days_left: days_until(product.end_of_support(), today),
+        })
+    });
+    let is_windows = |class: &RuntimeClass| selects_windows(&Class::from(class).selector);
+    let of_class = |name: &str| {
+        let pods = pods.as_ref().ok()?;
+        Some(pods.iter().filter(|pod| pod.spec.runtime_class.as_deref() == Some(name)).count())
+    };
+    let is_without_class = |pod: &&Pod| {
+        let on_windows = pod.spec.node.as_ref().and_then(|name| nodes.get(name));
+        pod.spec.runtime_class.is_none()
+            && on_windows.is_some_and(|node| node.labels.get(names::OS) == Some(names::WINDOWS))
+    };
+    let forecasts = &outcome.forecast.summary.pools;
+    ClusterStatus {
+        pools: guarded.iter().map(|pool| pool_summary(pool, forecasts)).collect(),
+        nodes: by_state,
+        support_ends_next: support_ends_next.min_by_key(|end| end.day),
+        runtime_classes: classes
+            .iter()
+            .filter(|class| is_windows(class))
+            .map(|class| ClassSummary {
+                name: class.name_any(),
+                pool: crate::plan::owner(class).map(str::to_owned),
+                nodes: nodes.values().filter(|node| selects(class, node)).count(),
+                pods: of_class(&class.name_any()),
+            })
+            .collect(),
+        pods_without_class: pods.as_ref().ok().map(|pods| pods.iter().filter(is_without_class).count()),
+        builds: by_build
+            .into_iter()
+            .map(|(build, nodes)| {
+                let product = build.and_then(product::by_build);
+                BuildSummary {
+                    build: build.map(|build| build.to_string()),
+                    version: product.map(|product| product.version.to_owned()),
+                    end_of_support: product.map(product::Product::end_of_support),
+                    nodes,
+                }
+            })
+            .collect(),
+        notes: unread,
+    }
+}
+
+fn pool_summary(pool: &GuardedPool, forecasts: &[PoolForecast]) -> PoolSummary {
+    let name = pool.name_any();
+    let status = pool.status.clone().unwrap_or_default();
+    let ready = status.conditions.iter().find(|condition| condition.type_ == names::condition::READY);
+    let forecast = forecasts.iter().find(|forecast| forecast.name == name);
+    let held_taints = forecast.map(|forecast| forecast.held_taints.clone()).unwrap_or_default();
+    let (ready, reason, message) = match ready {
+        Some(ready) => (ready.status.clone(), ready.reason.clone(), ready.message.clone()),
+        None => ("Unknown".to_owned(), "NoStatus".to_owned(), "the operator has not written its status yet".to_owned()),
+    };
+    PoolSummary {
+        mode: forecast.map(|forecast| forecast.mode.clone()).unwrap_or_default(),
+        ready,
+        reason,
+        message,
+        nodes: status.nodes.selected,
+        converged: status.nodes.converged,
+        held_for: forecast.filter(|_| !held_taints.is_empty()).map(|f| f.unschedulable.clone()).unwrap_or_default(),
+        held_taints,
+        problems: status.problems,
+        name,
+    }
+}
+
+fn days_until(day: Date, now: Timestamp) -> i32 {
+    let today = now.to_zoned(TimeZone::UTC).date();
+    today.until(day).map_or(i32::MAX, |span| span.get_days())
+}

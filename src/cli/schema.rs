@@ -1,0 +1,36 @@
+//! The JSON Schema of what commands print with `-o json`.
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+use winpool_core::explain::{forecast::Forecast, node::NodeStory, pod::Answer, status::ClusterStatus};
+
+use super::{blockers, builds, check};
+
+const DESCRIPTION: &str = "What winpool prints with -o json and -o yaml. Each property describes the output of the command of \
+                           its name. Releases may add properties.";
+
+/// Returns the schema.
+#[must_use]
+pub fn schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let commands = [
+        ("blockers", generator.subschema_for::<blockers::Report>()),
+        ("builds", generator.subschema_for::<Vec<builds::Row>>()),
+        ("check", generator.subschema_for::<check::Report>()),
+        ("plan", generator.subschema_for::<Forecast>()),
+        ("status", generator.subschema_for::<ClusterStatus>()),
+        ("why node", generator.subschema_for::<NodeStory>()),
+        ("why pod", generator.subschema_for::<Answer>()),
+        ("why workload", generator.subschema_for::<Answer>()),
+    ];
+    let commands: Map<String, Value> =
+        commands.into_iter().map(|(command, schema)| (command.to_owned(), schema.to_value())).collect();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Output of winpool",
+        "description": DESCRIPTION,
+        "type": "object",
+        "properties": commands,
+        "$defs": generator.take_definitions(true),
+    })
+}
