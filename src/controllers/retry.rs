@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_up_to_a_limit_and_start_anew_after_success() {
+    fn pauses_grow_up_to_a_limit_and_restart_after_success() {
         let retries = Retries::default();
         let first = retries.after_failure("a");
         assert!(first >= FIRST && first <= FIRST * 2, "{first:?}");
