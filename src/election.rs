@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_renewed_term_goes_on_and_another_one_does_not_continue_it() {
+    async fn a_renewed_term_continues_and_another_one_does_not() {
         let now = Instant::now();
         let terms = watch::Sender::new(Some(Term { number: 1, until: now + SHORT }));
         let leadership = Leadership(terms.subscribe());

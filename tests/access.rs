@@ -151,7 +151,7 @@ async fn the_right_that_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn credentials_that_the_cluster_does_not_know_are_told_from_missing_rights() {
+async fn unknown_credentials_are_distinguished_from_missing_permissions() {
     let server = lend().await.unwrap();
     install_definition(&server).await;
     let file = kubeconfig(&server, "token", |kubeconfig| {

@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use winpool_e2e::{ApiServer, SimulatedNode, lend};
 
 #[tokio::test]
-async fn it_shows_what_it_takes_off_asks_a_terminal_only_and_says_by_its_exit_code_how_it_ended() {
+async fn it_lists_what_it_removes_asks_only_on_a_terminal_and_reports_the_result_by_its_exit_code() {
     let server = lend().await.unwrap();
     let client = server.client();
     let node = SimulatedNode::windows("10.0.20348.2655").name("win").label("winpool.dev/pool", "default");

@@ -24,7 +24,7 @@ fn versions_are_read_back_as_written() {
 }
 
 #[test]
-fn no_annotation_takes_off_what_winpool_never_put_on() {
+fn no_annotation_removes_taints_that_winpool_never_added() {
     replay("annotation", properties::annotation);
 }
 

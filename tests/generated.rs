@@ -4,7 +4,7 @@
 use std::process::Command;
 
 #[test]
-fn the_committed_files_are_those_that_the_program_prints() {
+fn the_committed_files_are_those_that_winpool_prints() {
     let definition = include_str!("../crds/winpool.dev_windowspools.yaml");
     for (arguments, committed) in [
         (&["crd"][..], definition),

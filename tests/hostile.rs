@@ -128,7 +128,7 @@ fn of_others(node: &Node) -> Value {
 }
 
 #[tokio::test]
-async fn what_a_kubelet_makes_up_leaks_nowhere_and_touches_nobody_else() {
+async fn values_that_a_kubelet_invents_appear_nowhere_and_affect_no_other_node() {
     let server = winpool_e2e::lend().await.unwrap();
     let client = server.client();
     install(&server, &client).await;

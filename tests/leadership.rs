@@ -124,7 +124,7 @@ async fn when_the_leader_is_killed_during_a_join_the_standby_ends_it_and_nothing
 }
 
 #[tokio::test]
-async fn when_the_leader_is_told_to_end_it_releases_the_lease_and_the_standby_leads_at_once() {
+async fn a_leader_that_is_terminated_releases_the_lease_and_the_standby_leads_at_once() {
     let (_server, audit, client, mut first, mut second) = two_programs().await;
     assert_eq!(writes_of(SECOND, &audit.requests()), Vec::<&Request>::new(), "a standby writes nothing");
 

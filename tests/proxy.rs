@@ -98,7 +98,7 @@ async fn a_proxy_that_is_not_there_is_named_with_the_url_of_the_cluster() {
     let (mut kubeconfig, address) = address(&server);
     let proxy = format!("127.0.0.1:{}", free_port().unwrap());
     kubeconfig["clusters"][0]["cluster"]["proxy-url"] = json!(format!("http://user:secret@{proxy}"));
-    let file = server.folder().join("kubeconfig-no-proxy");
+    let file = server.directory().join("kubeconfig-no-proxy");
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
     let errors = String::from_utf8(look(file, &[]).await.stderr).unwrap();
     let expected = format!("cannot reach https://{address}/ through the proxy {proxy}");

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_lease_is_made_again_by_its_holder_at_once_and_by_others_when_that_cannot_lead_any_more() {
+    fn a_deleted_lease_is_recreated_by_its_holder_at_once_and_by_others_when_the_holder_cannot_lead_any_more() {
         let start = Instant::now();
         let deleted = start + 3 * SECOND;
         let mut holder = Candidate::new("a".to_owned());

@@ -43,7 +43,7 @@ fn every_node_that_runs_the_images_is_stamped_and_no_other() {
 }
 
 #[test]
-fn a_stamp_goes_with_its_reason_and_stays_while_nothing_can_be_told() {
+fn a_capability_label_is_removed_with_its_reason_and_stays_while_the_answer_is_unknown() {
     let capable = format!("metadata: {{labels: {{{STAMP}: 'true'}}}}");
     let gone = vec![(STAMP.to_owned(), None)];
     let on = |kernel: &str, runtime: &str| host(kernel, runtime, &capable);

@@ -42,7 +42,7 @@ fn full_of_marks() -> Value {
 }
 
 #[test]
-fn what_goes_depends_on_the_pool_only_where_pools_are_to_say_so() {
+fn deletion_policies_count_only_for_a_cleanup_that_follows_the_pools() {
     let cases = [
         ("{}", true),
         ("{metadata: {deletionTimestamp: '2026-02-01T00:00:00Z'}}", true),
@@ -88,7 +88,7 @@ fn marks_of_a_pool_that_is_no_more_go_and_its_taint_stays_unless_another_pool_kn
 }
 
 #[test]
-fn a_taint_that_the_annotation_does_not_name_is_never_taken_off() {
+fn a_taint_that_the_annotation_does_not_name_is_never_removed() {
     for taints in [&[][..], &["x=y:NoSchedule"]] {
         let (after, parting) = clean(&marked(tainted(&[GUARD]), "default", taints), &everything(&["{}"]));
         assert_eq!(after, tainted(&[GUARD]), "{taints:?}");
@@ -97,7 +97,7 @@ fn a_taint_that_the_annotation_does_not_name_is_never_taken_off() {
 }
 
 #[test]
-fn forged_annotations_cost_others_nothing() {
+fn forged_annotations_remove_no_foreign_taint() {
     let foreign = [
         "node.kubernetes.io/not-ready:NoSchedule",
         "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",

@@ -67,7 +67,7 @@ fn gets_taint(assessment: &Assessment) -> bool {
 }
 
 #[test]
-fn an_approved_taint_goes_on_at_once_where_the_watch_saw_the_node_without_it() {
+fn an_approved_taint_is_added_at_once_if_the_watch_saw_the_node_without_it() {
     let (approved, guarded) = (pool(APPROVED), tainted(&[MINE]));
     let younger = Pool { name: "younger".to_owned(), ..approved.clone() };
     let elsewhere = pool(&format!("{{spec: {{nodeSelector: {{team: a}}}}, {APPROVED}}}"));

@@ -99,7 +99,7 @@ fn a_node_whose_label_is_waited_out_is_pending_and_gets_everything_else() {
 }
 
 #[test]
-fn nothing_is_taken_off_a_node_whose_kubelet_does_not_confirm_that_it_has_another_system() {
+fn nothing_is_removed_from_a_node_whose_kubelet_does_not_confirm_another_system() {
     let marked = marked(tainted(&["os=windows:NoSchedule"]), "default", &["os=windows:NoSchedule"]);
     let policy = policy([pool("status: {taints: ['os=windows:NoSchedule']}")]);
     for (label, reported, is_released) in [

@@ -236,7 +236,7 @@ proptest! {
     /// Only once: a deleted Lease has no version, so one that was created and deleted in between would not be noticed.
     /// And no candidate starts meanwhile that cannot know of the holder.
     #[test]
-    fn no_two_lead_at_once_when_somebody_deletes_the_lease(
+    fn no_two_lead_at_once_when_a_user_deletes_the_lease(
         before in vec(happening(), 0..60), after in vec(happening(), 0..60)
     ) {
         let mut world = World::new();

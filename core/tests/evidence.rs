@@ -18,7 +18,7 @@ fn report(pool: &Pool, observation: &Observation) -> WindowsPoolStatus {
 }
 
 #[test]
-fn every_taint_ever_put_on_is_remembered_and_none_that_a_dry_run_only_thought_of() {
+fn every_added_taint_is_recorded_and_none_of_a_dry_run() {
     let list = |taints: &[Taint]| taints.iter().map(ToString::to_string).collect::<Vec<_>>();
     let changed = |mode: &str| {
         pool(&format!(

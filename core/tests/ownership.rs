@@ -48,7 +48,7 @@ fn an_older_pool_that_does_not_select_the_node_or_only_runs_dry_leaves_it_to_a_y
 }
 
 #[test]
-fn a_narrowed_selector_takes_off_the_marks_and_leaves_the_build() {
+fn a_narrowed_selector_removes_winpools_labels_and_keeps_the_build() {
     let foreign = "dedicated=batch:NoSchedule";
     let released = converge(&marked(tainted(&[DEFAULT, foreign]), "default", &[DEFAULT]), &policy([pool(ELSEWHERE)]));
     assert_eq!(taints_of(&released), [foreign]);
@@ -64,7 +64,7 @@ fn a_taint_that_was_there_before_stays_when_the_node_is_released() {
 }
 
 #[test]
-fn half_a_mark_is_taken_off_too() {
+fn a_label_or_an_annotation_alone_is_removed_too() {
     let whole = marked(tainted(&[]), "default", &[]);
     for path in ["/metadata/labels/winpool.dev~1pool", "/metadata/annotations/winpool.dev~1applied"] {
         let mut half = whole.clone();
@@ -80,7 +80,7 @@ fn half_a_mark_is_taken_off_too() {
 }
 
 #[test]
-fn nothing_is_taken_off_without_evidence() {
+fn nothing_is_removed_without_evidence() {
     let suspended: BTreeSet<String> = [String::from("default")].into();
     let other = || pool("{metadata: {name: other}, spec: {nodeSelector: {team: nobody}}}");
     let taker = || pool("metadata: {name: taker}");
@@ -126,7 +126,7 @@ fn another_pool_takes_over_marks_and_keeps_what_it_wants_itself() {
 }
 
 #[test]
-fn a_forged_annotation_removes_no_taint_that_no_pool_ever_put_on() {
+fn a_forged_annotation_removes_no_taint_that_no_pool_ever_added() {
     let foreign = [
         "node.kubernetes.io/not-ready:NoSchedule",
         "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
@@ -182,7 +182,7 @@ fn an_annotation_that_says_the_same_in_other_words_is_left_alone() {
 }
 
 #[test]
-fn a_taint_that_somebody_removed_is_put_back_and_still_owned() {
+fn a_taint_that_another_writer_removed_is_restored_and_still_owned() {
     let after = converge(&marked(tainted(&[]), "default", &[DEFAULT]), &policy([pool("{}")]));
     assert_eq!(taints_of(&after), [DEFAULT]);
     assert_eq!(applied(&after), Some(&*json!({"pool": "default", "taints": [DEFAULT]}).to_string()));

@@ -133,7 +133,7 @@ proptest! {
         let machines: Vec<Machine> = nodes.iter().enumerate().map(|each| machine(each, false)).collect();
         let settled: Vec<Machine> = nodes.iter().enumerate().map(|each| machine(each, true)).collect();
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
-        let told = answer(&pod, &machines, &classes(), &Images::default());
+        let told = answer(&pod, &machines, &classes());
         prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
         if let Some(spec) = &told.remedied {
             prop_assert!(!is_refused(spec), "{:#?}", told);

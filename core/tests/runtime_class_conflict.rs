@@ -50,7 +50,7 @@ fn conflict(planned: &PlannedClass) -> &str {
 }
 
 #[test]
-fn a_class_of_others_that_does_what_the_pool_needs_is_satisfied_and_not_touched() {
+fn a_foreign_class_that_meets_the_pools_needs_is_satisfied_and_not_changed() {
     let satisfying = [
         "{}",
         "metadata: {labels: {app.kubernetes.io/managed-by: Helm}}",
@@ -96,7 +96,7 @@ fn with_handler(changes: &str) -> Arc<RuntimeClass> {
 }
 
 #[test]
-fn a_class_that_is_nobodys_and_does_what_the_pool_needs_is_adopted_and_keeps_what_else_it_has() {
+fn a_class_without_owner_that_meets_the_pools_needs_is_adopted_and_keeps_its_other_fields() {
     let wider = "{overhead: {podFixed: {memory: 1Gi}}, scheduling: {nodeSelector: {team: a}, tolerations: [{operator: Exists}]}}";
     for changes in ["{}", wider, "metadata: {labels: {team: a}}"] {
         let existing = with_handler(changes);
@@ -118,7 +118,7 @@ fn a_class_that_is_nobodys_and_does_what_the_pool_needs_is_adopted_and_keeps_wha
 }
 
 #[test]
-fn a_class_that_somebody_else_keeps_in_step_is_not_adopted_by_default() {
+fn a_class_with_another_manager_is_not_adopted_by_default() {
     for (marks, manager) in MANAGED {
         let planned = adopting("IfCompatible", &with_handler(marks));
         assert_eq!((planned.action, planned.state), (ClassAction::Nothing, ClassState::Satisfied), "{marks}");
@@ -154,7 +154,7 @@ fn never_adopts_nothing() {
 }
 
 #[test]
-fn a_class_of_others_that_selects_another_build_is_a_conflict() {
+fn a_foreign_class_that_selects_another_build_is_a_conflict() {
     // The Kubernetes 1.35 documentation has a `windows-2019` that selects Windows Server 2022.
     let trap = "scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}";
     let cases = [
@@ -173,7 +173,7 @@ fn a_class_of_others_that_selects_another_build_is_a_conflict() {
 }
 
 #[test]
-fn a_class_of_others_that_lacks_a_toleration_is_a_conflict_that_names_it() {
+fn a_foreign_class_that_lacks_a_toleration_is_a_conflict_that_names_it() {
     let lacking = [
         "scheduling: {tolerations: null}",
         "scheduling: {tolerations: [{key: os, value: Windows, effect: NoSchedule}]}",
@@ -268,7 +268,7 @@ fn a_class_of_a_pool_that_is_gone_is_taken_over() {
 }
 
 #[test]
-fn a_class_of_winpools_with_another_handler_is_made_again() {
+fn a_class_of_winpools_with_another_handler_is_recreated() {
     let own = by_hand("metadata: {labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}");
     let planned = planned(&own, &policy([pool("{}")]));
     let ClassAction::Replace(class) = &planned.action else { panic!("{planned:?}") };

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_apart_by_verb_and_kind_and_never_by_name() {
+    fn requests_are_distinguished_by_verb_and_kind_and_never_by_name() {
         for (method, uri, expected) in [
             (Method::GET, "/api/v1/nodes?&labelSelector=kubernetes.io%2Fos%3Dwindows", ("list", "nodes")),
             (Method::GET, "/api/v1/nodes?&watch=true&timeoutSeconds=290", ("watch", "nodes")),

@@ -82,7 +82,7 @@ fn is_time(word: &str) -> bool {
 }
 
 #[test]
-fn commands_are_told_from_what_they_print() {
+fn commands_are_distinguished_from_their_output() {
     let steps = steps("$ one \\\n    --more\n$ two\nline\n\nother\n");
     assert_eq!(steps[0].command, "one \\\n    --more");
     assert_eq!((steps[1].command.as_str(), steps[1].line), ("two", 3));
@@ -90,7 +90,7 @@ fn commands_are_told_from_what_they_print() {
 }
 
 #[test]
-fn other_lines_are_told_from_other_ages() {
+fn other_lines_are_distinguished_from_other_ages() {
     let same = |shown: &str, printed: &str| {
         let shown: Vec<String> = shown.lines().map(str::to_owned).collect();
         agrees(&shown, &printed.lines().collect::<Vec<_>>())

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn containerd_1_7_19_or_later_can_be_told() {
+    fn containerd_1_7_19_or_later_is_recognised() {
         let later = ["1.7.19", "1.7.19+azure", "1.7.19-k3s2", "1.7.20-rc.1", "1.8.0", "1.10.0", "2.0.0-rc.1", "2.1.6"];
         for version in later {
             assert!(runtime(&format!("containerd://{version}")).is_containerd_at_least(1, 7, 19), "{version}");

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_images_are_told_by_repository_or_tag() {
+    fn windows_images_are_recognised_by_repository_or_tag() {
         for image in [
             "mcr.microsoft.com/windows/servercore",
             "mcr.microsoft.com/dotnet/framework/runtime:4.8",

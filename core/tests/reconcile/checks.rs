@@ -161,7 +161,7 @@ fn a_node_that_registers_during_the_first_check_is_not_covered_by_it() {
 }
 
 #[test]
-fn a_check_that_failed_is_told_and_made_again() {
+fn a_check_that_failed_is_reported_and_repeated() {
     let mut world = World::with("{}");
     world.fail_check("the server is down");
     let (verdict, message) = world.condition(condition::TAINTS_APPLIED);

@@ -34,7 +34,7 @@ fn seconds_until_gone(world: &mut World) -> u64 {
 }
 
 #[test]
-fn a_pool_goes_with_its_taints_labels_and_classes() {
+fn a_pool_is_deleted_with_its_taints_labels_and_classes() {
     let mut world = world();
     world.delete();
     assert!(seconds_until_gone(&mut world) < 5);
@@ -118,7 +118,7 @@ fn time_in_which_the_api_server_does_not_answer_does_not_count() {
 }
 
 #[test]
-fn progress_starts_the_ten_minutes_anew() {
+fn progress_restarts_the_ten_minutes() {
     let mut world = world();
     world.blocked.extend(["win-1".to_owned(), "win-2".to_owned()]);
     world.delete();
@@ -157,7 +157,7 @@ fn a_class_that_another_pool_wants_is_handed_over_or_released_after_ten_minutes(
 }
 
 #[test]
-fn a_finalizer_that_may_not_be_taken_off_is_tried_again() {
+fn the_removal_of_a_finalizer_is_retried_if_it_is_refused() {
     let mut world = world();
     world.refuse("SetFinalizer", denied());
     world.delete();
@@ -186,7 +186,7 @@ fn a_node_that_came_back_as_linux_is_cleaned_before_the_pool_goes() {
 }
 
 #[test]
-fn a_pool_that_retains_everything_goes_at_once() {
+fn a_pool_that_retains_everything_is_deleted_at_once() {
     let mut world = World::with("{metadata: {finalizers: null}, spec: {deletionPolicy: Retain}}");
     world.check();
     world.wait(2);

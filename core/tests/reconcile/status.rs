@@ -30,7 +30,7 @@ fn a_pool_comes_to_rest_with_classes_status_and_nodes() {
 }
 
 #[test]
-fn a_class_that_cannot_be_written_is_pending_and_everything_else_goes_on() {
+fn a_class_that_cannot_be_written_is_pending_and_everything_else_continues() {
     for (refusal, expected) in [(failed(), reason::WRITE_FAILED), (denied(), reason::ADMISSION_DENIED)] {
         let mut world = World::new([pool("{}")], [("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]);
         world.refuse("Create windows-2019", refusal);
@@ -102,7 +102,7 @@ fn a_pool_whose_finalizer_is_refused_does_nothing_and_says_so() {
 }
 
 #[test]
-fn a_pool_of_another_uid_starts_anew() {
+fn a_pool_with_another_uid_starts_with_an_empty_memory() {
     let mut world = World::checked("{}");
     world.update_pool("default", |pool| pool.metadata.uid = Some("other".to_owned()));
     world.take_sent(&[]);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 #[tokio::test]
-async fn a_server_goes_back_to_what_it_was_born_with() -> Result<()> {
+async fn a_server_returns_to_its_initial_state() -> Result<()> {
     let etcd = Arc::new(Etcd::start().await?);
     let server = ApiServer::start(&etcd, "emptying").await?;
     let client = server.connect()?;

@@ -148,7 +148,7 @@ async fn with_a_class_that_cannot_be_widened(harness: &Harness) -> Operator {
 }
 
 #[tokio::test]
-async fn a_taint_that_waited_for_its_class_is_put_on_only_after_another_check() {
+async fn a_taint_that_waited_for_its_class_is_added_only_after_another_check() {
     let harness = Harness::new().await;
     let operator = with_a_class_that_cannot_be_widened(&harness).await;
     harness.run_web("busy").await;

@@ -10,18 +10,19 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use winpool::metrics::reference::{Description, Kind, METRICS, Values};
 use winpool_e2e::{
-    LIMIT, Prometheus, SimulatedNode, free_port,
+    Component, LIMIT, Prometheus, SimulatedNode, free_port,
     harness::{BUILD, Harness, Operator},
     manifests, prometheus_operator_definition, promtool,
     scene::define,
     wait_for,
 };
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components/monitoring");
+const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components/monitoring");
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/winpool");
 const RUNBOOKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks");
 
 fn read(file: &str) -> String {
-    std::fs::read_to_string(Path::new(FOLDER).join(file)).unwrap()
+    std::fs::read_to_string(Path::new(COMPONENT).join(file)).unwrap()
 }
 
 /// The rule groups as Prometheus reads them.
@@ -286,13 +287,22 @@ fn every_alert_has_a_severity_a_text_and_a_runbook_and_every_runbook_an_alert() 
 #[tokio::test]
 async fn the_prometheus_operators_definitions_accept_the_monitor_and_the_rules() {
     let harness = Harness::new().await;
-    for plural in ["podmonitors", "prometheusrules"] {
+    for plural in ["podmonitors", "prometheusrules", "servicemonitors"] {
         let definition = prometheus_operator_definition(plural).await.unwrap();
         define(&harness.client, &serde_yaml::from_str(&definition).unwrap()).await.unwrap();
     }
-    for file in ["pod_monitor.yaml", "prometheus_rule.yaml"] {
-        let objects = serde_yaml::from_multiple(&read(file)).unwrap();
-        let (what, mut refusal) = (format!("{file} is accepted"), None);
+    let example = format!("{CHART}/ci/service-monitor-values.yaml");
+    let template = ["template", CHART, "--values", &example, "--show-only", "templates/monitoring.yaml"];
+    let served = ["--api-versions", "monitoring.coreos.com/v1"];
+    let chart = Component::Helm.run(harness.server.kubeconfig(), &[&template[..], &served].concat()).await.unwrap();
+    for (name, text) in [
+        ("PodMonitor", read("pod_monitor.yaml")),
+        ("PrometheusRule", read("prometheus_rule.yaml")),
+        ("ServiceMonitor", chart),
+    ] {
+        let objects: Vec<_> = serde_yaml::from_multiple(&text).unwrap();
+        assert_eq!(objects.len(), 1, "{text}");
+        let (what, mut refusal) = (format!("the {name} is accepted"), None);
         let accepted = wait_for(&what, LIMIT, async || {
             refusal = manifests::apply(&harness.client, &objects).await.err();
             Ok(refusal.is_none().then_some(()))

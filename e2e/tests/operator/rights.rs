@@ -19,8 +19,8 @@ async fn every_permission_is_used_and_none_is_missing() {
     let installed = Options { installation: Some("winpool".to_owned()), ..Options::default() };
     let operator = Operator::start_with(harness.account.config.clone(), installed.clone());
     harness.apply_until_ready(json!({})).await;
-    somebody_undoes_the_taint(&harness).await;
-    somebody_else_writes_the_class_too(&harness, &log).await;
+    another_writer_removes_the_taint(&harness).await;
+    another_writer_changes_the_class(&harness, &log).await;
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
     let refused: Vec<Value> = log.events().into_iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
@@ -60,7 +60,7 @@ async fn only_its_own_role_gives_the_operator_permissions() {
 }
 
 /// Enough repetitions for winpool to look up the other writer.
-async fn somebody_undoes_the_taint(harness: &Harness) {
+async fn another_writer_removes_the_taint(harness: &Harness) {
     for _ in 0..3 {
         harness.is_tainted("win").await;
         harness.edit_node("win", json!({"spec": {"taints": null}})).await;
@@ -69,7 +69,7 @@ async fn somebody_undoes_the_taint(harness: &Harness) {
 }
 
 /// Enough changes for a conflict, after which the operator reads the class again.
-async fn somebody_else_writes_the_class_too(harness: &Harness, log: &AuditLog) {
+async fn another_writer_changes_the_class(harness: &Harness, log: &AuditLog) {
     let mut round = 0;
     wait_for("the operator reads a class again", LIMIT, async || {
         round += 1;

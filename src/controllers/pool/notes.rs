@@ -71,7 +71,8 @@ pub(super) fn event(note: &Note) -> Option<News> {
             news(EventType::Warning, reason::CLASS_IN_USE, class, note)
         }
         Note::Left(Problem { reason, object, message }) => {
-            news(EventType::Warning, reason, &object.to_string(), message.clone())
+            // Another action than that of a problem of the same object: Events with equal actions and reasons are merged.
+            news(EventType::Warning, reason, &object.name, message.clone())
         }
         Note::StatusRefused(error) => news(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
         Note::Problem(Problem { reason, object, message }) => {
