@@ -161,6 +161,10 @@ fn a_registry_that_does_not_answer_changes_no_exit_code() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("image-platforms-unknown") && text.contains("cannot reach 127.0.0.1:1"), "{text}");
     assert!(text.contains("is not the name of an image"), "{text}");
+    for command in [&["check"][..], &["blockers", "--retire", "2019"]] {
+        let output = winpool(&[command, &["--offline"], &files].concat(), folder.path());
+        assert!(String::from_utf8_lossy(&output.stderr).contains("no effect without --resolve-images"), "{command:?}");
+    }
 }
 
 #[tokio::test]
