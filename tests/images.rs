@@ -113,7 +113,7 @@ async fn commands_say_what_the_registry_says() {
     let both = ["-f", "apps.json", "-f", "nodes.json"];
     let with = |command: &[&str], more: &[&str]| told(&[command, &both, more].concat());
 
-    let plain = [with(&["check"], &[]), with(&["blockers", "--retire", "2019"], &[]), with(&["plan"], &[])];
+    let by_tags = [with(&["check"], &[]), with(&["blockers", "--retire", "2019"], &[]), with(&["plan"], &[])];
     assert_eq!(registry.requests().unwrap().len(), before, "nothing is asked without the flag");
 
     insta::assert_snapshot!("images", with(&["images"], &[]));
@@ -128,7 +128,7 @@ async fn commands_say_what_the_registry_says() {
     insta::assert_snapshot!("why", pod);
     let plan = with(&["plan"], &["--resolve-images"]);
     assert!(plan.contains("Deployment shop/old") && plan.contains("not for Windows 2022 (1 node)"), "{plan}");
-    assert_eq!(plan.lines().next(), plain[2].lines().next(), "what a registry says is no change");
+    assert_eq!(plan.lines().next(), by_tags[2].lines().next(), "what a registry says is no change");
     // What was asked once is on disk.
     let asked = registry.requests().unwrap().len();
     let offline = with(&["check", "--min-severity", "warning"], &["--resolve-images", "--offline"]);
@@ -161,6 +161,10 @@ fn a_registry_that_does_not_answer_changes_no_exit_code() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("image-platforms-unknown") && text.contains("cannot reach 127.0.0.1:1"), "{text}");
     assert!(text.contains("is not the name of an image"), "{text}");
+    for command in [&["check"][..], &["blockers", "--retire", "2019"]] {
+        let output = winpool(&[command, &["--offline"], &files].concat(), folder.path());
+        assert!(String::from_utf8_lossy(&output.stderr).contains("no effect without --resolve-images"), "{command:?}");
+    }
 }
 
 #[tokio::test]

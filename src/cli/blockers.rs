@@ -95,7 +95,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
 
 /// Looks up the images, and then the tags under which the target may have the others.
 async fn resolve(resolve: &Resolve, workloads: &mut Workloads, move_to: Option<&Product>) -> Result<(), Error> {
-    if !resolve.resolve_images {
+    if !resolve.is_wanted() {
         return Ok(());
     }
     let mut names = BTreeSet::new();

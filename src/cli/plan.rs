@@ -84,7 +84,7 @@ pub async fn run(Arguments { common, live, resolve }: Arguments) -> Result<Outco
 
 /// Workloads whose images do not run where their pods may land, in words; nothing unless registries are asked.
 async fn image_notes(cluster: &Cluster, resolve: &Resolve) -> Result<Vec<String>, Error> {
-    if !resolve.resolve_images {
+    if !resolve.is_wanted() {
         return Ok(Vec::new());
     }
     let mut facts = Facts::none();

@@ -19,13 +19,23 @@ pub struct Resolve {
 }
 
 impl Resolve {
+    /// Returns true if registries are to be asked. Tells the user about other flags that have no effect without that.
+    pub(super) fn is_wanted(&self) -> bool {
+        let registry::Options { registry_config, registry_ca, plain_http, registry_cache, offline } = &self.registry;
+        let has_files = [registry_config, registry_ca, registry_cache].into_iter().any(Option::is_some);
+        if !self.resolve_images && (has_files || *offline || !plain_http.is_empty()) {
+            eprintln!("winpool: the flags for registries have no effect without --resolve-images");
+        }
+        self.resolve_images
+    }
+
     /// Looks up the images that workloads name. Without the flag it does nothing.
     ///
     /// # Errors
     /// If the options cannot be used. What a registry does is never an error.
     pub async fn images(&self, names: impl FnOnce() -> BTreeSet<String>) -> Result<Images, OptionsError> {
         let mut images = Images::default();
-        if self.resolve_images {
+        if self.is_wanted() {
             look_up(&Registry::new(self.registry.clone())?, &names(), &mut images).await;
         }
         Ok(images)
