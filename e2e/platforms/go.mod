@@ -2,6 +2,8 @@ module winpool.dev/e2e/platforms
 
 go 1.26.0
 
+// Not the newest: those that releases of containerd require, side by side.
+
 require (
 	github.com/opencontainers/image-spec v1.1.0
 	winpool.dev/platforms-0.2.1 v0.0.0
