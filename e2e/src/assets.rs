@@ -27,6 +27,8 @@ pub enum Component {
     Kubectl,
     /// Helm.
     Helm,
+    /// Karpenter with its provider of simulated nodes.
+    Karpenter,
 }
 
 /// The Go module in a folder of this crate.
@@ -68,6 +70,11 @@ const PROMETHEUS_OPERATOR: Module = module!("prometheus-operator", "", "");
 
 /// Helm is built with newer libraries than the control plane has.
 const HELM: Module = module!("helm", "", "about 2 minutes");
+
+const KARPENTER_MODULE: &str = "sigs.k8s.io/karpenter";
+
+/// Karpenter pins other versions of the same libraries.
+const KARPENTER: Module = module!("karpenter", "", "about 3 minutes");
 
 /// How a simulated node gets ready.
 const NODE_READY: &str = include_str!("../kwok/node-ready.yaml");
@@ -122,6 +129,7 @@ impl Component {
             Self::Promtool => "promtool",
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
+            Self::Karpenter => "karpenter",
         }
     }
 
@@ -166,6 +174,7 @@ impl Component {
             Self::Kwok => &KWOK,
             Self::Prometheus | Self::Promtool => &PROMETHEUS,
             Self::Helm => &HELM,
+            Self::Karpenter => &KARPENTER,
             Self::Etcd | Self::Kubectl => &CONTROL_PLANE,
             Self::KubeApiserver | Self::KubeScheduler | Self::KubeControllerManager => kubernetes()?,
         })
@@ -178,6 +187,7 @@ impl Component {
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Prometheus | Self::Promtool => "github.com/prometheus/prometheus",
             Self::Helm => "helm.sh/helm/v4",
+            Self::Karpenter => KARPENTER_MODULE,
             _ => "k8s.io/kubernetes",
         }
     }
@@ -193,6 +203,7 @@ impl Component {
             Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
+            Self::Karpenter => "sigs.k8s.io/karpenter/kwok",
         }
     }
 
@@ -245,6 +256,23 @@ pub async fn prometheus_operator_definition(plural: &'static str) -> Result<Stri
         let module = go::source_folder(&PROMETHEUS_OPERATOR, "github.com/prometheus-operator/prometheus-operator")?;
         let file = module.join(format!("example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml"));
         fs::read_to_string(&file).when("read", &file)
+    })
+    .await
+}
+
+/// The CustomResourceDefinitions of Karpenter and of its provider of simulated nodes, as YAML.
+pub(crate) async fn karpenter_definitions() -> Result<Vec<String>> {
+    off_the_runtime(|| {
+        let module = go::source_folder(&KARPENTER, KARPENTER_MODULE)?;
+        let mut definitions = Vec::new();
+        for folder in ["pkg/apis/crds", "kwok/apis/crds"] {
+            let folder = module.join(folder);
+            for file in fs::read_dir(&folder).when("list", &folder)? {
+                let path = file.when("list", &folder)?.path();
+                definitions.push(fs::read_to_string(&path).when("read", &path)?);
+            }
+        }
+        Ok(definitions)
     })
     .await
 }

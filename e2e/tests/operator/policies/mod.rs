@@ -7,6 +7,7 @@ mod cost;
 mod guard;
 mod linux_by_default;
 mod tolerate_windows;
+mod webhooks;
 
 use std::fmt::Debug;
 
