@@ -20,6 +20,7 @@ mod workload_check;
 mod workloads;
 
 pub use admission::{Admission, COMPONENTS, Component, texts_of};
+pub use capability_labels::key as capability_label;
 pub use classes::{ClassesPlan, SeenNodes, classes_of_others, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
 pub use conflict::WriteConflict;
