@@ -1,6 +1,7 @@
 //! The API server: how it is reached, asked and understood.
 
 pub mod asked;
+pub(crate) mod autoscalers;
 pub mod causes;
 pub mod client;
 pub mod error;

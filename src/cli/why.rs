@@ -1,5 +1,9 @@
 //! `winpool why`: why a node is as it is, and why a pod does or does not land and start.
 
+mod class;
+
+pub(super) use class::section as scaling;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use clap::Subcommand;
@@ -52,6 +56,14 @@ pub enum Subject {
     /// and the build in image tags. It does not consider cpu, memory, volumes, ports, or the resources of other pods. A pod
     /// without any sign of Windows is a Linux pod, unless it has run on a Windows node.
     Pod(PodArguments),
+    /// Explain if a RuntimeClass can start from zero nodes: which NodePool of Karpenter, or node group with tags for
+    /// cluster-autoscaler, makes a node for its pods, or what each of them lacks.
+    ///
+    /// winpool reads NodePools and EC2NodeClasses in the cluster or in manifests; in manifests also ClusterConfigs of eksctl and
+    /// annotations of Cluster API. It does not consider instance types, zones, quotas, or what is left of limits.
+    ///
+    /// Example: winpool why class windows-2022 -f nodepools.yaml -f pool.yaml
+    Class(class::Arguments),
 }
 
 /// Arguments of `why node`.
@@ -90,6 +102,10 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         Subject::Pod(arguments) => {
             let answer = why_pod(&arguments).await?;
             output::print(arguments.common.output.format, &answer, || pod_text(&answer))?;
+        }
+        Subject::Class(arguments) => {
+            let story = class::story(&arguments).await?;
+            output::print(arguments.common.output.format, &story, || class::text(&story))?;
         }
     }
     Ok(Outcome::Done)

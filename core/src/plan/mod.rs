@@ -13,6 +13,7 @@ mod patch;
 mod pools;
 pub mod reconcile;
 mod runtime_class;
+mod scale;
 mod status;
 mod taints;
 mod tally;
@@ -37,6 +38,7 @@ pub use runtime_class::{
     ClassAction, ClassRetirement, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
     plan_class, release_class, retire_class,
 };
+pub use scale::{Autoscalers, ScaleStory, Template, TemplateStory};
 pub use status::{
     HeldBecause, HeldTaints, Observation, Overlap, ever_applied, invalid_status, number, status, suspended_status,
 };

@@ -15,7 +15,8 @@ use crate::{
 };
 
 use super::super::{
-    Admission, Assessment, ClassUsers, FieldChange, GuardedPool, Node, PlannedClass, Policy, Tally, Watched,
+    Admission, Assessment, Autoscalers, ClassUsers, FieldChange, GuardedPool, Node, PlannedClass, Policy, Tally,
+    Watched,
 };
 
 /// What the caches show of a cluster.
@@ -59,6 +60,8 @@ pub struct ControlPlaneInfo {
     pub kubernetes: Option<KubernetesVersion>,
     /// The admission policies of winpool's that are installed.
     pub admission: Admission,
+    /// What Karpenter knows of nodes that do not exist yet; empty where winpool has no permission to read it.
+    pub autoscalers: Autoscalers,
 }
 
 /// A moment, for pauses and for people.
