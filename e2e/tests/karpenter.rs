@@ -1,0 +1,400 @@
+//! Scaling from zero with the real Karpenter: what winpool says beforehand, and what Karpenter does.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio::process::Command;
+use winpool::Options;
+use winpool_core::{
+    api::{WindowsPool, names},
+    plan::Pool,
+    render::{Provisioner, render},
+    windows::product::by_version,
+};
+use winpool_e2e::{
+    Cluster, Karpenter, MUTATING_ADMISSION_POLICY, TYPES_WITH_BUILDS,
+    harness::{Account, Harness, OS_WINDOWS, Operator, has_taint, label},
+    lend_cluster, manifests, needs, scene, wait_for, winpool_program,
+};
+
+/// How long a pod of a class that can scale from zero may be Pending.
+const PROMISE: Duration = Duration::from_secs(60);
+const HYPERV: &str = "runtimeclass.winpool.dev/vms";
+
+/// The pool, with a class of each kind that a pool can have.
+fn pool(classes: Value) -> WindowsPool {
+    serde_json::from_value(json!({
+        "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"},
+        "spec": {"runtimeClasses": classes},
+    }))
+    .unwrap()
+}
+
+fn all_classes() -> Value {
+    json!([
+        {"name": "windows-2019", "version": "2019"},
+        {"name": "windows-2022", "version": "2022"},
+        {"name": "windows-2025", "build": "10.0.26100"},
+        {"name": "apps", "version": "2022", "hostMatch": "Compatible"},
+        {"name": "vms", "version": "2022", "isolation": "HyperV"},
+        {"name": "any", "version": "Any"},
+        {"name": "big", "version": "2022", "nodeSelector": {"size": "big"}},
+        {"name": "arm", "version": "2022", "architecture": "arm64"},
+    ])
+}
+
+/// A cluster with Karpenter and the operator, and without nodes.
+struct Scene {
+    cluster: Cluster,
+    karpenter: Karpenter,
+    operator: Operator,
+}
+
+impl Scene {
+    async fn start(pool: &WindowsPool, node_pools: &[Value], types: Option<&str>) -> Self {
+        let cluster = lend_cluster().await.unwrap();
+        let client = cluster.client();
+        scene::install_crd(&client).await.unwrap();
+        let karpenter = Karpenter::start(&cluster, types).await.unwrap();
+        let node_class = json!({
+            "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"},
+        });
+        apply(&client, &[node_class]).await;
+        apply(&client, node_pools).await;
+        let account = Account::create(cluster.api_server(), &client).await;
+        let role: Vec<_> = manifests::component("karpenter").unwrap();
+        manifests::apply(&client, &role).await.unwrap();
+        let operators = Client::try_from(account.config.clone()).unwrap();
+        let may_list = async || Ok(list(&operators, "NodePool").await.ok().map(drop));
+        cluster.wait_for("the operator may list NodePools", may_list).await.unwrap();
+        let options = Options { leader_election: false, karpenter: true, ..Options::default() };
+        let operator = Operator::start_with(account.config.clone(), options);
+        apply(&client, &[json!(pool)]).await;
+        let scene = Self { cluster, karpenter, operator };
+        scene.classes_are_there(pool).await;
+        scene
+    }
+
+    async fn classes_are_there(&self, pool: &WindowsPool) {
+        let classes: Api<k8s_openapi::api::node::v1::RuntimeClass> = Api::all(self.cluster.client());
+        let there = async || {
+            let number = classes.list(&ListParams::default()).await?.items.len();
+            Ok((number == pool.spec.runtime_classes.len()).then_some(()))
+        };
+        self.cluster.wait_for("the pool has its classes", there).await.unwrap();
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.cluster.client(), "default")
+    }
+
+    /// Creates a pod of this class. It shares its node with none of the others.
+    async fn run(&self, name: &str, class: &str, selector: Value) {
+        let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "scale"}}, "topologyKey": "kubernetes.io/hostname"},
+        ]}});
+        let pod = json!({
+            "metadata": {"name": name, "labels": {"app": "scale"}},
+            "spec": {
+                "runtimeClassName": class, "nodeSelector": selector, "affinity": apart,
+                "containers": [{"name": "app", "image": "servercore"}],
+            },
+        });
+        self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    }
+
+    /// Waits until the pod runs, for as long as is promised, and until winpool has labelled and tainted its node.
+    async fn runs_from_zero(&self, name: &str) -> Node {
+        let (pods, nodes) = (self.pods(), Api::<Node>::all(self.cluster.client()));
+        let running = async || {
+            let pod = pods.get(name).await?;
+            let is_running = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+            Ok(is_running.then_some(pod))
+        };
+        let pod = wait_for(&format!("pod {name} runs"), PROMISE, running).await;
+        self.karpenter.check().unwrap();
+        let pod = pod.unwrap_or_else(|error| panic!("{error}"));
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let scheduled = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled").unwrap();
+        let scheduled = scheduled.last_transition_time.as_ref().unwrap().0;
+        let pending = scheduled.duration_since(pod.metadata.creation_timestamp.as_ref().unwrap().0);
+        assert!(pending.unsigned_abs() <= PROMISE, "pod {name} was Pending for {pending}");
+        let node = pod.spec.and_then(|spec| spec.node_name).unwrap();
+        let marked = async || {
+            let node = nodes.get(&node).await?;
+            Ok((has_taint(&node, OS_WINDOWS) && label(&node, names::POOL).is_some()).then_some(node))
+        };
+        self.cluster.wait_for(&format!("the node of pod {name} is labelled and tainted"), marked).await.unwrap()
+    }
+
+    /// Waits until Karpenter says why it makes no node for the pod, and returns its words.
+    async fn refused(&self, name: &str) -> String {
+        let events: Api<Event> = Api::namespaced(self.cluster.client(), "default");
+        let about = ListParams::default().fields(&format!("involvedObject.name={name},reason=FailedScheduling"));
+        let said = async || {
+            let messages = events.list(&about).await?.items.into_iter().filter_map(|event| event.message);
+            Ok(messages.into_iter().find(|message| message.starts_with("Failed to schedule pod")))
+        };
+        let refused = wait_for(&format!("Karpenter refuses pod {name}"), PROMISE, said).await;
+        self.karpenter.check().unwrap();
+        refused.unwrap()
+    }
+
+    /// What Karpenter has logged about a pod that it refused: all of it, where the Event is cut.
+    fn logged_refusal(&self, name: &str) -> String {
+        let log = std::fs::read_to_string(self.cluster.api_server().folder().join("karpenter.log")).unwrap();
+        let about = format!(r#""Pod":{{"name":"{name}","#);
+        let mut lines = log.lines().filter(|line| line.contains("could not schedule pod") && line.contains(&about));
+        lines.next().unwrap().to_owned()
+    }
+
+    /// What `winpool why class` says: the NodePools, and those that serve the class.
+    async fn answer(&self, class: &str) -> (Option<bool>, BTreeMap<String, Value>) {
+        let output = Command::new(winpool_program().await.unwrap())
+            .args(["why", "class", class, "--output", "json"])
+            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .output()
+            .await
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let story: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let templates = story["templates"].as_array().unwrap().iter();
+        let templates = templates.map(|template| {
+            let name = template["template"].as_str().unwrap().trim_start_matches("NodePool ");
+            (name.to_owned(), template.clone())
+        });
+        (story["canScaleFromZero"].as_bool(), templates.collect())
+    }
+}
+
+async fn apply(client: &Client, objects: &[Value]) {
+    let objects: Vec<DynamicObject> =
+        objects.iter().map(|object| serde_json::from_value(object.clone()).unwrap()).collect();
+    manifests::apply(client, &objects).await.unwrap();
+}
+
+async fn list(client: &Client, kind: &str) -> kube::Result<Vec<DynamicObject>> {
+    let kind = kube::core::GroupVersionKind::gvk("karpenter.sh", "v1", kind);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kube::api::ApiResource::from_gvk(&kind));
+    Ok(api.list(&ListParams::default()).await?.items)
+}
+
+/// What `winpool render karpenter --windows` prints, for nodes that are simulated.
+fn rendered(pool: &WindowsPool, version: &str) -> Value {
+    let text = render(Provisioner::Karpenter, &Pool::read(pool).unwrap(), by_version(version));
+    let mut node_pool: Value = serde_yaml::from_str(&text).unwrap();
+    node_pool["metadata"]["name"] = json!(format!("rendered-{version}"));
+    simulated(node_pool)
+}
+
+fn simulated(mut node_pool: Value) -> Value {
+    node_pool["spec"]["template"]["spec"]["nodeClassRef"] =
+        json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+    // Simulated nodes do not say their build, which Karpenter takes for drift where a NodePool allows several.
+    node_pool["spec"]["disruption"] = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]});
+    node_pool
+}
+
+/// A NodePool with these requirements, as `(key, operator, values)`, merged with a change.
+fn node_pool(name: &str, requirements: &[(&str, &str, &[&str])], change: &Value) -> Value {
+    let requirements: Vec<Value> = requirements
+        .iter()
+        .map(|(key, operator, values)| json!({"key": key, "operator": operator, "values": values}))
+        .collect();
+    let mut node_pool = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name},
+        "spec": {"template": {"spec": {"requirements": requirements}}},
+    });
+    json_patch::merge(&mut node_pool, change);
+    simulated(node_pool)
+}
+
+fn with_taint(value: &str, effect: &str) -> Value {
+    json!({"spec": {"template": {"spec": {"taints": [{"key": "os", "value": value, "effect": effect}]}}}})
+}
+
+#[tokio::test]
+async fn each_kind_of_class_starts_from_zero_and_what_cannot_is_said_beforehand() {
+    let mut classes = all_classes();
+    classes.as_array_mut().unwrap().push(json!({"name": "old", "version": "20h2"}));
+    let pool = pool(classes);
+    let labelled = |key: &str, value: &str| json!({"spec": {"template": {"metadata": {"labels": {key: value}}}}});
+    let windows: (&str, &str, &[&str]) = (names::OS, "In", &["windows"]);
+    let of_2022: (&str, &str, &[&str]) = (names::WINDOWS_BUILD, "In", &["10.0.20348"]);
+    let mut node_pools: Vec<Value> = ["2019", "2022", "2025"].iter().map(|version| rendered(&pool, version)).collect();
+    node_pools.push(node_pool("vms", &[windows, of_2022], &labelled(HYPERV, "true")));
+    node_pools.push(node_pool("big", &[windows, of_2022], &labelled("size", "big")));
+    node_pools.push(node_pool("arm", &[windows, of_2022, (names::ARCH, "In", &["arm64"])], &json!({})));
+    node_pools.push(node_pool("linux", &[(names::OS, "In", &["linux"])], &json!({})));
+    let scene = Scene::start(&pool, &node_pools, None).await;
+
+    let builds = [("windows-2019", "10.0.17763"), ("windows-2022", "10.0.20348"), ("windows-2025", "10.0.26100")];
+    for class in pool.spec.runtime_classes.iter().map(|class| class.name.as_str()) {
+        assert_eq!(scene.answer(class).await.0, Some(class != "old"), "{class}");
+    }
+    for class in pool.spec.runtime_classes.iter().map(|class| class.name.as_str()) {
+        scene.run(class, class, json!({})).await;
+    }
+    for class in pool.spec.runtime_classes.iter().map(|class| class.name.as_str()).filter(|class| *class != "old") {
+        let node = scene.runs_from_zero(class).await;
+        if let Some((_, build)) = builds.iter().find(|(name, _)| *name == class) {
+            assert_eq!(label(&node, names::WINDOWS_BUILD), Some(*build), "{class}");
+        }
+    }
+    let refusal = scene.refused("old").await;
+    assert!(refusal.contains("incompatible requirements, key node.kubernetes.io/windows-build"), "{refusal}");
+    assert_eq!(scene.pods().get("old").await.unwrap().spec.unwrap().node_name, None);
+
+    let pools: Api<WindowsPool> = Api::all(scene.cluster.client());
+    let reported = async || {
+        let pool = pools.get("default").await?;
+        let problems = pool.status.map(|status| status.problems).unwrap_or_default();
+        Ok(problems.into_iter().find(|problem| problem.reason == names::reason::CANNOT_SCALE_FROM_ZERO))
+    };
+    let problem = scene.cluster.wait_for("the pool says which class cannot start", reported).await.unwrap();
+    assert_eq!(problem.object.to_string(), "RuntimeClass/old");
+    scene.operator.stop().await;
+}
+
+#[tokio::test]
+async fn winpool_and_karpenter_agree_on_every_node_pool_and_class() {
+    let pool = pool(all_classes());
+    let windows: (&str, &str, &[&str]) = (names::OS, "In", &["windows"]);
+    let guard = || with_taint("windows", "NoSchedule");
+    let build = |operator: &'static str, values: &'static [&'static str]| (names::WINDOWS_BUILD, operator, values);
+    let labelled = |key: &str, value: &str| json!({"spec": {"template": {"metadata": {"labels": {key: value}}}}});
+    let mut node_pools: Vec<Value> = ["2019", "2022", "2025"].iter().map(|version| rendered(&pool, version)).collect();
+    node_pools.extend([
+        node_pool("no-build", &[windows], &guard()),
+        node_pool("two-builds", &[windows, build("In", &["10.0.20348", "10.0.26100"])], &guard()),
+        node_pool("not-2019", &[windows, build("NotIn", &["10.0.17763"])], &guard()),
+        node_pool("linux", &[(names::OS, "In", &["linux"])], &json!({})),
+        node_pool("not-windows", &[(names::OS, "NotIn", &["windows"])], &json!({})),
+        node_pool("catch-all", &[], &json!({})),
+        node_pool("other-taint", &[windows], &with_taint("Windows", "NoSchedule")),
+        node_pool("soft-taint", &[windows], &with_taint("Windows", "PreferNoSchedule")),
+        node_pool("arm", &[windows, (names::ARCH, "In", &["arm64"])], &guard()),
+        node_pool("big", &[windows, build("In", &["10.0.20348"])], &labelled("size", "big")),
+        node_pool("any-size", &[windows, ("size", "Exists", &[])], &guard()),
+        node_pool("vms", &[windows], &labelled(HYPERV, "true")),
+        node_pool("full", &[windows], &json!({"spec": {"limits": {"cpu": "0"}}})),
+    ]);
+    let scene = Scene::start(&pool, &node_pools, None).await;
+
+    let mut expected = Vec::new();
+    for class in pool.spec.runtime_classes.iter().map(|class| class.name.as_str()) {
+        let (_, templates) = scene.answer(class).await;
+        assert_eq!(templates.len(), node_pools.len());
+        for (node_pool, template) in templates {
+            let name = format!("{class}-on-{node_pool}");
+            scene.run(&name, class, json!({"karpenter.sh/nodepool": node_pool})).await;
+            expected.push((name, node_pool, template));
+        }
+    }
+    assert!(expected.len() >= 30);
+    let mut wrong = Vec::new();
+    // The built-in types have every architecture and do not know their build, so what depends on them works.
+    let serves = |template: &Value| template["serves"] != false;
+    for (name, node_pool, template) in &expected {
+        if serves(template) {
+            let node = scene.runs_from_zero(name).await;
+            assert_eq!(label(&node, "karpenter.sh/nodepool"), Some(node_pool.as_str()), "{name}");
+        } else {
+            scene.refused(name).await;
+            let refusal = scene.logged_refusal(name);
+            if !agree(template, &refusal) {
+                wrong.push(format!("{name}: winpool says {template}, Karpenter says {refusal}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let with_node: BTreeSet<String> = scene
+        .pods()
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()))
+        .filter_map(|pod| pod.metadata.name)
+        .collect();
+    let scalable = expected.iter().filter(|(_, _, template)| serves(template)).map(|(name, ..)| name.clone());
+    assert_eq!(with_node, scalable.collect(), "no other pod gets a node");
+    scene.operator.stop().await;
+}
+
+/// Both name the same label, taint or limit. What Karpenter says of the other NodePools is left out.
+fn agree(template: &Value, refusal: &str) -> bool {
+    let missing = template["missing"].to_string();
+    let own: Vec<&str> = refusal.split("; ").filter(|part| !part.contains("key karpenter.sh/nodepool,")).collect();
+    [names::WINDOWS_BUILD, names::OS, names::ARCH, "runtimeclass.winpool.dev/", "size", "os=Windows", "limits"]
+        .iter()
+        .any(|word| missing.contains(word) && own.iter().any(|part| part.contains(word)))
+}
+
+#[tokio::test]
+async fn a_type_that_knows_its_build_is_started_without_a_requirement() {
+    let pool = pool(json!([{"name": "windows-2019", "version": "2019"}, {"name": "windows-2025", "version": "2025"}]));
+    let windows: (&str, &str, &[&str]) = (names::OS, "In", &["windows"]);
+    let node_pools = [node_pool("windows", &[windows], &with_taint("windows", "NoSchedule"))];
+    let scene = Scene::start(&pool, &node_pools, Some(TYPES_WITH_BUILDS)).await;
+    scene.run("new", "windows-2025", json!({})).await;
+    scene.run("old", "windows-2019", json!({})).await;
+    let node = scene.runs_from_zero("old").await;
+    assert_eq!(label(&node, "node.kubernetes.io/instance-type"), Some("win2019.xlarge"));
+    // No type has this build, which winpool cannot see: it does not promise that either class can start.
+    let refusal = scene.refused("new").await;
+    assert!(refusal.contains("no instance type"), "{refusal}");
+    for class in ["windows-2019", "windows-2025"] {
+        let (can, templates) = scene.answer(class).await;
+        let warnings = templates["windows"]["warnings"].to_string();
+        assert!(can.is_none() && warnings.contains("does not name the build"), "{class}: {warnings}");
+    }
+    scene.operator.stop().await;
+}
+
+#[tokio::test]
+async fn the_affinity_to_the_hosts_of_an_image_scales_from_zero() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let pool = pool(json!([{"name": "any", "version": "Any"}]));
+    let scene = Scene::start(&pool, &[rendered(&pool, "2025")], None).await;
+    manifests::apply(&scene.cluster.client(), &manifests::component("assign-class").unwrap()).await.unwrap();
+    let pod = |name: &str, image: &str| -> Pod {
+        let spec = json!({"runtimeClassName": "any", "containers": [{"name": "app", "image": image}]});
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    };
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let in_force = async || {
+        let admitted = scene.pods().create(&dry_run, &pod("probe", "a:ltsc2022")).await?;
+        Ok(admitted.spec.and_then(|spec| spec.affinity).map(drop))
+    };
+    scene.cluster.wait_for("the policy is in force", in_force).await.unwrap();
+    for (name, image) in [("new", "a:ltsc2022"), ("old", "a:ltsc2019")] {
+        scene.pods().create(&PostParams::default(), &pod(name, image)).await.unwrap();
+    }
+    let node = scene.runs_from_zero("new").await;
+    assert_eq!(label(&node, names::WINDOWS_BUILD), Some("10.0.26100"));
+    let refusal = scene.refused("old").await;
+    assert!(refusal.contains(names::WINDOWS_BUILD), "{refusal}");
+    scene.operator.stop().await;
+}
+
+#[tokio::test]
+async fn an_operator_that_finds_no_karpenter_or_may_not_read_it_works_as_without() {
+    let harness = Harness::new().await;
+    let options = Options { leader_election: false, karpenter: true, ..Options::default() };
+    let operator = Operator::start_with(harness.account.config.clone(), options);
+    harness.join("win").await;
+    let pool = harness.apply_until_ready(json!({"runtimeClasses": [{"name": "old", "version": "20h2"}]})).await;
+    assert_eq!(pool.status.unwrap().problems, []);
+    operator.stop().await;
+}
