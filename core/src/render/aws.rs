@@ -49,7 +49,7 @@ pub(super) fn karpenter(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
             }
         }
         Some((version, None)) => {
-            writeln!(out, "# Not rendered: Karpenter has no known amiFamily of Windows {version}.")?
+            writeln!(out, "# Not rendered: Karpenter has no known amiFamily of Windows {version}.")?;
         }
         None => writeln!(
             out,
