@@ -139,7 +139,7 @@ pub struct ScaleStory {
 }
 
 impl Autoscalers {
-    /// Reads `NodePools`, their node classes, and manifests with templates of cluster-autoscaler. Other objects are left out.
+    /// Reads NodePools, their node classes, and manifests with templates of cluster-autoscaler. Other objects are left out.
     #[must_use]
     pub fn read(objects: &[Value], unreadable: Vec<String>) -> Self {
         let mut templates = karpenter::templates(objects);
@@ -191,7 +191,8 @@ impl Autoscalers {
         if story.can_scale_from_zero != Some(false) {
             return None;
         }
-        let nearest = story.templates.iter().min_by_key(|template| template.missing.len())?;
+        let of_windows = story.templates.iter().zip(&self.templates).filter(|(_, of)| of.says_system(names::WINDOWS));
+        let (nearest, _) = of_windows.min_by_key(|(template, _)| template.missing.len())?;
         Some(Problem {
             reason: reason::CANNOT_SCALE_FROM_ZERO.to_owned(),
             object: ObjectReference::runtime_class(name),

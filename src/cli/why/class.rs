@@ -64,9 +64,9 @@ pub fn text(story: &ScaleStory) -> Text {
              winpool render prints them.",
         );
     }
-    story.notes.iter().for_each(|note| {
+    for note in &story.notes {
         text.styled("  ", WARN, "Note:").paragraph("    ", note);
-    });
+    }
     for TemplateStory { template, serves, missing, warnings } in &story.templates {
         let (style, does) = match serves {
             Some(true) => (GOOD, "makes nodes for it"),
@@ -74,12 +74,12 @@ pub fn text(story: &ScaleStory) -> Text {
             None => (WARN, "may make nodes for it, which depends on its instance types:"),
         };
         text.gap().styled("", style, &format!("{template} {does}"));
-        missing.iter().for_each(|line| {
+        for line in missing {
             text.paragraph("  ", line);
-        });
-        warnings.iter().for_each(|line| {
+        }
+        for line in warnings {
             text.styled("  ", WARN, "Warning:").paragraph("    ", line);
-        });
+        }
     }
     text.gap();
     text.styled(

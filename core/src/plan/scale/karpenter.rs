@@ -1,7 +1,7 @@
-//! Karpenter's `NodePools` and node classes, read without their types: providers have classes of their own.
+//! Karpenter's NodePools and node classes, read without their types: providers have classes of their own.
 //!
 //! Sources: `pkg/apis/v1/labels.go`, `pkg/scheduling/requirements.go` and `pkg/controllers/provisioning/` of
-//! sigs.k8s.io/karpenter 1.14, and the documentation of `EC2NodeClass`.
+//! sigs.k8s.io/karpenter 1.14, and the documentation of EC2NodeClass.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::{Kind, Requirement, Template};
 pub(super) const REQUIREMENTS: &str = "spec.template.spec.requirements";
 const LABELS: &str = "spec.template.metadata.labels";
 
-/// Labels with which Karpenter chooses among instance types, so that a `NodePool` need not name them.
+/// Labels with which Karpenter chooses among instance types, so that a NodePool need not name them.
 const WELL_KNOWN: [&str; 8] = [
     names::OS,
     names::ARCH,
@@ -122,7 +122,7 @@ struct Condition {
     message: String,
 }
 
-/// The templates of the `NodePools` among these objects.
+/// The templates of the NodePools among these objects.
 pub(super) fn templates(objects: &[Value]) -> Vec<Template> {
     let pools = objects.iter().filter(|object| is(object, "karpenter.sh", "NodePool"));
     pools.map(|pool| template(pool, objects)).collect()
@@ -175,7 +175,7 @@ fn template(object: &Value, objects: &[Value]) -> Template {
     }
 }
 
-/// Why a `NodePool` makes no nodes for any pod.
+/// Why a NodePool makes no nodes for any pod.
 fn stops(metadata: &Metadata, replicas: Option<i64>, limits: &BTreeMap<String, Value>, status: &Status) -> Vec<String> {
     let mut stops = Vec::new();
     if metadata.deletion_timestamp.is_some() {
@@ -195,7 +195,7 @@ fn stops(metadata: &Metadata, replicas: Option<i64>, limits: &BTreeMap<String, V
     stops
 }
 
-/// What the `EC2NodeClass` says about the nodes, if these objects have node classes at all.
+/// What the EC2NodeClass says about the nodes, if these objects have node classes at all.
 fn ec2_node_class(class: &NodeClassRef, objects: &[Value]) -> Result<Vec<Requirement>, String> {
     let field = format!("EC2NodeClass {}", class.name);
     let mut all = objects.iter().filter(|object| is(object, "karpenter.k8s.aws", "EC2NodeClass")).peekable();

@@ -24,7 +24,7 @@ fn read(yaml: &str) -> Autoscalers {
     Autoscalers::read(&serde_yaml::from_multiple::<Value>(yaml).unwrap(), Vec::new())
 }
 
-/// A `NodePool` of the `EC2NodeClass` `win`, with this in `spec.template.spec` and this in `spec`.
+/// A NodePool of the EC2NodeClass `win`, with this in `spec.template.spec` and this in `spec`.
 fn node_pool(template: &str, spec: &str) -> String {
     let class = "nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: win}";
     format!(
