@@ -260,7 +260,7 @@ pub async fn prometheus_operator_definition(plural: &'static str) -> Result<Stri
     .await
 }
 
-/// The CustomResourceDefinitions of Karpenter and of its provider of simulated nodes, as YAML.
+/// The definitions of the custom resources of Karpenter and of its provider of simulated nodes, as YAML.
 pub(crate) async fn karpenter_definitions() -> Result<Vec<String>> {
     off_the_runtime(|| {
         let module = go::source_folder(&KARPENTER, KARPENTER_MODULE)?;
