@@ -86,6 +86,11 @@ struct Run {
     /// cleans up the cluster and exits.
     #[arg(long, env = "WINPOOL_INSTALLATION", default_value = Installation::DEFAULT_NAME)]
     installation: String,
+    /// Read Karpenter's NodePools and EC2NodeClasses, and report declared RuntimeClasses that cannot start from zero nodes. The
+    /// operator needs permission to list them.
+    #[arg(long, env = "WINPOOL_KARPENTER", value_name = "true|false", default_value_t = false,
+          default_missing_value = "true", num_args = 0..=1, action = ArgAction::Set)]
+    karpenter: bool,
     /// Format of log lines; `RUST_LOG` sets the level.
     #[arg(long, env = "WINPOOL_LOG_FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
@@ -173,6 +178,7 @@ async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
         leader_election: arguments.leader_election,
         lease_namespace: arguments.lease_namespace,
         installation: Some(arguments.installation),
+        karpenter: arguments.karpenter,
         ..Options::default()
     };
     Ok(winpool::run(config, options, stop).await?)

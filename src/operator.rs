@@ -41,6 +41,8 @@ pub struct Options {
     /// The name of the operator's ClusterRoleBinding and of the objects installed with it. When it is being deleted,
     /// the operator cleans up and ends. `None` turns that off.
     pub installation: Option<String>,
+    /// Whether Karpenter's NodePools and EC2NodeClasses are read, to report RuntimeClasses that cannot start from zero nodes.
+    pub karpenter: bool,
 }
 
 impl Options {
@@ -60,6 +62,7 @@ impl Default for Options {
             lease_namespace: None,
             patience: Self::DEFAULT_PATIENCE,
             installation: None,
+            karpenter: false,
         }
     }
 }
@@ -116,7 +119,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         pods: Api::all(client.clone()),
         pools,
         classes,
-        control_plane: controllers::pool::ControlPlane::new(&client),
+        control_plane: controllers::pool::ControlPlane::new(&client, options.karpenter),
         synced: Synced::new(),
         changed: watch::Sender::new(()),
         client: client.clone(),

@@ -1,4 +1,4 @@
-//! The output of `winpool why node` for nodes in every state.
+//! The output of `winpool why node` for nodes in every state, and of `winpool why class`.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod program;
@@ -106,11 +106,62 @@ spec: {nodeName: held, os: {name: windows}, containers: [{name: old, image: "exa
 status: {phase: Running}
 "#;
 
-fn why(node: &str) -> String {
+/// A pool with three classes, and what could make nodes for them.
+const NOBODY_YET: &str = r#"
+apiVersion: winpool.dev/v1alpha1
+kind: WindowsPool
+metadata: {name: default}
+spec:
+  mode: DryRun
+  runtimeClasses: [{name: windows-2019, version: 2019}, {name: windows-2022, version: 2022}, {name: windows-2025, version: 2025}]
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: windows-2022}
+spec: {amiSelectorTerms: [{alias: windows2022@latest}]}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: windows-2022}
+spec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: windows-2022}}}}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  weight: 10
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.example.com, kind: NodeClass, name: general}
+      requirements: [{key: node.kubernetes.io/windows-build, operator: NotIn, values: ["10.0.17763"]}]
+---
+apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+managedNodeGroups: [{name: old, labels: {kubernetes.io/os: linux}, taints: [{key: gpu, effect: NoSchedule}]}]
+"#;
+
+fn winpool(arguments: &[&str], input: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
-    let output = with_input(command.args(["why", "node", node, "-f", "-"]), CLUSTER);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = with_input(command.args(arguments), input);
+    assert_ne!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn why(node: &str) -> String {
+    winpool(&["why", "node", node, "-f", "-"], CLUSTER)
+}
+
+#[test]
+fn a_class_is_told_what_makes_nodes_for_it_and_what_the_others_lack() {
+    for class in ["windows-2019", "windows-2022", "windows-2025"] {
+        insta::assert_snapshot!(class, winpool(&["why", "class", class, "-f", "-"], NOBODY_YET));
+    }
+}
+
+#[test]
+fn a_plan_has_a_line_for_each_class_that_is_to_start_from_zero() {
+    let plan = winpool(&["plan", "-f", "-"], NOBODY_YET);
+    insta::assert_snapshot!(plan.split_once("Scaling from zero").unwrap().1);
 }
 
 #[test]

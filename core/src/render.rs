@@ -1,21 +1,25 @@
 //! Renders a pool's labels and taints in the configuration language of a provisioner, so that nodes register with
 //! them.
 //!
-//! Sources: the Kubernetes documentation of `KubeletConfiguration` and of the labels that a kubelet may set on itself
-//! (enhancement proposal 279), the Karpenter documentation of `NodePool` (aws/karpenter-provider-aws#3698: it adds
-//! `kubernetes.io/os` and the build itself), the eksctl guide ("Auto Scaling", "Scaling up from 0") for the tags that
-//! cluster-autoscaler reads from Auto Scaling groups, and the documentation of AKS and GKE node pools. Settings that
-//! are not documented are not rendered.
+//! Sources: the Kubernetes documentation of `KubeletConfiguration`, of the labels that a kubelet may set on itself
+//! (enhancement proposal 279) and of memory on Windows nodes, the Karpenter documentation of `NodePool` and `EC2NodeClass`,
+//! the eksctl guide ("Auto Scaling", "Scaling up from 0") for the tags that cluster-autoscaler reads from Auto Scaling
+//! groups, and the documentation of AKS and GKE node pools. Settings that are not documented are not rendered.
+
+mod aws;
+mod managed;
 
 use std::fmt::{self, Write};
 
 use serde_json::json;
 
 use crate::{
-    api::{DEFAULT_ARCHITECTURE, Taint, TaintPolicy, names},
-    plan::Pool,
-    windows::product::Product,
+    api::{Isolation, RuntimeClassSpec, Taint, TaintPolicy},
+    plan::{Hosts, Pool, capability_label},
+    windows::{compatibility::can_run_by_process_isolation, product::Product},
 };
+
+pub use managed::refusal;
 
 /// A tool or service that creates nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub fn render(provisioner: Provisioner, pool: &Pool, windows: Option<&Product>) 
 struct Nodes<'a> {
     pool: &'a str,
     labels: Vec<(&'a str, &'a str)>,
+    /// Capability labels of the classes whose images these nodes run.
+    capabilities: Vec<String>,
     /// Labels that the provisioner may not set.
     refused: Vec<&'a str>,
     taints: Vec<Taint>,
@@ -100,6 +106,7 @@ impl<'a> Nodes<'a> {
             pool: &pool.name,
             labels,
             refused: refused.into_iter().map(|(key, _)| key).collect(),
+            capabilities: windows.map(|windows| capabilities(pool, windows)).unwrap_or_default(),
             taints: if never { Vec::new() } else { pool.wanted_taints() },
             never,
             windows,
@@ -111,9 +118,27 @@ impl<'a> Nodes<'a> {
         pairs.join(separator)
     }
 
+    /// The labels by which an autoscaler knows a node before it exists: also those that winpool adds once it does.
+    fn template_labels(&self) -> Vec<(&str, &str)> {
+        let capabilities = self.capabilities.iter().map(|key| (key.as_str(), "true"));
+        self.labels.iter().copied().chain(capabilities).collect()
+    }
+
     fn taints_as_text(&self) -> String {
         self.taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
+}
+
+/// The keys of the labels that winpool puts on nodes of this Windows for classes with `hostMatch: Compatible`. Not for
+/// Hyper-V isolation: the build does not tell if a node has it, and a node without it would be made again and again.
+fn capabilities(pool: &Pool, windows: &Product) -> Vec<String> {
+    let runs = |(hosts, spec): &(Hosts, RuntimeClassSpec)| match hosts {
+        Hosts::Running(image, Isolation::Process) if can_run_by_process_isolation(windows.build, *image) => {
+            Some(capability_label(&spec.name))
+        }
+        _ => None,
+    };
+    pool.declared.iter().filter_map(runs).collect()
 }
 
 /// Returns true if the provisioner may set this label. A kubelet may set only some of Kubernetes' own labels on
@@ -127,24 +152,8 @@ fn may_set(provisioner: Provisioner, key: &str) -> bool {
         Provisioner::Aks => !kubernetes && !within("kubernetes.azure.com"),
         // It only describes nodes.
         Provisioner::ClusterAutoscaler => true,
+        Provisioner::Karpenter => aws::may_set_with_karpenter(key) || !kubernetes || allowed,
         _ => !kubernetes || allowed,
-    }
-}
-
-/// Explains why there is no command for this Windows: the node pool would get another version.
-#[must_use]
-pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
-    let version = windows.version;
-    match (provisioner, version) {
-        // Windows2025: aws/karpenter-provider-aws#8842; eksctl has the containers of 2025 since 0.222.
-        (Provisioner::Gke, "2019" | "2022")
-        | (Provisioner::Aks | Provisioner::Karpenter | Provisioner::Eksctl, "2019" | "2022" | "2025") => None,
-        (Provisioner::Gke, _) => Some(format!("GKE has no image of Windows {version} that is known here")),
-        (Provisioner::Aks, _) => Some(format!("AKS has no --os-sku for Windows {version} that is known here")),
-        (Provisioner::Karpenter | Provisioner::Eksctl, _) => {
-            Some(format!("AWS has no amiFamily for Windows {version} that is known here"))
-        }
-        _ => None,
     }
 }
 
@@ -162,13 +171,20 @@ fn write(out: &mut String, provisioner: Provisioner, nodes: &Nodes<'_>) -> fmt::
     if let Some(refusal) = nodes.windows.and_then(|windows| refusal(provisioner, windows)) {
         return writeln!(out, "# Not rendered: {refusal}.");
     }
+    if !nodes.capabilities.is_empty() && provisioner != Provisioner::Kubelet {
+        writeln!(
+            out,
+            "# winpool sets {} itself, where containerd is 1.7.19 or later; here it tells the autoscaler.",
+            nodes.capabilities.join(", ")
+        )?;
+    }
     match provisioner {
         Provisioner::Kubelet => kubelet(out, nodes),
-        Provisioner::Karpenter => karpenter(out, nodes),
-        Provisioner::ClusterAutoscaler => cluster_autoscaler(out, nodes),
-        Provisioner::Eksctl => eksctl(out, nodes),
-        Provisioner::Aks => aks(out, nodes),
-        Provisioner::Gke => gke(out, nodes),
+        Provisioner::Karpenter => aws::karpenter(out, nodes),
+        Provisioner::ClusterAutoscaler => aws::cluster_autoscaler(out, nodes),
+        Provisioner::Eksctl => aws::eksctl(out, nodes),
+        Provisioner::Aks => managed::aks(out, nodes),
+        Provisioner::Gke => managed::gke(out, nodes),
     }
 }
 
@@ -196,119 +212,14 @@ fn kubelet(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
         writeln!(out, "# Its labels are a flag: --node-labels={}", nodes.labels_as(","))?;
     }
     writeln!(out, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration")?;
+    writeln!(
+        out,
+        "# Windows needs memory that is no pod's: reserve at least 2 GB. The kubelet subtracts it from what it offers for pods."
+    )?;
+    writeln!(out, "systemReserved:\n  memory: 2Gi")?;
     if !nodes.taints.is_empty() {
         writeln!(out, "registerWithTaints:")?;
         taint_list(out, "", &nodes.taints)?;
     }
     Ok(())
-}
-
-fn karpenter(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
-    match nodes.windows.map(|windows| windows.version) {
-        Some(version) => {
-            writeln!(
-                out,
-                "# The EC2NodeClass has amiFamily: Windows{version}; with it Karpenter knows the build, which must not stand here."
-            )?;
-        }
-        None => writeln!(
-            out,
-            "# Karpenter knows the build from the amiFamily of the EC2NodeClass; it must not stand here."
-        )?,
-    }
-    writeln!(out, "apiVersion: karpenter.sh/v1\nkind: NodePool\nspec:\n  template:")?;
-    if !nodes.labels.is_empty() {
-        writeln!(out, "    metadata:\n      labels:")?;
-        label_map(out, "        ", &nodes.labels)?;
-    }
-    writeln!(
-        out,
-        "    spec:\n      requirements:\n      - key: {}\n        operator: In\n        values: [windows]",
-        names::OS
-    )?;
-    if !nodes.taints.is_empty() {
-        writeln!(out, "      taints:")?;
-        taint_list(out, "      ", &nodes.taints)?;
-    }
-    Ok(())
-}
-
-/// The tags that tell cluster-autoscaler about nodes of an empty group.
-fn autoscaler_tags(nodes: &Nodes<'_>) -> Vec<(String, String)> {
-    let label =
-        |key: &str, value: &str| (format!("k8s.io/cluster-autoscaler/node-template/label/{key}"), value.to_owned());
-    let mut tags = vec![label(names::OS, names::WINDOWS), label(names::ARCH, DEFAULT_ARCHITECTURE)];
-    tags.extend(nodes.windows.map(|windows| label(names::WINDOWS_BUILD, &windows.build.to_string())));
-    tags.extend(nodes.labels.iter().map(|(key, value)| label(key, value)));
-    tags.extend(nodes.taints.iter().map(|taint| {
-        let key = format!("k8s.io/cluster-autoscaler/node-template/taint/{}", taint.key);
-        (key, format!("{}:{}", taint.value, taint.effect))
-    }));
-    tags
-}
-
-fn no_build(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
-    if nodes.windows.is_none() {
-        writeln!(
-            out,
-            "# Without --windows the build is not rendered, and pods of a RuntimeClass cannot scale it up from zero."
-        )?;
-    }
-    Ok(())
-}
-
-fn cluster_autoscaler(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
-    writeln!(out, "# Tags of the Auto Scaling group. Other clouds have other ways, which are not rendered.")?;
-    no_build(out, nodes)?;
-    autoscaler_tags(nodes).iter().try_for_each(|(key, value)| writeln!(out, "{}: {}", json!(key), json!(value)))
-}
-
-fn eksctl(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
-    no_build(out, nodes)?;
-    writeln!(out, "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nnodeGroups:\n- name: {}", json!(nodes.pool))?;
-    if let Some(windows) = nodes.windows {
-        writeln!(out, "  amiFamily: WindowsServer{}FullContainer", windows.version)?;
-    }
-    if !nodes.labels.is_empty() {
-        writeln!(out, "  labels:")?;
-        label_map(out, "    ", &nodes.labels)?;
-    }
-    if !nodes.taints.is_empty() {
-        writeln!(out, "  taints:")?;
-        taint_list(out, "  ", &nodes.taints)?;
-    }
-    writeln!(out, "  tags:")?;
-    autoscaler_tags(nodes).iter().try_for_each(|(key, value)| writeln!(out, "    {}: {}", json!(key), json!(value)))
-}
-
-fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
-    writeln!(
-        out,
-        "# Labels and taints of the node pool API cannot be changed through Kubernetes afterwards, and vice versa."
-    )?;
-    let mut parts = vec!["az aks nodepool add --os-type Windows".to_owned()];
-    if let Some(windows) = nodes.windows {
-        parts.push(format!("--os-sku Windows{}", windows.version));
-    }
-    if !nodes.labels.is_empty() {
-        parts.push(format!("--labels {}", nodes.labels_as(" ")));
-    }
-    if !nodes.taints.is_empty() {
-        parts.push(format!("--node-taints {}", nodes.taints_as_text()));
-    }
-    writeln!(out, "{}", parts.join(" \\\n  "))
-}
-
-fn gke(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
-    let mut parts = vec!["gcloud container node-pools create --image-type=WINDOWS_LTSC_CONTAINERD".to_owned()];
-    if let Some(windows) = nodes.windows {
-        parts.push(format!("--windows-os-version=ltsc{}", windows.version));
-    }
-    if !nodes.labels.is_empty() {
-        parts.push(format!("--node-labels={}", nodes.labels_as(",")));
-    }
-    if !nodes.taints.is_empty() {
-        parts.push(format!("--node-taints={}", nodes.taints_as_text()));
-    }
-    writeln!(out, "{}", parts.join(" \\\n  "))
 }

@@ -133,11 +133,12 @@ fn a_forged_annotation_removes_no_taint_that_no_pool_ever_added() {
         "ToBeDeletedByClusterAutoscaler=1730000000:NoSchedule",
         "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule",
         "karpenter.sh/disrupted:NoSchedule",
+        "readiness.k8s.io/cni:NoSchedule",
         "dedicated=batch:NoSchedule",
         "os=Windows:NoSchedule",
     ];
     // A status can be edited: even taints that it names stay if their key belongs to others.
-    let claimed = format!("{{spec: SPEC, status: {{managedTaints: {:?}}}}}", &foreign[..5]);
+    let claimed = format!("{{spec: SPEC, status: {{managedTaints: {:?}}}}}", &foreign[..6]);
     let node = marked(tainted(&foreign), "default", &foreign);
     for spec in ["{}", "{nodeSelector: {team: nobody}}"] {
         let after = converge(&node, &policy([pool(&claimed.replace("SPEC", spec))]));

@@ -3,12 +3,11 @@
 
 mod common;
 
+use std::fmt::Write;
+
 use common::pool;
 use winpool_core::{
-    render::{
-        Provisioner::{self, Aks, Eksctl, Gke, Karpenter},
-        render,
-    },
+    render::{Provisioner, refusal, render},
     windows::product::by_version,
 };
 
@@ -21,20 +20,36 @@ fn an_empty_pool_is_its_taint() {
 }
 
 #[test]
-fn selectors_become_labels_and_the_windows_an_image() {
+fn each_provisioner_gets_labels_taints_and_image_of_each_windows() {
     let pool = pool(
         "{metadata: {name: gpu}, spec: {nodeSelector: {team: \"on\", topology.kubernetes.io/zone: a, kubernetes.azure.com/mode: user}, \
-         taints: [{key: os, value: windows, effect: NoSchedule}, {key: gpu, effect: PreferNoSchedule}]}}",
+         taints: [{key: os, value: windows, effect: NoSchedule}, {key: gpu, effect: PreferNoSchedule}], \
+         runtimeClasses: [{name: apps, version: 2022, hostMatch: Compatible}, {name: vms, version: 2022, isolation: HyperV}]}}",
     );
     for provisioner in Provisioner::ALL {
-        insta::assert_snapshot!(format!("gpu_{provisioner:?}"), render(provisioner, &pool, by_version("2022")));
+        let mut all = String::new();
+        for version in ["20h2", "2019", "2022", "23h2", "2025"] {
+            writeln!(all, "--- {version}\n{}", render(provisioner, &pool, by_version(version))).unwrap();
+        }
+        insta::assert_snapshot!(format!("versions_{provisioner:?}"), all);
     }
 }
 
 #[test]
-fn what_is_not_known_is_not_rendered() {
+fn a_pool_that_taints_nothing_renders_no_taint() {
     let pool = pool("spec: {taintPolicy: Never}");
-    for provisioner in [Karpenter, Eksctl, Aks, Gke] {
-        insta::assert_snapshot!(format!("old_{provisioner:?}"), render(provisioner, &pool, by_version("20h2")));
+    for provisioner in Provisioner::ALL {
+        let text = render(provisioner, &pool, by_version("2022"));
+        assert!(text.contains("# No taints: taintPolicy is Never.") && !text.contains("NoSchedule"), "{text}");
+    }
+}
+
+#[test]
+fn a_node_pool_of_a_windows_that_a_cloud_does_not_offer_is_refused() {
+    for (provisioner, offered) in [(Provisioner::Aks, ["2022", "2025"]), (Provisioner::Gke, ["2019", "2022"])] {
+        for version in ["2016", "20h2", "2019", "2022", "23h2", "2025"] {
+            let refused = refusal(provisioner, by_version(version).unwrap());
+            assert_eq!(refused.is_none(), offered.contains(&version), "{provisioner:?} {version}: {refused:?}");
+        }
     }
 }

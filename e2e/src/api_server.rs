@@ -22,7 +22,7 @@ pub struct Neighbour {
     _process: Process,
     port: u16,
     etcd: Proxy,
-    _folder: Directory,
+    _directory: Directory,
 }
 
 impl Neighbour {
@@ -136,7 +136,7 @@ impl ApiServer {
         };
         let ready = async |port| answers(self.connect_to_neighbour(port), "/readyz").await;
         let (process, port) = start_on_free_port(launch, ready).await?;
-        Ok(Neighbour { _process: process, port, etcd, _folder: directory })
+        Ok(Neighbour { _process: process, port, etcd, _directory: directory })
     }
 
     /// Ends it with SIGKILL, starts it again on its port, and waits until it is ready.

@@ -30,6 +30,8 @@ pub enum Component {
     Helm,
     /// distribution, a registry of images.
     Registry,
+    /// Karpenter with its provider of simulated nodes.
+    Karpenter,
 }
 
 /// The Go module in a directory of this crate.
@@ -74,6 +76,11 @@ const HELM: Module = module!("helm", "", "about 2 minutes");
 
 /// Its own module, because distribution needs other versions of the same libraries.
 const REGISTRY: Module = module!("registry", "", "about 2 minutes");
+
+const KARPENTER_MODULE: &str = "sigs.k8s.io/karpenter";
+
+/// Karpenter pins other versions of the same libraries.
+const KARPENTER: Module = module!("karpenter", "", "about 3 minutes");
 
 /// The stage in which a simulated node becomes ready.
 const NODE_READY: &str = include_str!("../kwok/node-ready.yaml");
@@ -129,6 +136,7 @@ impl Component {
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
             Self::Registry => "registry",
+            Self::Karpenter => "karpenter",
         }
     }
 
@@ -174,6 +182,7 @@ impl Component {
             Self::Prometheus | Self::Promtool => &PROMETHEUS,
             Self::Helm => &HELM,
             Self::Registry => &REGISTRY,
+            Self::Karpenter => &KARPENTER,
             Self::Etcd | Self::Kubectl => &CONTROL_PLANE,
             Self::KubeApiserver | Self::KubeScheduler | Self::KubeControllerManager => kubernetes()?,
         })
@@ -187,6 +196,7 @@ impl Component {
             Self::Prometheus | Self::Promtool => "github.com/prometheus/prometheus",
             Self::Helm => "helm.sh/helm/v4",
             Self::Registry => "github.com/distribution/distribution/v3",
+            Self::Karpenter => KARPENTER_MODULE,
             _ => "k8s.io/kubernetes",
         }
     }
@@ -203,6 +213,7 @@ impl Component {
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
             Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
+            Self::Karpenter => "sigs.k8s.io/karpenter/kwok",
         }
     }
 
@@ -256,6 +267,23 @@ pub async fn prometheus_operator_definition(plural: &'static str) -> Result<Stri
         let module = go::source_folder(&PROMETHEUS_OPERATOR, "github.com/prometheus-operator/prometheus-operator")?;
         let file = module.join(format!("example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml"));
         fs::read_to_string(&file).when("read", &file)
+    })
+    .await
+}
+
+/// The CRDs of Karpenter and of its provider of simulated nodes, as YAML.
+pub(crate) async fn karpenter_definitions() -> Result<Vec<String>> {
+    off_the_runtime(|| {
+        let module = go::source_folder(&KARPENTER, KARPENTER_MODULE)?;
+        let mut definitions = Vec::new();
+        for directory in ["pkg/apis/crds", "kwok/apis/crds"] {
+            let directory = module.join(directory);
+            for file in fs::read_dir(&directory).when("list", &directory)? {
+                let path = file.when("list", &directory)?.path();
+                definitions.push(fs::read_to_string(&path).when("read", &path)?);
+            }
+        }
+        Ok(definitions)
     })
     .await
 }

@@ -41,6 +41,7 @@ mod faults;
 mod go;
 mod guard;
 pub mod harness;
+mod karpenter;
 mod kubeconfig;
 mod lending;
 mod machine;
@@ -57,6 +58,7 @@ mod tools;
 mod usage;
 mod version;
 mod wait;
+mod webhook;
 
 pub use api_server::{ApiServer, Neighbour};
 pub use assets::{Component, kubernetes_version, prometheus_operator_definition};
@@ -66,6 +68,7 @@ pub use dice::Dice;
 pub use error::{Error, Result};
 pub use etcd::Etcd;
 pub use faults::{Fault, FaultProxy, Passed, Passing, Refusal, Schedule};
+pub use karpenter::{Karpenter, TYPES_WITH_BUILDS};
 pub use lending::{Lent, lend, lend_cluster, lend_cluster_with, lend_with};
 pub use machine::{
     Call, Machine, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prepare_machines, selected_by_containerd,
@@ -80,3 +83,4 @@ pub use requests::{Requests, sample};
 pub use usage::Usage;
 pub use version::{Feature, MUTATING_ADMISSION_POLICY, running_kubernetes};
 pub use wait::{LIMIT, wait_for};
+pub use webhook::PodWebhook;

@@ -17,7 +17,7 @@ use std::process::{Command, Output};
 pub struct Prometheus {
     _process: Process,
     client: Client,
-    _folder: Directory,
+    _directory: Directory,
 }
 
 impl Prometheus {
@@ -49,7 +49,7 @@ impl Prometheus {
         // A plain client of the same library.
         let ready = async |port| answers(client(port), "/-/ready").await;
         let (process, port) = start_on_free_port(launch, ready).await?;
-        Ok(Self { _process: process, client: client(port)?, _folder: directory })
+        Ok(Self { _process: process, client: client(port)?, _directory: directory })
     }
 
     /// Returns the labels and value of each series that the query finds now.

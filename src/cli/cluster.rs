@@ -8,7 +8,7 @@ use serde::Deserialize;
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::reconcile::ControlPlaneInfo,
+    plan::{Autoscalers, reconcile::ControlPlaneInfo},
     pod::{LISTED_KINDS, Pod, PodProgress, Workload, WorkloadKind},
 };
 
@@ -85,7 +85,7 @@ impl Cluster {
                 Err(error) => return Err(error),
             }
         }
-        cluster.control_plane = ControlPlane::new(client).ask(None).await;
+        cluster.control_plane = ControlPlane::new(client, true).ask(None).await;
         let mut pods = Vec::new();
         let keep = |listed: ListedPod| pods.push(listed.pod);
         cluster.pods = match live::list("pods", &Api::all(client.clone()), pods::unfinished(), keep).await {
@@ -102,12 +102,13 @@ impl Cluster {
     /// # Errors
     /// When they cannot be read.
     pub fn from_manifests(paths: &[PathBuf]) -> Result<Self, InputError> {
-        let mut cluster = Self::default();
+        let (mut cluster, mut templates) = (Self::default(), Vec::new());
         for (_, part) in input::read(paths)? {
             match part {
                 Part::Node(node) => cluster.nodes.push(node),
                 Part::Pool(pool) => cluster.pools.push(*pool),
                 Part::Class(class) => cluster.classes.push(class.into()),
+                Part::Template(object) => templates.push(object),
                 Part::OtherNode(labels) => cluster.other_nodes.push(labels),
                 Part::Workload(kind, workload) => cluster.workloads.push((kind, *workload)),
                 Part::Pod(pod) => match &mut cluster.pods {
@@ -119,6 +120,7 @@ impl Cluster {
         if let Pods::Listed(pods) = &mut cluster.pods {
             pods.retain(|pod| pod.progress != PodProgress::Finished);
         }
+        cluster.control_plane.autoscalers = Autoscalers::read(&templates, Vec::new());
         cluster.sort();
         Ok(cluster)
     }
@@ -137,6 +139,8 @@ enum Part {
     Pool(Box<GuardedPool>),
     Class(RuntimeClass),
     OtherNode(Labels),
+    /// Of nodes that an autoscaler can make.
+    Template(serde_json::Value),
     Workload(WorkloadKind, Box<Workload>),
     Pod(Box<Pod>),
 }
@@ -146,6 +150,9 @@ impl Keep for Part {
         let workload = LISTED_KINDS.iter().find(|(kind, group, ..)| manifest.is(group, kind.as_str()));
         if let Some((kind, ..)) = workload {
             return Ok(Some(Self::Workload(*kind, Box::new(Workload::deserialize(manifest.value)?))));
+        }
+        if Autoscalers::are_read_from(manifest.group(), &manifest.kind) {
+            return Ok(Some(Self::Template(manifest.value)));
         }
         let kind = [("", "Node"), (names::GROUP, "WindowsPool"), ("node.k8s.io", "RuntimeClass"), ("", "Pod")]
             .into_iter()

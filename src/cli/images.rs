@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     explain::images::{ImageReport, NodesVerdict, image_report},
@@ -42,9 +43,11 @@ pub struct Arguments {
     pub registry: registry::Options,
 }
 
-#[derive(Debug, Serialize)]
+/// For which systems images were built, and which nodes run them.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ImagesReport")]
 #[serde(rename_all = "camelCase")]
-struct Report {
+pub struct Report {
     images: Vec<ImageReport>,
     /// Without nodes, the answers are for nodes with a containerd of today.
     nodes_are_known: bool,

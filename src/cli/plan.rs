@@ -12,7 +12,8 @@ use winpool_core::{
     api::Mode,
     explain::forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
     lint::{self, Facts, check_images},
-    plan::{GuardedPool, reconcile::Now},
+    plan::{GuardedPool, owner, reconcile::Now},
+    pod::Class,
     words::count,
 };
 
@@ -143,7 +144,14 @@ pub fn of(mut cluster: Cluster) -> Forecast {
         Pods::NotGiven | Pods::Listed(_) => None,
     };
     let no_pool = cluster.pools.is_empty().then(|| "There is no WindowsPool, so winpool does nothing.".to_owned());
-    let mut forecast = forecast(snapshot(cluster)).forecast;
+    let autoscalers = cluster.control_plane.autoscalers.clone();
+    let outcome = forecast(snapshot(cluster));
+    let mut forecast = outcome.forecast;
+    if !autoscalers.templates.is_empty() {
+        let of_pools = outcome.classes.iter().filter(|(_, class)| owner(class).is_some());
+        let stories = of_pools.map(|(name, class)| autoscalers.explain(name, &Class::from(class.as_ref())));
+        forecast.summary.scaling = stories.collect();
+    }
     let dry = in_dry_run.iter().map(|pool| {
         format!("WindowsPool {pool} is in dry run: the operator writes what is shown here once it has mode: Enforce.")
     });
@@ -157,7 +165,7 @@ pub fn of(mut cluster: Cluster) -> Forecast {
 }
 
 /// Makes all pools enforce, and returns the names of those that are in dry run.
-fn enforce(pools: &mut [GuardedPool]) -> BTreeSet<String> {
+pub(super) fn enforce(pools: &mut [GuardedPool]) -> BTreeSet<String> {
     let dry = pools.iter_mut().filter_map(|guarded| {
         let name = guarded.metadata.name.clone()?;
         let pool = guarded.pool.as_mut().ok().filter(|pool| pool.spec.mode == Mode::DryRun)?;
@@ -219,6 +227,7 @@ fn text(forecast: &Forecast) -> Text {
         );
         workloads_text(&mut text, &summary.silent_workloads);
     }
+    super::why::scaling(&mut text, &summary.scaling);
     text
 }
 

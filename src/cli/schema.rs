@@ -2,9 +2,12 @@
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
-use winpool_core::explain::{forecast::Forecast, node::NodeStory, pod::Answer, status::ClusterStatus};
+use winpool_core::{
+    explain::{forecast::Forecast, node::NodeStory, pod::Answer, status::ClusterStatus},
+    plan::ScaleStory,
+};
 
-use super::{blockers, builds, check};
+use super::{blockers, builds, check, images};
 
 const DESCRIPTION: &str = "What winpool prints with -o json and -o yaml. Each property describes the output of the command of \
                            its name. Releases may add properties.";
@@ -17,8 +20,10 @@ pub fn schema() -> Value {
         ("blockers", generator.subschema_for::<blockers::Report>()),
         ("builds", generator.subschema_for::<Vec<builds::Row>>()),
         ("check", generator.subschema_for::<check::Report>()),
+        ("images", generator.subschema_for::<images::Report>()),
         ("plan", generator.subschema_for::<Forecast>()),
         ("status", generator.subschema_for::<ClusterStatus>()),
+        ("why class", generator.subschema_for::<ScaleStory>()),
         ("why node", generator.subschema_for::<NodeStory>()),
         ("why pod", generator.subschema_for::<Answer>()),
         ("why workload", generator.subschema_for::<Answer>()),

@@ -1,7 +1,10 @@
 //! `winpool why`: explains a node, or where pods can be scheduled and started.
 
+mod class;
 mod node;
 mod pod;
+
+pub(super) use class::section as scaling;
 
 use winpool_core::pod::{LISTED_KINDS, WorkloadKind};
 
@@ -17,14 +20,20 @@ use super::{Common, Error, Outcome, output, resolve::Resolve};
 /// considers os, selector, RuntimeClass, required node affinity, taints and tolerations, cordons, extended resources, and the
 /// build in image tags. It does not consider cpu, memory, volumes, ports, or the resources of other pods. A pod without any sign
 /// of Windows is a Linux pod, unless it has run on a Windows node.
+///
+/// `why class/NAME` shows if the RuntimeClass can start from zero nodes: which NodePool of Karpenter, or node group with tags for
+/// cluster-autoscaler, makes a node for its pods, or what each of them lacks. winpool reads NodePools and EC2NodeClasses in the
+/// cluster or in manifests; in manifests also ClusterConfigs of eksctl and annotations of Cluster API. It does not consider
+/// instance types, zones, quotas, or what is left of limits.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool why node/win-1
   winpool why pod/web-0 -n shop
   winpool why deployment/web -n shop
-  winpool why daemonset/agent -f agent.yaml -f nodes.yaml")]
+  winpool why daemonset/agent -f agent.yaml -f nodes.yaml
+  winpool why class/windows-2022 -f nodepools.yaml -f pool.yaml")]
 pub struct Arguments {
-    /// Object to explain, as KIND/NAME or KIND NAME. Kinds: node, pod, deployment, statefulset, daemonset, replicaset,
+    /// Object to explain, as KIND/NAME or KIND NAME. Kinds: node, pod, class, deployment, statefulset, daemonset, replicaset,
     /// replicationcontroller, job, cronjob, and kubectl's short names for them.
     #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
     pub object: Vec<String>,
@@ -44,6 +53,7 @@ pub struct Arguments {
 enum Kind {
     Node,
     Pod,
+    Class,
     Workload(WorkloadKind),
 }
 
@@ -72,6 +82,7 @@ impl Kind {
         match text.as_str() {
             "node" | "nodes" => Some(Self::Node),
             "pod" | "pods" => Some(Self::Pod),
+            "class" | "runtimeclass" | "runtimeclasses" => Some(Self::Class),
             _ => short.or_else(workload),
         }
     }
@@ -88,7 +99,7 @@ fn parse(words: &[String]) -> Result<(Kind, &str), Error> {
         Some(kind) if !name.is_empty() && !name.contains('/') => Ok((kind, name)),
         Some(_) => Err(Error::Subject(format!("name one {kind}: winpool why {kind}/NAME"))),
         None => Err(Error::Subject(format!(
-            "there is nothing to explain about the kind {kind:?}: name a node, a pod or a workload, such as deployment/web"
+            "there is nothing to explain about the kind {kind:?}: name a node, a pod, a RuntimeClass or a workload, such as deployment/web"
         ))),
     }
 }
@@ -112,6 +123,10 @@ pub async fn run(Arguments { object, namespace, common, resolve }: Arguments) ->
             let answer = pod::why_workload(kind, name, namespace.as_deref(), &common, &resolve).await?;
             output::print(format, &answer, || pod::text(&answer))?;
         }
+        (Kind::Class, name) => {
+            let story = class::story(name, &common).await?;
+            output::print(format, &story, || class::text(&story))?;
+        }
     }
     Ok(Outcome::Done)
 }
@@ -130,6 +145,7 @@ mod tests {
             (&["deploy/web"], Some((deployment, "web"))),
             (&["deployments", "web"], Some((deployment, "web"))),
             (&["cj/backup"], Some((Kind::Workload(WorkloadKind::CronJob), "backup"))),
+            (&["class/windows-2022"], Some((Kind::Class, "windows-2022"))),
             (&["node"], None),
             (&["node/"], None),
             (&["node/a/b"], None),

@@ -119,7 +119,9 @@ impl Queue {
     /// Forgets all failures: what waits is ready.
     pub fn forgive(&mut self) {
         let waiting: Vec<_> = self.waiting.iter().map(|(_, name)| Arc::clone(name)).collect();
-        waiting.iter().for_each(|name| self.hasten(name));
+        for name in waiting {
+            self.hasten(&name);
+        }
         self.entries.values_mut().for_each(|entry| entry.backoff = None);
     }
 

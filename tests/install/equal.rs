@@ -11,9 +11,10 @@ use crate::{
 };
 
 /// Values of the chart, and the matching components of `config/`.
-const SAME: [(&[&str], &[&str]); 9] = [
+const SAME: [(&[&str], &[&str]); 10] = [
     (&[], &[]),
     (&["networkPolicy.enabled=true"], &["network-policy"]),
+    (&["karpenter.enabled=true"], &["karpenter"]),
     (&["policies.advise.enabled=true"], &["advise"]),
     (&["policies.assignClass.enabled=true"], &["assign-class"]),
     (&["policies.bornTainted.enabled=true"], &["born-tainted"]),
@@ -81,10 +82,10 @@ async fn what_the_api_server_does_not_have_is_left_out_and_named() {
     );
     assert!(without.keys().eq(plain.keys()), "{:?}", without.keys());
     assert!(without.contains_key("ValidatingAdmissionPolicy /winpool-guard-nodes"));
-    // Four components of the first kind: two have a policy for pods and one for DaemonSets.
+    // Four components of the first kind: two have a policy for pods and one for DaemonSets, and assign-class has two for pods.
     let count = |kind: &str| with.keys().filter(|name| name.split(' ').next() == Some(kind)).count();
     let kinds = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "PodMonitor", "PrometheusRule"];
-    assert_eq!(kinds.map(count), [6, 6, 1, 1]);
+    assert_eq!(kinds.map(count), [7, 7, 1, 1]);
 
     // Helm shows notes only for an installation, and assumes an API server without these APIs.
     let mut arguments = vec!["install", "winpool", CHART, "--namespace", NAMESPACE, "--dry-run=client"];

@@ -69,6 +69,10 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
 - name: WINPOOL_INSTALLATION
   value: {{ include "winpool.name" . }}
+{{- if .Values.karpenter.enabled }}
+- name: WINPOOL_KARPENTER
+  value: "true"
+{{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}

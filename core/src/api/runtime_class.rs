@@ -69,8 +69,8 @@ pub struct RuntimeClassSpec {
     #[schemars(schema_with = "isolation_schema")]
     pub isolation: Isolation,
     /// `Exact`: the class selects nodes of its build. `Compatible`: it selects every node that can run its images. winpool
-    /// labels those nodes with `runtimeclass.winpool.dev/<name>`, which an autoscaler does not know for a group without
-    /// nodes.
+    /// labels those nodes with `runtimeclass.winpool.dev/<name>`. An autoscaler knows that label for a group without nodes if
+    /// the group's template has it: `winpool render` writes it.
     #[serde(default)]
     #[schemars(schema_with = "host_match_schema")]
     pub host_match: HostMatch,

@@ -17,7 +17,7 @@ use thiserror::Error;
         .message("value must be a label value: at most 63 letters, digits, '-', '_' or '.', such as windows"),
     validation = Rule::new("self.effect in ['NoSchedule', 'PreferNoSchedule']")
         .message("effect must be NoSchedule or PreferNoSchedule; NoExecute is not offered because it would evict running pods"),
-    validation = Rule::new("!(self.key in ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable', 'node.kubernetes.io/unschedulable', 'node.kubernetes.io/memory-pressure', 'node.kubernetes.io/disk-pressure', 'node.kubernetes.io/pid-pressure', 'node.kubernetes.io/network-unavailable', 'node.kubernetes.io/out-of-service', 'ToBeDeletedByClusterAutoscaler', 'DeletionCandidateOfClusterAutoscaler']) && !self.key.startsWith('node.cloudprovider.kubernetes.io/') && !self.key.startsWith('karpenter.sh/')")
+    validation = Rule::new("!(self.key in ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable', 'node.kubernetes.io/unschedulable', 'node.kubernetes.io/memory-pressure', 'node.kubernetes.io/disk-pressure', 'node.kubernetes.io/pid-pressure', 'node.kubernetes.io/network-unavailable', 'node.kubernetes.io/out-of-service', 'ToBeDeletedByClusterAutoscaler', 'DeletionCandidateOfClusterAutoscaler']) && !self.key.startsWith('node.cloudprovider.kubernetes.io/') && !self.key.startsWith('karpenter.sh/') && !self.key.startsWith('readiness.k8s.io/')")
         .message("key belongs to Kubernetes or to an autoscaler; choose a key of your own such as os"),
 )]
 pub struct Taint {
@@ -46,7 +46,9 @@ pub(super) const FOREIGN_KEYS: [&str; 10] = [
     "ToBeDeletedByClusterAutoscaler",
     "DeletionCandidateOfClusterAutoscaler",
 ];
-pub(super) const FOREIGN_PREFIXES: [&str; 2] = ["node.cloudprovider.kubernetes.io/", "karpenter.sh/"];
+/// The last one is that of node-readiness-controller, whose taints go when a node is ready for pods.
+pub(super) const FOREIGN_PREFIXES: [&str; 3] =
+    ["node.cloudprovider.kubernetes.io/", "karpenter.sh/", "readiness.k8s.io/"];
 
 impl Taint {
     /// `os=windows:NoSchedule`, the spelling of the Kubernetes documentation.

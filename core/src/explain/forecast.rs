@@ -16,7 +16,7 @@ use crate::{
     api::{Problem, names},
     labels::Labels,
     plan::{
-        GuardedPool, Node,
+        GuardedPool, Node, ScaleStory,
         reconcile::{ControlPlaneInfo, Now},
         silent,
     },
@@ -82,6 +82,9 @@ pub struct ForecastSummary {
     pub pools: Vec<PoolForecast>,
     /// Workloads that run on Windows nodes and say nowhere that they are for Windows, each with the number of its pods.
     pub silent_workloads: BTreeMap<String, usize>,
+    /// Which of the pools' RuntimeClasses can start from zero nodes; empty if nothing is known of any autoscaler.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scaling: Vec<ScaleStory>,
     /// What cannot be told, and why.
     pub notes: Vec<String>,
 }
@@ -171,6 +174,7 @@ pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
         nodes_to_change: nodes.len(),
         runtime_classes_to_change: runtime_classes.len(),
         silent_workloads: silent(simulation.pods.iter().flatten(), on_windows),
+        scaling: Vec::new(),
         notes: Vec::new(),
         pools: simulation.pool_forecasts(&names, &with_always, &nodes),
     };

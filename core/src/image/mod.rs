@@ -13,6 +13,7 @@ pub mod known;
 pub mod matching;
 pub mod reference;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use document::{Document, DocumentError, Entry, read, read_config};
@@ -21,7 +22,7 @@ pub use matching::{Failure, Host, Verdict, runs_on};
 pub use reference::{ImageReference, ParseReferenceError};
 
 /// For what a variant of an image was built.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Platform {
     /// `windows` or `linux`.
@@ -60,7 +61,7 @@ pub struct ImagePlatforms {
 }
 
 /// The document in which platforms stand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub enum Source {
     /// An index or a manifest list. containerd takes an entry that fits, or refuses the image.
     Index,

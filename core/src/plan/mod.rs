@@ -15,6 +15,7 @@ mod patch;
 mod pools;
 pub mod reconcile;
 mod runtime_class;
+mod scale;
 mod status;
 mod taints;
 mod tally;
@@ -23,6 +24,7 @@ mod workloads;
 
 pub use admission::{Admission, COMPONENTS, Component, texts_of};
 pub use assessment::{Assessment, assess, assess_as, is_to_be_taken_over};
+pub use capability_labels::key as capability_label;
 pub use classes::{ClassesPlan, SeenNodes, classes_of_others, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
 pub use conflict::WriteConflict;
@@ -36,6 +38,7 @@ pub use runtime_class::{
     ClassAction, ClassRetirement, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
     plan_class, release_class, retire_class,
 };
+pub use scale::{Autoscalers, ScaleStory, Template, TemplateStory};
 pub use status::{
     HeldBecause, HeldTaints, Observation, Overlap, ever_applied, invalid_status, number, status, suspended_status,
 };

@@ -96,6 +96,19 @@ fn a_held_taint_is_checked_again_every_minute_and_at_once_when_a_class_changes()
 }
 
 #[test]
+fn a_taint_that_goes_when_the_node_is_ready_hides_no_workload() {
+    for key in ["node.kubernetes.io/not-ready", "readiness.k8s.io/cni"] {
+        let starting = format!("spec: {{taints: [{{key: {key}, effect: NoSchedule}}]}}");
+        let mut world = World::new([pool("{}")], [("win", node(&starting))]);
+        let web = "{metadata: {namespace: shop, name: web}, spec: {template: {spec: {os: {name: windows}}}}}";
+        world.workloads = vec![(WorkloadKind::Deployment, yaml(web))];
+        assert!(world.check());
+        world.wait(2);
+        assert_eq!(world.condition(condition::TAINTS_APPLIED).0, "False WorkloadsNotTolerating", "{key}");
+    }
+}
+
+#[test]
 fn workloads_of_listed_kinds_are_asked_for_by_name_every_five_seconds() {
     let mut world = World::with("{}");
     world.workloads = (0..12)

@@ -255,7 +255,7 @@ fn url(port: u16) -> Result<Uri> {
     Ok(Uri::try_from(format!("https://127.0.0.1:{port}")).map_err(http::Error::from)?)
 }
 
-fn tls(certificate: &Path, key: &Path) -> Result<ServerConfig> {
+pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<ServerConfig> {
     let unreadable = |error: tokio_rustls::rustls::pki_types::pem::Error| std::io::Error::other(error);
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect).map_err(unreadable);
     let private = PrivateKeyDer::from_pem_file(key).map_err(unreadable);

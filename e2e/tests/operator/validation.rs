@@ -68,6 +68,7 @@ fn taints() -> Cases {
         "ToBeDeletedByClusterAutoscaler",
         "DeletionCandidateOfClusterAutoscaler",
         "karpenter.sh/disrupted",
+        "readiness.k8s.io/cni",
     ] {
         for field in ["taints", "retiredTaints"] {
             let spec = json!({field: [{"key": foreign, "effect": "NoSchedule"}]});

@@ -9,12 +9,12 @@ use kube::{
     api::{ApiResource, DynamicObject},
 };
 use winpool_core::{
-    plan::{Admission, COMPONENTS, Component, reconcile::ControlPlaneInfo, texts_of},
+    plan::{Admission, Autoscalers, COMPONENTS, Component, reconcile::ControlPlaneInfo, texts_of},
     windows::KubernetesVersion,
 };
 
 use crate::{
-    api_server::error::in_time,
+    api_server::{autoscalers, error::in_time},
     telemetry::{failure, words},
 };
 
@@ -25,11 +25,13 @@ pub struct ControlPlane {
     client: Client,
     mutating: Api<DynamicObject>,
     validating: Api<ValidatingAdmissionPolicy>,
+    karpenter: bool,
 }
 
 impl ControlPlane {
+    /// `karpenter` says if Karpenter's objects are read too.
     #[must_use]
-    pub fn new(client: &Client) -> Self {
+    pub fn new(client: &Client, karpenter: bool) -> Self {
         // This kind is newer than the oldest Kubernetes that is supported, so its type is not generated.
         let mutating = ApiResource {
             group: "admissionregistration.k8s.io".to_owned(),
@@ -42,12 +44,13 @@ impl ControlPlane {
             client: client.clone(),
             mutating: Api::all_with(client.clone(), &mutating),
             validating: Api::all(client.clone()),
+            karpenter,
         }
     }
 
     /// Reads the facts. Keeps the `known` version if the API server does not report another one.
     pub(crate) async fn ask(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
-        let unknown = ControlPlaneInfo { kubernetes: known, admission: Admission::default() };
+        let unknown = ControlPlaneInfo { kubernetes: known, ..ControlPlaneInfo::default() };
         tokio::time::timeout(PATIENCE, self.ask_all(known)).await.unwrap_or(unknown)
     }
 
@@ -65,7 +68,13 @@ impl ControlPlane {
                 }
             }
         }
-        ControlPlaneInfo { kubernetes, admission }
+        let autoscalers = if self.karpenter { self.autoscalers().await } else { Autoscalers::default() };
+        ControlPlaneInfo { kubernetes, admission, autoscalers }
+    }
+
+    async fn autoscalers(&self) -> Autoscalers {
+        let read = autoscalers::read(&self.client).await;
+        read.inspect_err(|error| tracing::debug!(error = words(error), "Karpenter cannot be read")).unwrap_or_default()
     }
 
     async fn look_up(&self, component: &Component, admission: &mut Admission) -> kube::Result<bool> {

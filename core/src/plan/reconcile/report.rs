@@ -1,12 +1,14 @@
 //! The status of a pool: its inputs, and when it is written.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::{
-    api::{ObjectReference, RuntimeClassStatus, WindowsPoolStatus},
+    api::{ObjectReference, Problem, RuntimeClassStatus, WindowsPoolStatus},
+    pod::Class,
     windows::Build,
 };
 
@@ -37,6 +39,7 @@ impl Memory {
         let admission = cluster.control_plane.admission.clone();
         problems.extend(admission.unlisted_taints(pool).filter(|_| pool.enforces()));
         problems.extend(guarded.pool.as_ref().ok().and_then(|pool| admission.unused_pod_defaults(pool)));
+        problems.extend(no_start_from_zero(cluster, pool));
         let builds = tally.seen().builds;
         for class in &mut classes {
             class.nodes = nodes_of(class, &builds);
@@ -110,6 +113,19 @@ impl Memory {
         let written = self.pools.get(&guarded.name_any()).and_then(|memory| memory.written.as_ref());
         written.or(guarded.status.as_ref())
     }
+}
+
+/// The problems of declared classes that have no nodes and that no autoscaler makes nodes for.
+fn no_start_from_zero(cluster: &Cluster<'_>, pool: &Pool) -> Vec<Problem> {
+    let autoscalers = &cluster.control_plane.autoscalers;
+    let of_class = |class: &Arc<RuntimeClass>| {
+        let (name, class) = (class.name_any(), Class::from(class.as_ref()));
+        let problem = autoscalers.problem(pool, &name, &class)?;
+        let mut has_nodes = false;
+        (cluster.nodes)(&mut |seen| has_nodes |= seen.node.labels.matches(&class.selector));
+        (!has_nodes).then_some(problem)
+    };
+    cluster.classes.iter().filter_map(of_class).collect()
 }
 
 impl super::PoolMemory {

@@ -15,7 +15,8 @@ use crate::{
 };
 
 use super::super::{
-    Admission, Assessment, ClassUsers, FieldChange, GuardedPool, Node, PlannedClass, Policy, Tally, Watched,
+    Admission, Assessment, Autoscalers, ClassUsers, FieldChange, GuardedPool, Node, PlannedClass, Policy, Tally,
+    Watched,
 };
 
 /// The cluster, as the caches show it.
@@ -57,6 +58,8 @@ pub struct ControlPlaneInfo {
     pub kubernetes: Option<KubernetesVersion>,
     /// winpool's admission policies that are installed.
     pub admission: Admission,
+    /// What Karpenter knows of nodes that do not exist yet; empty where winpool has no permission to read it.
+    pub autoscalers: Autoscalers,
 }
 
 /// The present moment, for pauses and for timestamps.

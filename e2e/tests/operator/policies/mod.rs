@@ -5,8 +5,10 @@ mod assign_class;
 mod born_tainted;
 mod cost;
 mod guard;
+mod host_affinity;
 mod linux_by_default;
 mod tolerate_windows;
+mod webhooks;
 
 use std::fmt::Debug;
 

@@ -1,0 +1,285 @@
+//! Scaling from zero: what autoscalers know of nodes that do not exist yet, and which RuntimeClasses these nodes can serve.
+//!
+//! What is not known here is not judged: instance types with their zones and sizes, quotas, and what is left of limits.
+
+mod cluster_autoscaler;
+mod karpenter;
+
+use std::{collections::BTreeMap, fmt};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    api::{
+        DEFAULT_ARCHITECTURE, ObjectReference, Problem, Taint,
+        names::{self, reason},
+    },
+    pod::{Class, Tolerance, tolerance},
+};
+
+use super::Pool;
+
+/// What the autoscalers of a cluster know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Autoscalers {
+    /// The nodes that they can make, in the order in which they are preferred.
+    pub templates: Vec<Template>,
+    /// Why some of it cannot be read.
+    pub unreadable: Vec<String>,
+}
+
+/// The nodes that an autoscaler can make in one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    /// Kind and name of the object that says so, such as `NodePool windows-2022`.
+    pub name: String,
+    /// What it says about labels. All of it holds.
+    requirements: Vec<Requirement>,
+    /// Where a label belongs that it lacks.
+    label_field: &'static str,
+    taints: Vec<Taint>,
+    taint_field: &'static str,
+    /// Why it makes no nodes at all.
+    stopped: Vec<String>,
+    weight: i64,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Karpenter,
+    ClusterAutoscaler,
+}
+
+impl Kind {
+    /// Returns whether a template need not name the label, because it comes from the instance type.
+    fn implies(self, key: &str) -> bool {
+        match self {
+            Self::Karpenter => karpenter::is_implied(key),
+            Self::ClusterAutoscaler => cluster_autoscaler::is_implied(key),
+        }
+    }
+}
+
+/// A label that the nodes have, or lack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+    /// The object and field that say so.
+    field: String,
+}
+
+impl Requirement {
+    fn is(key: &str, value: &str, field: &str) -> Self {
+        Self { key: key.to_owned(), operator: "In".to_owned(), values: vec![value.to_owned()], field: field.to_owned() }
+    }
+
+    /// Returns whether the nodes can have this value. As `Requirement` of Karpenter reads it: `NotIn` and the comparisons
+    /// let a pod choose a value.
+    fn admits(&self, value: &str) -> bool {
+        let listed = self.values.iter().any(|other| other == value);
+        let bound = || self.values.first().and_then(|bound| bound.parse::<i64>().ok());
+        let compared = |holds: fn(i64, i64) -> bool| {
+            value.parse().ok().zip(bound()).is_some_and(|(value, bound)| holds(value, bound))
+        };
+        match self.operator.as_str() {
+            "In" => listed,
+            "NotIn" => !listed,
+            "Exists" => true,
+            "Gt" => compared(|value, bound| value > bound),
+            "Lt" => compared(|value, bound| value < bound),
+            "Gte" => compared(|value, bound| value >= bound),
+            "Lte" => compared(|value, bound| value <= bound),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.key, self.operator)?;
+        if self.values.is_empty() { Ok(()) } else { write!(f, " ({})", self.values.join(", ")) }
+    }
+}
+
+/// What a template means for a class.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateStory {
+    /// Kind and name of the object.
+    pub template: String,
+    /// Whether it makes nodes for pods of the class. Absent if that depends on its instance types.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub serves: Option<bool>,
+    /// What keeps it from that: each entry names the field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// What can go wrong if it serves the class.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// Whether a class can start from zero.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleStory {
+    /// Name of the RuntimeClass.
+    pub runtime_class: String,
+    /// Absent if that cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub can_scale_from_zero: Option<bool>,
+    /// Every template, in the order in which the autoscaler prefers them.
+    pub templates: Vec<TemplateStory>,
+    /// What cannot be told, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl Autoscalers {
+    /// Reads NodePools, their node classes, and manifests with templates of cluster-autoscaler. Other objects are left out.
+    #[must_use]
+    pub fn read(objects: &[Value], unreadable: Vec<String>) -> Self {
+        let mut templates = karpenter::templates(objects);
+        templates.extend(objects.iter().flat_map(cluster_autoscaler::templates));
+        templates.sort_by(|a, b| b.weight.cmp(&a.weight).then_with(|| a.name.cmp(&b.name)));
+        Self { templates, unreadable }
+    }
+
+    /// Returns whether [`Self::read`] has a use for objects of this kind.
+    #[must_use]
+    pub fn are_read_from(group: &str, kind: &str) -> bool {
+        match group {
+            "karpenter.sh" => kind == "NodePool",
+            "karpenter.k8s.aws" => kind == "EC2NodeClass",
+            "eksctl.io" => kind == "ClusterConfig",
+            "cluster.x-k8s.io" => matches!(kind, "MachineDeployment" | "MachineSet" | "MachinePool"),
+            _ => false,
+        }
+    }
+
+    /// Whether one of them is for Windows nodes and says so.
+    fn say_windows(&self) -> bool {
+        self.templates.iter().any(|template| template.says_system(names::WINDOWS))
+    }
+
+    /// Explains if a class can start from zero.
+    #[must_use]
+    pub fn explain(&self, name: &str, class: &Class) -> ScaleStory {
+        let templates: Vec<TemplateStory> = self.templates.iter().map(|template| template.explain(class)).collect();
+        let any = |serves| templates.iter().any(|template| template.serves == serves);
+        let is_known = !templates.is_empty() && self.unreadable.is_empty() && !any(None);
+        ScaleStory {
+            runtime_class: name.to_owned(),
+            can_scale_from_zero: if any(Some(true)) { Some(true) } else { is_known.then_some(false) },
+            templates,
+            notes: self.unreadable.clone(),
+        }
+    }
+
+    /// The problem of a class of `pool` that is declared, has no node, and that no template serves. There is none where no
+    /// template is for Windows: then another autoscaler makes the Windows nodes, or nobody does.
+    #[must_use]
+    pub fn problem(&self, pool: &Pool, name: &str, class: &Class) -> Option<Problem> {
+        let is_declared = pool.declared.iter().any(|(_, spec)| spec.name == name);
+        if !is_declared || !self.say_windows() {
+            return None;
+        }
+        let story = self.explain(name, class);
+        if story.can_scale_from_zero != Some(false) {
+            return None;
+        }
+        let of_windows = story.templates.iter().zip(&self.templates).filter(|(_, of)| of.says_system(names::WINDOWS));
+        let (nearest, _) = of_windows.min_by_key(|(template, _)| template.missing.len())?;
+        Some(Problem {
+            reason: reason::CANNOT_SCALE_FROM_ZERO.to_owned(),
+            object: ObjectReference::runtime_class(name),
+            message: format!(
+                "the class has no nodes, and no NodePool makes one for it; {}: {}. Run winpool why class/{name}",
+                nearest.template,
+                nearest.missing.join("; ")
+            ),
+        })
+    }
+}
+
+impl Template {
+    fn explain(&self, class: &Class) -> TemplateStory {
+        let mut missing = self.stopped.clone();
+        missing.extend(self.contradictions());
+        let selector: BTreeMap<&str, &str> =
+            class.selector.iter().map(|(key, value)| (karpenter::current(key), value.as_str())).collect();
+        for (key, value) in &selector {
+            let mut known = self.requirements.iter().filter(|requirement| requirement.key == *key).peekable();
+            if known.peek().is_none() && !self.kind.implies(key) {
+                missing.push(format!("{}: add {key}: {value:?}, which the class selects", self.label_field));
+            }
+            missing.extend(known.filter(|requirement| !requirement.admits(value)).map(|requirement| {
+                format!("{}: {requirement}, and the class selects {key}={value}", requirement.field)
+            }));
+        }
+        let keeps_off = |taint: &&Taint| tolerance(&class.tolerations, [*taint]) != Tolerance::Yes;
+        let taints = self.taints.iter().filter(keeps_off);
+        missing.extend(taints.map(|taint| format!("{}: the class does not tolerate {taint}", self.taint_field)));
+        let unsaid: Vec<_> = selector.into_iter().filter(|(key, value)| !self.says(key, value)).collect();
+        let (serves, warnings) = match (missing.is_empty(), unsaid.is_empty()) {
+            (true, true) => (Some(true), Vec::new()),
+            (true, false) => (None, unsaid.into_iter().map(|(key, value)| self.warning(key, value)).collect()),
+            (false, _) => (Some(false), Vec::new()),
+        };
+        TemplateStory { template: self.name.clone(), serves, missing, warnings }
+    }
+
+    /// Whether the nodes have this operating system for sure.
+    fn says_system(&self, system: &str) -> bool {
+        self.requirements.iter().any(|r| r.key == names::OS && r.operator == "In" && r.values == [system])
+    }
+
+    /// Keys for which its own requirements leave no value.
+    fn contradictions(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for requirement in self.requirements.iter().filter(|requirement| requirement.operator == "In") {
+            let others = || self.requirements.iter().filter(|other| other.key == requirement.key);
+            if !requirement.values.iter().any(|value| others().all(|other| other.admits(value))) {
+                let all: Vec<String> = others().map(ToString::to_string).collect();
+                let message = format!("{}: contradictory: {}", requirement.field, all.join(" and "));
+                if !found.iter().any(|known: &String| known.ends_with(&all.join(" and "))) {
+                    found.push(message);
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether it says that it makes nodes with this value, so that it does not depend on the instance types. Every type on
+    /// which Windows runs has the default architecture.
+    fn says(&self, key: &str, value: &str) -> bool {
+        let mut known = self.requirements.iter().filter(|requirement| requirement.key == key).peekable();
+        let is_default = key == names::ARCH && value == DEFAULT_ARCHITECTURE && known.peek().is_none();
+        is_default || known.any(|requirement| requirement.operator == "In") || !self.kind.implies(key)
+    }
+
+    /// What can go wrong where it does not say what instance types it starts.
+    fn warning(&self, key: &str, value: &str) -> String {
+        let add = |values: &str| format!("add {{key: {key}, operator: In, values: [{values}]}}");
+        let field = karpenter::REQUIREMENTS;
+        match (self.kind, key) {
+            (Kind::Karpenter, names::OS) => format!(
+                "{field} does not name the {key}, so it takes Linux and Windows pods alike: {} or [windows]",
+                add("linux")
+            ),
+            (Kind::Karpenter, names::WINDOWS_BUILD) => format!(
+                "{field} does not name the build. If the instance types do not know theirs, Karpenter starts a node of any \
+                 Windows and labels it with the build that the pod asks for: {} if its image has that build",
+                add(&format!("{value:?}"))
+            ),
+            _ => format!("{}: winpool does not know if an instance type has {key}={value}", self.label_field),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

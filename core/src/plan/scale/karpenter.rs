@@ -1,0 +1,220 @@
+//! Karpenter's NodePools and node classes, read without their types: providers have classes of their own.
+//!
+//! Sources: `pkg/apis/v1/labels.go`, `pkg/scheduling/requirements.go` and `pkg/controllers/provisioning/` of
+//! sigs.k8s.io/karpenter 1.14, and the documentation of EC2NodeClass.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    api::{Taint, names, quantity::amount},
+    windows::product,
+};
+
+use super::{Kind, Requirement, Template};
+
+pub(super) const REQUIREMENTS: &str = "spec.template.spec.requirements";
+const LABELS: &str = "spec.template.metadata.labels";
+
+/// Labels with which Karpenter chooses among instance types, so that a NodePool need not name them.
+const WELL_KNOWN: [&str; 8] = [
+    names::OS,
+    names::ARCH,
+    names::WINDOWS_BUILD,
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "karpenter.sh/capacity-type",
+    "karpenter.sh/nodepool",
+];
+/// Those that a provider adds.
+const OF_PROVIDERS: [&str; 4] =
+    ["karpenter.k8s.aws/", "karpenter.azure.com/", "karpenter.kwok.sh/", "topology.k8s.aws/"];
+
+/// Old names of labels, and what Karpenter takes them for.
+const OLD_NAMES: [(&str, &str); 5] = [
+    ("beta.kubernetes.io/os", names::OS),
+    ("beta.kubernetes.io/arch", names::ARCH),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+];
+
+/// The name that the label has today.
+pub(super) fn current(key: &str) -> &str {
+    OLD_NAMES.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new)
+}
+
+pub(super) fn is_implied(key: &str) -> bool {
+    WELL_KNOWN.contains(&key) || OF_PROVIDERS.iter().any(|prefix| key.starts_with(prefix))
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct NodePool {
+    metadata: Metadata,
+    spec: Spec,
+    status: Status,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    name: String,
+    deletion_timestamp: Option<String>,
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    weight: i64,
+    replicas: Option<i64>,
+    limits: BTreeMap<String, Value>,
+    template: NodeTemplate,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeTemplate {
+    metadata: Metadata,
+    spec: NodeSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeSpec {
+    node_class_ref: NodeClassRef,
+    requirements: Vec<WireRequirement>,
+    taints: Vec<Taint>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeClassRef {
+    group: String,
+    kind: String,
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireRequirement {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Status {
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Condition {
+    r#type: String,
+    status: String,
+    message: String,
+}
+
+/// The templates of the NodePools among these objects.
+pub(super) fn templates(objects: &[Value]) -> Vec<Template> {
+    let pools = objects.iter().filter(|object| is(object, "karpenter.sh", "NodePool"));
+    pools.map(|pool| template(pool, objects)).collect()
+}
+
+fn is(object: &Value, group: &str, kind: &str) -> bool {
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    text("kind") == kind && text("apiVersion").split_once('/').is_some_and(|(found, _)| found == group)
+}
+
+fn template(object: &Value, objects: &[Value]) -> Template {
+    let (pool, unreadable) = match NodePool::deserialize(object) {
+        Ok(pool) => (pool, None),
+        Err(error) => {
+            let metadata = object.get("metadata").map(Metadata::deserialize).and_then(Result::ok).unwrap_or_default();
+            (NodePool { metadata, ..NodePool::default() }, Some(format!("it cannot be read: {error}")))
+        }
+    };
+    let NodeTemplate { metadata, spec } = pool.spec.template;
+    let mut requirements = Vec::new();
+    let listed = spec.requirements.into_iter().map(|WireRequirement { key, operator, values }| Requirement {
+        key: current(&key).to_owned(),
+        operator,
+        values,
+        field: REQUIREMENTS.to_owned(),
+    });
+    requirements.extend(listed);
+    requirements.extend(metadata.labels.iter().map(|(key, value)| Requirement::is(current(key), value, LABELS)));
+    requirements.push(Requirement::is("karpenter.sh/nodepool", &pool.metadata.name, "metadata.name"));
+    let class = &spec.node_class_ref;
+    let label = format!("{}/{}", class.group, class.kind.to_lowercase());
+    requirements.push(Requirement::is(&label, &class.name, "spec.template.spec.nodeClassRef"));
+    let mut stopped: Vec<String> = unreadable.into_iter().collect();
+    stopped.extend(stops(&pool.metadata, pool.spec.replicas, &pool.spec.limits, &pool.status));
+    if class.group == "karpenter.k8s.aws" {
+        match ec2_node_class(class, objects) {
+            Ok(known) => requirements.extend(known),
+            Err(why) => stopped.push(why),
+        }
+    }
+    Template {
+        name: format!("NodePool {}", pool.metadata.name),
+        requirements,
+        label_field: LABELS,
+        taints: spec.taints,
+        taint_field: "spec.template.spec.taints",
+        stopped,
+        weight: pool.spec.weight,
+        kind: Kind::Karpenter,
+    }
+}
+
+/// Why a NodePool makes no nodes for any pod.
+fn stops(metadata: &Metadata, replicas: Option<i64>, limits: &BTreeMap<String, Value>, status: &Status) -> Vec<String> {
+    let mut stops = Vec::new();
+    if metadata.deletion_timestamp.is_some() {
+        stops.push("metadata.deletionTimestamp: it is being deleted".to_owned());
+    }
+    if replicas.is_some() {
+        stops.push("spec.replicas: a static NodePool makes no nodes for pending pods".to_owned());
+    }
+    let is_zero = |value: &Value| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        amount(&Quantity(text)) == Some(0)
+    };
+    stops.extend(limits.iter().filter(|(_, value)| is_zero(value)).map(|(name, _)| format!("spec.limits.{name} is 0")));
+    let not_ready =
+        status.conditions.iter().find(|condition| condition.r#type == "Ready" && condition.status == "False");
+    stops.extend(not_ready.map(|condition| format!("status: it is not Ready: {}", condition.message)));
+    stops
+}
+
+/// What the EC2NodeClass says about the nodes, if these objects have node classes at all.
+fn ec2_node_class(class: &NodeClassRef, objects: &[Value]) -> Result<Vec<Requirement>, String> {
+    let field = format!("EC2NodeClass {}", class.name);
+    let mut all = objects.iter().filter(|object| is(object, "karpenter.k8s.aws", "EC2NodeClass")).peekable();
+    if all.peek().is_none() {
+        return Ok(Vec::new());
+    }
+    let named = |object: &&Value| object.pointer("/metadata/name").and_then(Value::as_str) == Some(&class.name);
+    let found = all.find(named).ok_or_else(|| format!("spec.template.spec.nodeClassRef: there is no {field}"))?;
+    let alias = found.pointer("/spec/amiSelectorTerms/0/alias").and_then(Value::as_str);
+    let family = found.pointer("/spec/amiFamily").and_then(Value::as_str).or(alias).unwrap_or_default().to_lowercase();
+    let family = family.split('@').next().unwrap_or_default();
+    Ok(match family.strip_prefix("windows") {
+        Some(version) => {
+            let build = product::by_version(version).map(|product| product.build.to_string());
+            let build = build.map(|build| Requirement::is(names::WINDOWS_BUILD, &build, &field));
+            [Requirement::is(names::OS, names::WINDOWS, &field)].into_iter().chain(build).collect()
+        }
+        // An image of the user's own: Karpenter takes it for Linux unless the NodePool says otherwise.
+        None if family.is_empty() || family == "custom" => Vec::new(),
+        None => vec![Requirement::is(names::OS, "linux", &field)],
+    })
+}

@@ -1,0 +1,70 @@
+//! Node pools of AKS and GKE.
+
+use std::fmt::{self, Write};
+
+use crate::windows::product::Product;
+
+use super::{Nodes, Provisioner};
+
+/// Says why no command can be given for this Windows: a node pool would get another one.
+///
+/// Sources: AKS release notes and Azure/AKS#4268 for the retirements, the GKE documentation of Windows Server node pools for
+/// its versions.
+#[must_use]
+pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
+    let version = windows.version;
+    match (provisioner, version) {
+        (Provisioner::Gke, "2019" | "2022") | (Provisioner::Aks, "2022" | "2025") => None,
+        (Provisioner::Gke, _) => Some(format!("GKE has node pools of Windows 2019 and 2022 only, not of {version}")),
+        (Provisioner::Aks, "2019") => Some(
+            "AKS retired Windows 2019 on 2026-03-01: Kubernetes 1.33 and later have no node pools of it. Use 2022 or 2025"
+                .to_owned(),
+        ),
+        (Provisioner::Aks, "23h2") => {
+            Some("AKS retired the Annual Channel of Windows on 2026-05-15. Use 2022 or 2025".to_owned())
+        }
+        (Provisioner::Aks, _) => Some(format!("AKS has node pools of Windows 2022 and 2025 only, not of {version}")),
+        _ => None,
+    }
+}
+
+pub(super) fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    writeln!(
+        out,
+        "# Labels and taints of the node pool API cannot be changed through Kubernetes afterwards, and vice versa."
+    )?;
+    let mut parts = vec!["az aks nodepool add --os-type Windows".to_owned()];
+    match nodes.windows.map(|windows| windows.version) {
+        Some("2025") => parts.push("--os-sku Windows2025 --enable-fips-image".to_owned()),
+        Some(version) => {
+            if version == "2022" {
+                writeln!(out, "# Kubernetes 1.37 and later have no node pools of Windows 2022.")?;
+            }
+            parts.push(format!("--os-sku Windows{version}"));
+        }
+        None => {}
+    }
+    let labels: Vec<String> = nodes.template_labels().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if !labels.is_empty() {
+        parts.push(format!("--labels {}", labels.join(" ")));
+    }
+    if !nodes.taints.is_empty() {
+        parts.push(format!("--node-taints {}", nodes.taints_as_text()));
+    }
+    writeln!(out, "{}", parts.join(" \\\n  "))
+}
+
+pub(super) fn gke(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    let mut parts = vec!["gcloud container node-pools create --image-type=WINDOWS_LTSC_CONTAINERD".to_owned()];
+    if let Some(windows) = nodes.windows {
+        parts.push(format!("--windows-os-version=ltsc{}", windows.version));
+    }
+    let labels: Vec<String> = nodes.template_labels().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if !labels.is_empty() {
+        parts.push(format!("--node-labels={}", labels.join(",")));
+    }
+    if !nodes.taints.is_empty() {
+        parts.push(format!("--node-taints={}", nodes.taints_as_text()));
+    }
+    writeln!(out, "{}", parts.join(" \\\n  "))
+}

@@ -1,0 +1,42 @@
+//! Karpenter, with its provider of simulated nodes.
+
+use crate::assets::{Component, karpenter_definitions};
+use crate::error::text;
+use crate::process::{Launch, Process, free_port};
+use crate::scene::define;
+use crate::{Cluster, Error, Result};
+
+/// Instance types that know their Windows build, as those of AWS do. The built-in ones do not.
+pub const TYPES_WITH_BUILDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/karpenter/types-aws-like.json");
+
+/// A running Karpenter. It ends when this is dropped.
+pub struct Karpenter(Process);
+
+impl Karpenter {
+    /// Installs its definitions and starts it, with the instance types of a file or the 144 built-in ones.
+    pub async fn start(cluster: &Cluster, types: Option<&str>) -> Result<Self> {
+        let program = Component::Karpenter.path().await?;
+        let client = cluster.client();
+        for definition in karpenter_definitions().await? {
+            let read = serde_yaml::from_str(&definition);
+            let read = read.map_err(|error| Error::Manifest { path: "Karpenter".into(), why: error.to_string() })?;
+            define(&client, &read).await?;
+        }
+        let directory = cluster.api_server().directory();
+        let launch = Launch { name: "karpenter", program: &program, arguments: Vec::new(), directory, logs: directory };
+        let mut environment = vec![
+            ("KUBECONFIG", text(cluster.kubeconfig())?.to_owned()),
+            ("SYSTEM_NAMESPACE", "default".to_owned()),
+            ("DISABLE_LEADER_ELECTION", "true".to_owned()),
+            ("METRICS_PORT", free_port()?.to_string()),
+            ("HEALTH_PROBE_PORT", free_port()?.to_string()),
+        ];
+        environment.extend(types.map(|types| ("INSTANCE_TYPES_FILE_PATH", types.to_owned())));
+        Process::start_in(launch, environment).map(Self)
+    }
+
+    /// Fails with the end of its log if it has ended.
+    pub fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+}

@@ -1,0 +1,98 @@
+//! A mutating webhook on 127.0.0.1.
+
+use crate::error::FileContext;
+use crate::faults::tls;
+use crate::{ApiServer, Error, Result};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::{Api, api::PostParams};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Returns the operations of a JSON patch for a pod.
+type Mutation = dyn Fn(&Value) -> Value + Send + Sync;
+
+/// A webhook that is called for every new pod, and with `reinvocationPolicy: Never` only once. It ends when this is dropped.
+pub struct PodWebhook {
+    _stop: DropGuard,
+}
+
+impl PodWebhook {
+    /// Serves `mutation` and registers it under `name`. The API server calls it some time later.
+    ///
+    /// # Errors
+    /// When no port is free, or the API server refuses the registration.
+    pub async fn register(
+        server: &ApiServer,
+        name: &str,
+        mutation: impl Fn(&Value) -> Value + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Port)?;
+        let port = listener.local_addr().map_err(Error::Port)?.port();
+        let identity = server.serving();
+        let tls = TlsAcceptor::from(Arc::new(tls(&identity.certificate, &identity.key)?));
+        let mutation: Arc<Mutation> = Arc::new(mutation);
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let serving = serve(stream, tls.clone(), Arc::clone(&mutation));
+                tokio::spawn(stopped.clone().run_until_cancelled_owned(serving));
+            }
+        }));
+        let authority = server.authority_file();
+        let authority = ByteString(std::fs::read(&authority).when("read", &authority)?);
+        let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "webhooks": [{
+                "name": name,
+                "clientConfig": {"url": format!("https://127.0.0.1:{port}/"), "caBundle": authority},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+                "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+                "reinvocationPolicy": "Never",
+            }],
+        }))
+        .map_err(kube::Error::SerdeError)?;
+        Api::all(server.connect()?).create(&PostParams::default(), &configuration).await?;
+        Ok(Self { _stop: stop.drop_guard() })
+    }
+}
+
+async fn serve(stream: TcpStream, tls: TlsAcceptor, mutation: Arc<Mutation>) {
+    let Ok(stream) = tls.accept(stream).await else { return };
+    let service = service_fn(|request| answer(request, mutation.as_ref()));
+    // An error says that the API server has closed the connection.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    mutation: &Mutation,
+) -> std::result::Result<Response<Full<Bytes>>, Malformed> {
+    let body = request.into_body().collect().await.map_err(|_| Malformed)?.to_bytes();
+    let review: Value = serde_json::from_slice(&body).map_err(|_| Malformed)?;
+    let patch = mutation(&review["request"]["object"]).to_string();
+    let answer = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": {
+            "uid": review["request"]["uid"], "allowed": true,
+            "patchType": "JSONPatch", "patch": ByteString(patch.into_bytes()),
+        },
+    });
+    let mut response = Response::new(Full::from(answer.to_string()));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the request is no AdmissionReview")]
+struct Malformed;

@@ -1,0 +1,168 @@
+//! A cluster with Karpenter, and what is asked of it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::api::{
+    core::v1::{Event, Node, Pod},
+    node::v1::RuntimeClass,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams, PostParams},
+    core::GroupVersionKind,
+};
+use serde_json::{Value, json};
+use tokio::process::Command;
+use winpool::Options;
+use winpool_core::api::{WindowsPool, names};
+use winpool_e2e::{
+    Cluster, Karpenter,
+    harness::{Account, OS_WINDOWS, Operator, has_taint, label},
+    lend_cluster, manifests, scene, wait_for, winpool_program,
+};
+
+/// How long a pod of a class that can scale from zero may be Pending.
+const PROMISE: Duration = Duration::from_mins(1);
+
+/// A cluster with Karpenter and the operator, and without nodes.
+pub struct Scene {
+    pub cluster: Cluster,
+    karpenter: Karpenter,
+    pub operator: Operator,
+}
+
+impl Scene {
+    pub async fn start(pool: &WindowsPool, node_pools: &[Value], types: Option<&str>) -> Self {
+        let cluster = lend_cluster().await.unwrap();
+        let client = cluster.client();
+        scene::install_crd(&client).await.unwrap();
+        let karpenter = Karpenter::start(&cluster, types).await.unwrap();
+        let node_class = json!({
+            "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"},
+        });
+        apply(&client, &[node_class]).await;
+        apply(&client, node_pools).await;
+        let account = Account::create(cluster.api_server(), &client).await;
+        let role: Vec<_> = manifests::component("karpenter").unwrap();
+        manifests::apply(&client, &role).await.unwrap();
+        let operators = Client::try_from(account.config.clone()).unwrap();
+        let may_list = async || Ok(list(&operators, "NodePool").await.ok().map(drop));
+        cluster.wait_for("the operator may list NodePools", may_list).await.unwrap();
+        let options = Options { leader_election: false, karpenter: true, ..Options::default() };
+        let operator = Operator::start_with(account.config.clone(), options);
+        apply(&client, &[json!(pool)]).await;
+        let scene = Self { cluster, karpenter, operator };
+        scene.classes_are_there(pool).await;
+        scene
+    }
+
+    async fn classes_are_there(&self, pool: &WindowsPool) {
+        let classes: Api<RuntimeClass> = Api::all(self.cluster.client());
+        let there = async || {
+            let number = classes.list(&ListParams::default()).await?.items.len();
+            Ok((number == pool.spec.runtime_classes.len()).then_some(()))
+        };
+        self.cluster.wait_for("the pool has its classes", there).await.unwrap();
+    }
+
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.cluster.client(), "default")
+    }
+
+    /// Creates a pod of this class. It shares its node with none of the others.
+    pub async fn run(&self, name: &str, class: &str, selector: Value) {
+        let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "scale"}}, "topologyKey": "kubernetes.io/hostname"},
+        ]}});
+        // The taint that Karpenter takes off a registered node: the controller that evicts pods may see that too late.
+        let registering = json!({"key": "karpenter.sh/unregistered", "operator": "Exists", "effect": "NoExecute"});
+        let pod = json!({
+            "metadata": {"name": name, "labels": {"app": "scale"}},
+            "spec": {
+                "runtimeClassName": class, "nodeSelector": selector, "affinity": apart, "tolerations": [registering],
+                "containers": [{"name": "app", "image": "servercore"}],
+            },
+        });
+        self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    }
+
+    /// Waits until the pod runs, for as long as is promised, and until winpool has labelled and tainted its node.
+    pub async fn runs_from_zero(&self, name: &str) -> Node {
+        let (node, nodes) = (self.runs(name).await, Api::<Node>::all(self.cluster.client()));
+        let marked = async || {
+            let node = nodes.get(&node).await?;
+            Ok((has_taint(&node, OS_WINDOWS) && label(&node, names::POOL).is_some()).then_some(node))
+        };
+        self.cluster.wait_for(&format!("the node of pod {name} is labelled and tainted"), marked).await.unwrap()
+    }
+
+    /// Waits until the pod runs, for as long as is promised, and returns the name of its node.
+    pub async fn runs(&self, name: &str) -> String {
+        let pods = self.pods();
+        let running = async || {
+            let pod = pods.get(name).await?;
+            let is_running = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+            Ok(is_running.then_some(pod))
+        };
+        let pod = wait_for(&format!("pod {name} runs"), PROMISE, running).await;
+        self.karpenter.check().unwrap();
+        let pod = pod.unwrap_or_else(|error| panic!("{error}"));
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let scheduled = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled").unwrap();
+        let scheduled = scheduled.last_transition_time.as_ref().unwrap().0;
+        let pending = scheduled.duration_since(pod.metadata.creation_timestamp.as_ref().unwrap().0);
+        assert!(pending.unsigned_abs() <= PROMISE, "pod {name} was Pending for {pending}");
+        pod.spec.and_then(|spec| spec.node_name).unwrap()
+    }
+
+    /// Waits until Karpenter says why it makes no node for the pod, and returns its words.
+    pub async fn refused(&self, name: &str) -> String {
+        let events: Api<Event> = Api::namespaced(self.cluster.client(), "default");
+        let about = ListParams::default().fields(&format!("involvedObject.name={name},reason=FailedScheduling"));
+        let said = async || {
+            let messages = events.list(&about).await?.items.into_iter().filter_map(|event| event.message);
+            Ok(messages.into_iter().find(|message| message.starts_with("Failed to schedule pod")))
+        };
+        let refused = wait_for(&format!("Karpenter refuses pod {name}"), PROMISE, said).await;
+        self.karpenter.check().unwrap();
+        refused.unwrap()
+    }
+
+    /// What Karpenter has logged about a pod that it refused: all of it, where the Event is cut.
+    pub fn logged_refusal(&self, name: &str) -> String {
+        let log = std::fs::read_to_string(self.cluster.api_server().directory().join("karpenter.log")).unwrap();
+        let about = format!(r#""Pod":{{"name":"{name}","#);
+        let mut lines = log.lines().filter(|line| line.contains("could not schedule pod") && line.contains(&about));
+        lines.next().unwrap().to_owned()
+    }
+
+    /// What `winpool why class` says: the NodePools, and those that serve the class.
+    pub async fn answer(&self, class: &str) -> (Option<bool>, BTreeMap<String, Value>) {
+        let output = Command::new(winpool_program().await.unwrap())
+            .args(["why", "class", class, "--output", "json"])
+            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .output()
+            .await
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let story: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let templates = story["templates"].as_array().unwrap().iter();
+        let templates = templates.map(|template| {
+            let name = template["template"].as_str().unwrap().trim_start_matches("NodePool ");
+            (name.to_owned(), template.clone())
+        });
+        (story["canScaleFromZero"].as_bool(), templates.collect())
+    }
+}
+
+async fn apply(client: &Client, objects: &[Value]) {
+    let objects: Vec<DynamicObject> =
+        objects.iter().map(|object| serde_json::from_value(object.clone()).unwrap()).collect();
+    manifests::apply(client, &objects).await.unwrap();
+}
+
+async fn list(client: &Client, kind: &str) -> kube::Result<Vec<DynamicObject>> {
+    let kind = GroupVersionKind::gvk("karpenter.sh", "v1", kind);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    Ok(api.list(&ListParams::default()).await?.items)
+}

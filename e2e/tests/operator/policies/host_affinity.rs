@@ -1,0 +1,229 @@
+//! Pods of a class without a build that get a required node affinity to the hosts that run their images.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use winpool_core::{
+    api::{ClassState, WindowsPool},
+    windows::{compatibility::can_run_by_process_isolation, product::PRODUCTS},
+};
+use winpool_e2e::{
+    MUTATING_ADMISSION_POLICY, SimulatedNode,
+    harness::{BUILD, Harness, Operator},
+    lend_cluster, manifests, needs,
+    scene::install_crd,
+};
+
+use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
+
+const ON_2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
+
+/// A pod of class `any` with this merged into its spec.
+fn of_class_any(spec: &Value) -> Value {
+    let mut pod = pod(spec);
+    pod["spec"]["runtimeClassName"] = json!("any");
+    pod
+}
+
+fn with_images(images: &[&str]) -> Value {
+    let containers = images.iter().enumerate();
+    let containers = containers.map(|(index, image)| json!({"name": format!("c{index}"), "image": image}));
+    of_class_any(&json!({"containers": containers.collect::<Vec<_>>()}))
+}
+
+fn required(terms: &Value) -> Value {
+    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
+}
+
+fn affinity(pod: &Pod) -> Value {
+    json!(pod.spec.as_ref().and_then(|spec| spec.affinity.clone()))
+}
+
+/// The builds in the only expression of the only term.
+fn hosts(pod: &Pod) -> Vec<String> {
+    let expression = &affinity(pod)["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        [0]["matchExpressions"][0];
+    assert!(expression.is_null() || expression["key"] == BUILD, "{expression}");
+    serde_json::from_value(expression["values"].clone()).unwrap_or_default()
+}
+
+/// A pool `default` with classes without a build and with one, and the policies in force.
+async fn scene() -> Harness {
+    let harness = Harness::new().await;
+    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"});
+    let mut classes = Vec::new();
+    for (name, build, isolation) in
+        [("any", "Any", "Process"), ("windows-2022", "10.0.20348", "Process"), ("any-hyperv", "Any", "HyperV")]
+    {
+        let _: k8s_openapi::api::node::v1::RuntimeClass = harness
+            .create(json!({
+                "metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
+            }))
+            .await;
+        classes.push(json!({
+            "name": name, "build": build, "isolation": isolation, "handler": "runhcs-wcow-process", "state": "Applied",
+            "nodes": 1,
+        }));
+    }
+    pool(&harness, "default", json!({}), json!({"runtimeClasses": classes})).await;
+    install(&harness.client, "assign-class").await;
+    let default = pods(&harness.client, "default");
+    admitted_until(&default, &with_images(&[ON_2022]), "pods get an affinity", |pod| !hosts(pod).is_empty()).await;
+    harness
+}
+
+#[tokio::test]
+async fn the_hosts_of_an_image_are_those_that_run_it_by_process_isolation() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let harness = scene().await;
+    let default = pods(&harness.client, "default");
+    for product in PRODUCTS.iter().filter(|product| product.image_tags.iter().any(|tag| tag.starts_with("ltsc"))) {
+        let able = PRODUCTS.iter().filter(|host| can_run_by_process_isolation(host.build, product.build));
+        let able: Vec<String> = able.map(|host| host.build.to_string()).collect();
+        for tag in product.image_tags.iter().filter(|tag| tag.len() > 4) {
+            let image = format!("mcr.microsoft.com/windows/servercore:{tag}");
+            let pod: Pod = admitted(&default, &with_images(&[&image])).await.unwrap();
+            assert_eq!(hosts(&pod), able, "{tag}");
+        }
+    }
+    for (images, expected) in [
+        (&[ON_2022, "a:ltsc2025"][..], &["10.0.26100"][..]),
+        (&["a:ltsc2019", "a:ltsc2022"], &[]),
+        (&["a:ltsc2022", "a:1.0"], &[]),
+        (&["a:2022"], &[]),
+        (&["a:ltsc2019-ltsc2022"], &[]),
+    ] {
+        let pod: Pod = admitted(&default, &with_images(images)).await.unwrap();
+        assert_eq!(hosts(&pod), expected, "{images:?}");
+    }
+    assert_no_panic(&harness.server);
+}
+
+#[tokio::test]
+async fn an_affinity_that_a_pod_has_keeps_its_meaning() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let harness = scene().await;
+    let default = pods(&harness.client, "default");
+    let one = json!({"key": BUILD, "operator": "In", "values": ["10.0.20348", "10.0.25398", "10.0.26100"]});
+    let exists = |key: &str| json!({"key": key, "operator": "Exists"});
+    let by_field = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["win-a"]}]});
+    let by_name_too = json!({
+        "matchExpressions": [exists("a")], "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["w"]}],
+    });
+    let preferred = json!([{"weight": 1, "preference": {"matchExpressions": [exists("a")]}}]);
+    let spread = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}});
+    let only = required(&json!([{"matchExpressions": [one]}]));
+    let with = |mut affinity: Value, also: &Value| {
+        json_patch::merge(&mut affinity, also);
+        affinity
+    };
+    for (given, expected) in [
+        (json!(null), only.clone()),
+        (json!({}), only.clone()),
+        (json!({"nodeAffinity": {}}), only.clone()),
+        (
+            json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [spread]}}),
+            with(
+                only.clone(),
+                &json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [spread]}}),
+            ),
+        ),
+        (
+            json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}),
+            with(
+                only.clone(),
+                &json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}),
+            ),
+        ),
+        (
+            required(&json!([{"matchExpressions": [exists("a")]}])),
+            required(&json!([{"matchExpressions": [exists("a"), one]}])),
+        ),
+        (
+            required(&json!([{"matchExpressions": [exists("a")]}, {"matchExpressions": [exists(BUILD)]}, {}])),
+            required(&json!([{"matchExpressions": [exists("a"), one]}, {"matchExpressions": [exists(BUILD)]}, {}])),
+        ),
+        (required(&json!([{}])), required(&json!([{}]))),
+        (required(&json!([by_field])), required(&json!([by_field]))),
+        (required(&json!([by_name_too])), required(&json!([by_name_too]))),
+    ] {
+        let mut probe = with_images(&[ON_2022]);
+        probe["spec"]["affinity"] = given.clone();
+        let pod: Pod = admitted(&default, &probe).await.unwrap();
+        assert_eq!(affinity(&pod), expected, "{given}");
+    }
+    for change in [
+        json!({"runtimeClassName": "windows-2022"}),
+        json!({"runtimeClassName": "any-hyperv"}),
+        json!({"nodeSelector": {BUILD: "10.0.26100"}}),
+        json!({"nodeSelector": {"kubernetes.io/hostname": "win-a"}}),
+        json!({"nodeName": "win-a"}),
+        json!({"hostNetwork": true, "os": {"name": "windows"}, "securityContext": {"windowsOptions": {"hostProcess": true, "runAsUserName": "a"}}}),
+    ] {
+        let mut probe = with_images(&[ON_2022]);
+        json_patch::merge(&mut probe["spec"], &change);
+        let pod: Pod = admitted(&default, &probe).await.unwrap();
+        assert_eq!(affinity(&pod), json!(null), "{change}");
+    }
+    assert_no_panic(&harness.server);
+}
+
+#[tokio::test]
+async fn the_scheduler_uses_all_hosts_that_run_the_image_and_no_other() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let cluster = lend_cluster().await.unwrap();
+    let client = cluster.client();
+    for (name, version) in
+        [("win-2019", "10.0.17763.6659"), ("win-2022", "10.0.20348.2655"), ("win-2025", "10.0.26100.4061")]
+    {
+        SimulatedNode::windows(version).name(name).join(&client).await.unwrap();
+        cluster.node_ready(name).await.unwrap();
+    }
+    install_crd(&client).await.unwrap();
+    let operator = Operator::on(&cluster).await;
+    let declared = json!({
+        "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"},
+        "spec": {"runtimeClasses": [{"name": "any", "version": "Any"}]},
+    });
+    manifests::apply(&client, &[serde_json::from_value(declared).unwrap()]).await.unwrap();
+    let pools: Api<WindowsPool> = Api::all(client.clone());
+    let has_class = async || {
+        let status = pools.get("default").await?.status.unwrap_or_default();
+        Ok(status
+            .runtime_classes
+            .iter()
+            .any(|class| class.name == "any" && class.state == ClassState::Applied)
+            .then_some(()))
+    };
+    cluster.wait_for("the pool has its class", has_class).await.unwrap();
+    install(&client, "assign-class").await;
+    let default = pods(&client, "default");
+    admitted_until(&default, &with_images(&[ON_2022]), "pods get an affinity", |pod| !hosts(pod).is_empty()).await;
+    // Each wants a node of its own.
+    for number in 0..3 {
+        let mut pod = with_images(&[ON_2022]);
+        pod["metadata"] = json!({"name": format!("app-{number}"), "labels": {"app": "apart"}});
+        pod["spec"]["affinity"] = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": "kubernetes.io/hostname"},
+        ]}});
+        default.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    }
+    let placed = async || {
+        let pods = default.list(&ListParams::default()).await?.items;
+        let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let is_refused = |pod: &Pod| {
+            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
+        };
+        let mut nodes: Vec<String> = pods.iter().filter_map(node).collect();
+        nodes.sort();
+        let refused = pods.iter().filter(|pod| node(pod).is_none() && is_refused(pod)).count();
+        Ok((nodes.len() == 2 && refused == 1).then_some(nodes))
+    };
+    let nodes = cluster.wait_for("two pods have a node and one has none", placed).await.unwrap();
+    assert_eq!(nodes, ["win-2022", "win-2025"]);
+    operator.stop().await;
+}

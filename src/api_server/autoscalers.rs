@@ -1,0 +1,54 @@
+//! Karpenter's objects, read without their types: its API is not winpool's to depend on.
+
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams},
+};
+use serde_json::{Value, json};
+use winpool_core::plan::Autoscalers;
+
+use super::{error::RequestError, pages};
+
+/// What is read, as (group, kind, plural). The second says which Windows the nodes of the first have on AWS.
+const KINDS: [(&str, &str, &str); 2] =
+    [("karpenter.sh", "NodePool", "nodepools"), ("karpenter.k8s.aws", "EC2NodeClass", "ec2nodeclasses")];
+
+/// Reads what Karpenter knows of nodes that do not exist yet. Where it is not installed there is nothing.
+///
+/// # Errors
+/// When the API server does not answer. A missing permission is no error: it stands in the result.
+pub(crate) async fn read(client: &Client) -> Result<Autoscalers, RequestError> {
+    let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
+    for (group, kind, plural) in KINDS {
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            api_version: format!("{group}/v1"),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        };
+        let refers = |pool: &Value| pool.to_string().contains(group);
+        if !objects.is_empty() && !objects.iter().any(refers) {
+            continue;
+        }
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let keep = |object: DynamicObject| {
+            let mut object = json!(object);
+            // Objects in a list do not say what they are.
+            object["apiVersion"] = json!(resource.api_version);
+            object["kind"] = json!(kind);
+            objects.push(object);
+        };
+        match pages::each(&api, ListParams::default(), keep).await {
+            Ok(()) | Err(RequestError::Gone) => {}
+            Err(RequestError::Denied(words)) => {
+                unreadable.push(format!("{plural}.{group} cannot be listed: {words}"));
+            }
+            Err(error) => return Err(error),
+        }
+        if objects.is_empty() {
+            break;
+        }
+    }
+    Ok(Autoscalers::read(&objects, unreadable))
+}
