@@ -154,11 +154,15 @@ mod tests {
     #[test]
     fn names_come_out_in_the_order_in_which_they_went_in_and_once() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        ["c", "a", "b", "a", "c"].into_iter().for_each(|name| queue.add(name));
+        for name in ["c", "a", "b", "a", "c"] {
+            queue.add(name);
+        }
         assert_eq!(given_out(&mut queue, now), ["c", "a", "b"].map(Arc::from));
         queue.add("a");
         assert_eq!(queue.next(now), None, "it is given out already");
-        ["a", "b", "c"].into_iter().for_each(|name| queue.done(name));
+        for name in ["a", "b", "c"] {
+            queue.done(name);
+        }
         assert_eq!(given_out(&mut queue, now), ["a"].map(Arc::from), "it changed meanwhile");
     }
 

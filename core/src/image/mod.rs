@@ -1,7 +1,7 @@
 //! What registries say of container images: for which systems and versions of Windows each was built, and which nodes
 //! run it.
 //!
-//! - [`reference`]: names of images, in full.
+//! - [`mod@reference`]: names of images, in full.
 //! - [`document`]: reads what a registry answers: indexes, manifests and configs.
 //! - [`matching`]: which nodes run an image.
 //! - [`known`]: the answers for the images of workloads.
