@@ -46,7 +46,14 @@ fn a_pool_that_taints_nothing_renders_no_taint() {
 
 #[test]
 fn a_node_pool_of_a_windows_that_a_cloud_does_not_offer_is_refused() {
-    for (provisioner, offered) in [(Provisioner::Aks, ["2022", "2025"]), (Provisioner::Gke, ["2019", "2022"])] {
+    let aws: &[&str] = &["2019", "2022", "2025"];
+    let offers: [(Provisioner, &[&str]); 4] = [
+        (Provisioner::Aks, &["2022", "2025"]),
+        (Provisioner::Gke, &["2019", "2022"]),
+        (Provisioner::Karpenter, aws),
+        (Provisioner::Eksctl, aws),
+    ];
+    for (provisioner, offered) in offers {
         for version in ["2016", "20h2", "2019", "2022", "23h2", "2025"] {
             let refused = refusal(provisioner, by_version(version).unwrap());
             assert_eq!(refused.is_none(), offered.contains(&version), "{provisioner:?} {version}: {refused:?}");

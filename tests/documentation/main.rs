@@ -109,6 +109,13 @@ const NOT_RUN: &[&str] = &[
     "README.md: make demo    # see it at work: a local Kubernetes 1.37 control plane with simulated Windows nodes",
     "README.md: make test    # everything that has to pass",
     "docs/guides/check.md: winpool check -f deploy/ -f windowspool.yaml --fail-on error",
+    "docs/guides/images.md: winpool images",
+    "docs/guides/images.md: kubectl get nodes -o yaml | winpool images -f deploy/ -f -",
+    "docs/guides/images.md: winpool check -A --resolve-images",
+    "docs/guides/images.md: winpool why pod web-7d9c -n shop --resolve-images",
+    "docs/guides/images.md: winpool plan --resolve-images",
+    "docs/guides/images.md: winpool blockers --retire 2019 --move-to 2025 --resolve-images",
+    "docs/guides/images.md: winpool images --annotate -f deploy/ | kubectl apply -f -",
     "docs/guides/install.md: cargo install --locked --path .",
 ];
 

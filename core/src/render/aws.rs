@@ -30,26 +30,17 @@ pub(super) fn may_set_with_karpenter(key: &str) -> bool {
     is_of_instance_types(key)
 }
 
-/// The name of the Windows in `amiFamily` and, in lower case, in an alias.
-fn ami_family(version: &str) -> Option<String> {
-    matches!(version, "2019" | "2022" | "2025").then(|| format!("Windows{version}"))
-}
-
 pub(super) fn karpenter(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     let name = nodes.windows.map_or_else(|| nodes.pool.to_owned(), |of| format!("{}-{}", nodes.pool, of.version));
-    match nodes.windows.map(|windows| (windows.version, ami_family(windows.version))) {
-        Some((version, Some(family))) => {
-            let alias = family.to_lowercase();
+    match nodes.windows.map(|windows| windows.version) {
+        Some(version) => {
             writeln!(
                 out,
-                "# EC2NodeClass {name} has amiSelectorTerms: [{{alias: {alias}@latest}}], or amiFamily: {family}."
+                "# EC2NodeClass {name} has amiSelectorTerms: [{{alias: windows{version}@latest}}], or amiFamily: Windows{version}."
             )?;
             if version == "2025" {
                 writeln!(out, "# Windows 2025 needs EKS 1.35 or later.")?;
             }
-        }
-        Some((version, None)) => {
-            writeln!(out, "# Not rendered: Karpenter has no known amiFamily of Windows {version}.")?;
         }
         None => writeln!(
             out,
@@ -122,16 +113,12 @@ pub(super) fn cluster_autoscaler(out: &mut String, nodes: &Nodes<'_>) -> fmt::Re
 pub(super) fn eksctl(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     no_build(out, nodes)?;
     writeln!(out, "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nnodeGroups:\n- name: {}", json!(nodes.pool))?;
-    match nodes.windows.map(|windows| windows.version) {
-        Some(version) if ami_family(version).is_some() => {
-            if version == "2025" {
-                writeln!(out, "  # Windows 2025 needs eksctl 0.222 or later and EKS 1.35 or later.")?;
-            }
-            writeln!(out, "  # or WindowsServer{version}CoreContainer")?;
-            writeln!(out, "  amiFamily: WindowsServer{version}FullContainer")?;
+    if let Some(version) = nodes.windows.map(|windows| windows.version) {
+        if version == "2025" {
+            writeln!(out, "  # Windows 2025 needs eksctl 0.222 or later and EKS 1.35 or later.")?;
         }
-        Some(version) => writeln!(out, "  # Not rendered: eksctl has no known amiFamily of Windows {version}.")?,
-        None => {}
+        writeln!(out, "  # or WindowsServer{version}CoreContainer")?;
+        writeln!(out, "  amiFamily: WindowsServer{version}FullContainer")?;
     }
     if !nodes.labels.is_empty() {
         writeln!(out, "  labels:")?;

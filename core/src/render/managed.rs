@@ -9,7 +9,7 @@ use super::{Nodes, Provisioner};
 /// Says why no command can be given for this Windows: a node pool would get another one.
 ///
 /// Sources: AKS release notes and Azure/AKS#4268 for the retirements, the GKE documentation of Windows Server node pools for
-/// its versions.
+/// its versions, karpenter-provider-aws#8842 and eksctl 0.222 for Windows 2025 on AWS.
 #[must_use]
 pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
     let version = windows.version;
@@ -24,6 +24,10 @@ pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
             Some("AKS retired the Annual Channel of Windows on 2026-05-15. Use 2022 or 2025".to_owned())
         }
         (Provisioner::Aks, _) => Some(format!("AKS has node pools of Windows 2022 and 2025 only, not of {version}")),
+        (Provisioner::Karpenter | Provisioner::Eksctl, "2019" | "2022" | "2025") => None,
+        (Provisioner::Karpenter | Provisioner::Eksctl, _) => {
+            Some(format!("AWS has images of Windows 2019, 2022 and 2025 only, not of {version}"))
+        }
         _ => None,
     }
 }

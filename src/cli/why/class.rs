@@ -72,11 +72,8 @@ pub fn text(story: &ScaleStory) -> Text {
         }
     }
     text.gap();
-    text.styled(
-        "",
-        DIM,
-        "Not considered: instance types with their zones and sizes, quotas, and what is left of limits.",
-    );
+    let not = "Not considered: instance types with their zones and sizes, quotas, and what is left of limits.";
+    text.hanging("", "", DIM, not, "");
     text
 }
 
