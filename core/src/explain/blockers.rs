@@ -1,4 +1,4 @@
-//! What pins workloads and pools to a Windows version, and what each has to change.
+//! The workloads and pools that are pinned to a Windows version, and the changes that they need.
 
 use k8s_openapi::jiff::civil::Date;
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ use crate::{
     windows::{Build, KubernetesSupport, compatibility::can_run_by_process_isolation, image, product::Product},
 };
 
-/// How a workload or a pool is pinned.
+/// The kind of field that pins a workload or a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum By {
     /// `nodeSelector`.
@@ -36,70 +36,70 @@ pub enum By {
     NamedBuild,
 }
 
-/// One field that pins an object.
+/// A field that pins an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pin {
-    /// How.
+    /// The kind of field.
     pub by: By,
-    /// Path of the field in the object.
+    /// The path of the field in the object.
     pub field: String,
-    /// What stands there.
+    /// The value of the field.
     pub value: String,
-    /// What to write instead.
+    /// The value to write instead.
     pub change: String,
-    /// Where the image for the target is, if a registry was asked.
+    /// The location of the image for the target, if a registry was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_to: Option<MovesTo>,
 }
 
-/// Where the image for the target of a migration is.
+/// The location of the image for the target of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum MovesTo {
-    /// Its own tag has a variant for the target: nothing has to be changed.
+    /// The same tag has a variant for the target; no change is necessary.
     SameTag,
-    /// Another tag has one.
+    /// Another tag has a variant for the target.
     OtherTag,
-    /// No tag that was looked up has one.
+    /// None of the tags that winpool checked has a variant for the target.
     Nowhere,
-    /// The registry does not tell.
+    /// The registry does not provide the answer.
     Unknown,
 }
 
-/// An object that is pinned.
+/// A pinned object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Blocker {
-    /// `Deployment shop/web`, `WindowsPool default`.
+    /// The kind, namespace and name: `Deployment shop/web`, `WindowsPool default`.
     pub object: String,
-    /// What pins it.
+    /// The fields that pin it.
     pub pins: Vec<Pin>,
 }
 
-/// A Windows version to be taken out of service.
+/// A Windows version that you retire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetiredWindows {
-    /// Its build, as in the label.
+    /// The build, as in the label.
     pub build: String,
-    /// Its name.
+    /// The name of the product.
     pub product: String,
-    /// Last day of Microsoft's mainstream support.
+    /// The last day of Microsoft's mainstream support.
     #[schemars(with = "String")]
     pub mainstream_end: Date,
-    /// Last day of any support by Microsoft.
+    /// The last day of any support by Microsoft.
     #[schemars(with = "String")]
     pub end_of_support: Date,
     /// The version of Kubernetes, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
-    /// Whether the documentation of that version lists it.
+    /// The support of the build in the documentation of that version.
     pub kubernetes_support: KubernetesSupport,
-    /// Nodes of it that are left.
+    /// The number of remaining nodes with the build.
     pub nodes: usize,
 }
 
 impl RetiredWindows {
-    /// What is known of taking this version out of service.
+    /// Returns the facts about this version.
     #[must_use]
     pub fn of(product: &Product, facts: &Facts) -> Self {
         let version = facts.kubernetes();
@@ -115,7 +115,7 @@ impl RetiredWindows {
     }
 }
 
-/// What pins this workload to `retired`, if anything does; with `target`, what would move it there.
+/// Returns the fields that pin this workload to `retired`, if any; with `target`, also the changes that move it there.
 #[must_use]
 pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
     let pod = &workload.pod;
@@ -153,8 +153,8 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
     (!pins.is_empty()).then(|| Blocker { object: workload.object(), pins })
 }
 
-/// The images that keep a workload on `retired`, by their tags or by what registries say. Of a workload that something else
-/// pins, all images that were looked up, so that it is known which of them have to be built.
+/// Returns the images that keep a workload on `retired`, by their tags or by the answers of registries. If another
+/// field pins the workload, returns every image that was resolved, to show which of them must be built.
 fn image_pins(
     workload: &Workload<'_>,
     facts: &Facts,
@@ -188,8 +188,8 @@ fn image_pins(
     pins.collect()
 }
 
-/// Returns the class of this workload, if it is not known and nothing else says which builds its pods land on: then it is
-/// not known either what pins it.
+/// Returns the class of this workload if the class is unknown and no other field limits the builds of its nodes. Then
+/// it is also unknown what pins the workload.
 #[must_use]
 pub fn unknown_class<'a>(workload: &'a Workload<'_>, facts: &Facts) -> Option<&'a str> {
     let pod = &workload.pod;
@@ -198,9 +198,9 @@ pub fn unknown_class<'a>(workload: &'a Workload<'_>, facts: &Facts) -> Option<&'
     is_open.then_some(name)
 }
 
-/// What of this pool is for `retired`, if anything is; with `target`, what would move it there.
+/// Returns the fields of this pool that are for `retired`, if any; with `target`, also the changes that move it there.
 ///
-/// A pool that is not valid makes no classes and has no blockers.
+/// An invalid pool creates no classes and has no blockers.
 #[must_use]
 pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
     let (read, spec) = (Pool::read(pool).ok()?, &pool.spec);
@@ -248,7 +248,7 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
     (!pins.is_empty()).then_some(Blocker { object, pins })
 }
 
-/// The pool's class for this build: one that it declares, or the one that it makes once it sees a node.
+/// Returns the pool's class for this build: a declared class, or the one that it creates when a node has the build.
 fn class_of(pool: &Pool, build: Build) -> Option<String> {
     let declared = pool.declared.iter().find(|(hosts, _)| *hosts == Hosts::Of(build));
     let discovered = || pool.discover.then(|| pool.class_name(build));

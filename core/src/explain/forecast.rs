@@ -1,4 +1,6 @@
-//! What the operator would do to a cluster until it rests: the same decisions, made again and again on a copy.
+//! The changes that the operator would make to a cluster. winpool runs the operator's own decisions on a copy until
+//! nothing
+//! is left to do.
 
 mod changes;
 mod pools;
@@ -25,139 +27,137 @@ use crate::{
 
 pub use simulation::Simulation;
 
-/// A cluster at one moment.
+/// A cluster at one point in time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The pools.
     pub pools: Vec<GuardedPool>,
-    /// The nodes by name: those that are Windows or carry winpool's marks.
+    /// The nodes by name: Windows nodes, and nodes with labels, annotations or taints of winpool.
     pub nodes: BTreeMap<String, Node>,
-    /// All RuntimeClasses.
     pub classes: Vec<Arc<RuntimeClass>>,
     /// The labels of the other nodes.
     pub other_nodes: Vec<Labels>,
-    /// What makes pods from a template.
+    /// The objects that create pods from a template.
     pub workloads: Vec<(WorkloadKind, Workload)>,
-    /// Kinds of those that cannot be listed, with the API server's words.
+    /// The kinds that cannot be listed, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
-    /// The unfinished pods, or why they cannot be read.
+    /// The unfinished pods, or the reason why they cannot be read.
     pub pods: Result<Vec<Pod>, String>,
-    /// What the control plane tells of itself.
+    /// The information that the control plane reports about itself.
     pub control_plane: ControlPlaneInfo,
-    /// The moment.
+    /// The current time.
     pub now: Now,
 }
 
-/// What the operator would do.
+/// The changes that the operator would make.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
-    /// What it adds up to.
+    /// The summary of these changes.
     pub summary: ForecastSummary,
-    /// The nodes that it would write.
+    /// The nodes that it would change.
     pub nodes: Vec<NodeForecast>,
-    /// The RuntimeClasses that it would write.
+    /// The RuntimeClasses that it would change.
     pub runtime_classes: Vec<ClassForecast>,
 }
 
 impl Forecast {
-    /// Whether nothing would be written.
+    /// Returns true if the operator would change nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.runtime_classes.is_empty()
     }
 }
 
-/// What a forecast adds up to.
+/// The summary of a forecast.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForecastSummary {
-    /// Nodes that were looked at.
+    /// The number of nodes that winpool checked.
     pub nodes: usize,
-    /// Nodes that would be written.
+    /// The number of nodes that the operator would change.
     pub nodes_to_change: usize,
-    /// RuntimeClasses that would be written.
+    /// The number of RuntimeClasses that the operator would change.
     pub runtime_classes_to_change: usize,
-    /// The pools.
+    /// The forecast for each pool.
     pub pools: Vec<PoolForecast>,
-    /// Workloads that run on Windows nodes and say nowhere that they are for Windows, each with the number of its pods.
+    /// The workloads that run on Windows nodes without specifying Windows, each with the number of its pods.
     pub silent_workloads: BTreeMap<String, usize>,
-    /// Which of the pools' RuntimeClasses can start from zero nodes; empty if nothing is known of any autoscaler.
+    /// The pools' RuntimeClasses that can or cannot start from zero nodes; empty if no autoscaler is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scaling: Vec<ScaleStory>,
-    /// What cannot be told, and why.
+    /// Facts that winpool cannot determine, with the reasons.
     pub notes: Vec<String>,
 }
 
-/// What would become of a pool.
+/// The forecast for a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolForecast {
-    /// Its name.
+    /// The name of the pool.
     pub name: String,
-    /// `Enforce` or `DryRun`; `Invalid` for a pool that is left alone until it is corrected; `Deleting` for one that goes.
+    /// `Enforce` or `DryRun`; `Invalid` for a pool that winpool ignores until you correct it; `Deleting` for a pool
+    /// that is
+    /// being deleted.
     pub mode: String,
-    /// Nodes that belong to it in the end.
+    /// The number of nodes that it owns at the end.
     pub nodes: usize,
-    /// Nodes that would be written, or in dry run: that would be if it were enforced.
+    /// The number of nodes that the operator would change or, in dry run, would change if you enforced the pool.
     pub would_change: usize,
-    /// Taints that are not put on, because workloads do not tolerate them.
+    /// The taints that winpool holds because workloads do not tolerate them.
     pub held_taints: Vec<String>,
     /// The workloads that would become unschedulable, each with the number of its pods that count.
     pub unschedulable: BTreeMap<String, usize>,
-    /// What needs attention.
+    /// The problems that need attention.
     pub problems: Vec<Problem>,
 }
 
-/// What would be written to a node.
+/// The changes of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct NodeForecast {
-    /// Its name.
+    /// The name of the node.
     pub name: String,
-    /// The pool for which it is written.
+    /// The pool that requires the changes.
     pub pool: String,
-    /// What differs afterwards.
+    /// The fields that change.
     pub changes: Vec<Change>,
 }
 
-/// What would be written to a RuntimeClass.
+/// The changes of a RuntimeClass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ClassForecast {
-    /// Its name.
+    /// The name of the RuntimeClass.
     pub name: String,
-    /// The pool for which it is written.
+    /// The pool that requires the changes.
     pub pool: String,
-    /// `Create`, `Change`, `Adopt`, `Replace`, `Release` or `Delete`.
+    /// The action: `Create`, `Change`, `Adopt`, `Replace`, `Release` or `Delete`.
     pub action: &'static str,
-    /// What differs afterwards.
+    /// The fields that change.
     pub changes: Vec<Change>,
 }
 
-/// A field before and after; `null` stands for absent.
+/// A field before and after the change; `null` means absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
-    /// Where it is.
+    /// The path of the field.
     pub field: String,
-    /// What it is.
+    /// The current value.
     pub from: Value,
-    /// What it would be.
+    /// The new value.
     pub to: Value,
-    /// Why.
+    /// The reason for the change.
     pub reason: String,
 }
 
-/// The cluster after the operator came to rest, and what it wrote on the way.
+/// The cluster after the operator has finished, and the changes that it made.
 #[derive(Clone, Debug)]
 pub struct ForecastOutcome {
-    /// The nodes.
     pub nodes: BTreeMap<String, Node>,
-    /// The RuntimeClasses.
     pub classes: BTreeMap<String, Arc<RuntimeClass>>,
-    /// What differs.
+    /// The changes.
     pub forecast: Forecast,
 }
 
-/// What the operator would do to this cluster.
+/// Returns the changes that the operator would make to this cluster.
 #[must_use]
 pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
     let names: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();

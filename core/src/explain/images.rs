@@ -1,4 +1,4 @@
-//! Images, what registries say of them, and which nodes run them.
+//! Images, their platforms as registries report them, and the nodes that run them.
 
 use std::collections::BTreeMap;
 
@@ -11,48 +11,48 @@ use crate::{
     windows::{Build, image},
 };
 
-/// What there is to say of one image.
+/// The result for one image.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageReport {
-    /// As the workloads name it.
+    /// The image as the workloads name it.
     pub image: String,
-    /// Of the index, or of the single manifest.
+    /// The digest of the index, or of the single manifest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Where the platforms stand: containerd looks at those of an index alone.
+    /// The document that contains the platforms. containerd compares the platforms of an index only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// In the order of the index.
+    /// The platforms, in the order of the index.
     pub platforms: Vec<Platform>,
-    /// Why the platforms are unknown.
+    /// The reason why the platforms are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// The Windows nodes, those with the same answer together. Empty if the platforms are unknown.
+    /// The Windows nodes, grouped by the same result. Empty if the platforms are unknown.
     pub windows_nodes: Vec<NodesVerdict>,
-    /// The workloads, each once.
+    /// The workloads that use the image, each once.
     pub used_by: Vec<String>,
 }
 
-/// What happens with an image on nodes that are alike.
+/// The result for an image on a group of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodesVerdict {
-    /// Their build.
+    /// The Windows build of the nodes.
     pub build: String,
-    /// Its number of nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// False if they do not run it.
+    /// False if the nodes do not run the image.
     pub runs: bool,
-    /// The version of the variant that they take.
+    /// The version of the variant that the nodes choose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes: Option<String>,
-    /// Why they do not run it, or might not.
+    /// The reason why they do not run it, or may not run it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Tells what is known of an image, on these nodes.
+/// Explains an image on these nodes.
 #[must_use]
 pub fn image_report<'h>(
     name: &str,
@@ -102,7 +102,7 @@ fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -
     verdicts.collect()
 }
 
-/// Says why a node does not run an image, or might not.
+/// Describes why a node does not run an image, or may not run it.
 #[must_use]
 pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
     Some(match verdict {
@@ -130,8 +130,8 @@ pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
     })
 }
 
-/// The builds whose nodes have a variant of all images of the pod made for them, the newest first, as `assign-class` reads
-/// them. `None` if an image is unknown, or if the images do not say.
+/// Returns the builds for which all images of the pod have a variant, the newest first, in the format that
+/// `assign-class` reads. `None` if an image is unknown, or if the images do not specify builds.
 #[must_use]
 pub fn builds_of_all(pod: &PodSpec, images: &Images) -> Option<Vec<Build>> {
     let mut common: Option<Vec<Build>> = None;
@@ -152,16 +152,18 @@ pub fn builds_of_all(pod: &PodSpec, images: &Images) -> Option<Vec<Build>> {
     common.filter(|builds| !builds.is_empty())
 }
 
-/// The largest value of the annotation that is written. All annotations of an object together have room for 256 KiB.
+/// The largest annotation value that winpool writes. All annotations of an object together may have 256 KiB.
 const LONGEST_ANNOTATION: usize = 4096;
-/// The builds that the policy reads.
+/// The largest number of builds that the policy reads.
 const MOST_BUILDS: usize = 8;
 
-/// The value of the annotation [`names::IMAGES_RUN_ON`](crate::api::names::IMAGES_RUN_ON) for these images: builds, the best
-/// first, and the images in the order of the policy. Another image, tag or digest in the pod makes it void.
+/// Returns the value of the annotation [`names::IMAGES_RUN_ON`](crate::api::names::IMAGES_RUN_ON) for these images: the
+/// builds, the best first, and the images in the order of the policy. If the pod has another image, tag or digest, the
+/// policy ignores the annotation.
 ///
 /// # Errors
-/// If there is none to write, with the reason.
+/// Fails if the platforms of an image are unknown, if no build has a variant of every image, or if the value is too
+/// long.
 pub fn annotation(pod: &PodSpec, images: &Images) -> Result<String, String> {
     for (_, name) in pod.images() {
         if let Some(Err(unresolved)) = images.get(name) {
@@ -180,20 +182,20 @@ pub fn annotation(pod: &PodSpec, images: &Images) -> Result<String, String> {
     Ok(value)
 }
 
-/// Where an image for the target of a migration is.
+/// The location of the image for the target of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move<'a> {
-    /// The image runs there as it is; with the version of the variant.
+    /// The same tag has a variant for the target, with this version.
     SameTag(&'a str),
-    /// Another tag of it does.
+    /// Another tag has a variant for the target.
     OtherTag(String),
-    /// No tag that was looked up.
+    /// None of the tags that winpool checked has one.
     Nowhere,
-    /// The registry does not tell, for this reason.
+    /// The registry does not provide the answer, for this reason.
     Unknown(&'a str),
 }
 
-/// Tags under which an image for this build may be, besides its own. `app:1.4` may have `app:1.4-ltsc2025`.
+/// Returns the other tags that may have an image for this build. `app:1.4` may have `app:1.4-ltsc2025`.
 #[must_use]
 pub fn other_tags(name: &str, target: Build) -> Vec<String> {
     if let Some(moved) = image::for_build(name, target) {
@@ -209,7 +211,7 @@ pub fn other_tags(name: &str, target: Build) -> Vec<String> {
     }
 }
 
-/// Says where an image for these nodes is. `None` if no registry was asked.
+/// Returns the location of an image for these nodes. `None` if no registry was queried.
 #[must_use]
 pub fn moved<'a>(name: &str, target: Build, hosts: &[&Host], images: &'a Images) -> Option<Move<'a>> {
     let supposed = Host::supposed(target);

@@ -1,5 +1,5 @@
-//! Answers for people: what winpool would change, why a node or a pod is as it is, and what pins workloads to a Windows
-//! version. Nothing that writes to a cluster depends on it.
+//! Explanations for users: the changes that winpool would make, the state of nodes, pods and pools, and the workloads
+//! that are pinned to a Windows version. Code that writes to a cluster does not depend on this module.
 
 pub mod blockers;
 pub mod forecast;

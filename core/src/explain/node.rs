@@ -1,4 +1,4 @@
-//! Why a node is as it is.
+//! Explains the state of a node.
 
 use std::sync::Arc;
 
@@ -16,42 +16,43 @@ use crate::{
 /// The state of a node that no pool owns.
 pub const UNOWNED: &str = "unowned";
 
-/// What there is to say of a node.
+/// The explanation of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStory {
-    /// Its name.
+    /// The name of the node.
     pub node: String,
-    /// Its Windows build, as far as it can be told.
+    /// The Windows build, if it is known.
     pub build: Option<String>,
-    /// The product of that build.
+    /// The product with that build.
     pub product: Option<String>,
-    /// The last day on which Microsoft gives fixes for it.
+    /// The last day on which Microsoft publishes fixes for it.
     pub end_of_support: Option<String>,
-    /// The pool that it belongs to.
+    /// The pool that owns the node.
     pub pool: Option<String>,
-    /// `converged`, `pending`, `held`, `blocked` or `ignored`; [`UNOWNED`] if no pool owns it and nothing is to be done.
+    /// `converged`, `pending`, `held`, `blocked` or `ignored`; `unowned` if no pool owns the node and it needs no
+    /// change.
     pub state: String,
-    /// Why it belongs to that pool or to none, and what holds it up.
+    /// The reasons why this pool or no pool owns the node, and the reasons why its changes are held.
     pub reasons: Vec<String>,
-    /// Its taints, each with who put it there as far as that can be told.
+    /// The taints, each with its origin if that is known.
     pub taints: Vec<TaintStory>,
-    /// The RuntimeClasses whose pods land on it.
+    /// The RuntimeClasses whose pods can be scheduled to the node.
     pub runtime_classes: Vec<String>,
-    /// What the operator would change.
+    /// The changes that the operator would make.
     pub changes: Vec<Change>,
 }
 
-/// A taint and where it comes from.
+/// A taint and its origin.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct TaintStory {
-    /// `key=value:effect`.
+    /// The taint as `key=value:effect`.
     pub taint: String,
-    /// Who put it there, or what it is for.
+    /// The writer or the purpose of the taint.
     pub origin: String,
 }
 
-/// Tells why the node is as it is, under the policy of all pools, and with what the operator would do to the cluster.
+/// Explains the node, with the policy of all pools and the changes that the operator would make to the cluster.
 #[must_use]
 pub fn node_story(
     name: &str,
@@ -88,7 +89,7 @@ pub fn node_story(
     }
 }
 
-/// The policy of these pools, as if the RuntimeClasses of all of them were right.
+/// Returns the policy of these pools. It assumes that all of their RuntimeClasses are ready.
 #[must_use]
 pub fn policy_of(pools: &[GuardedPool]) -> Policy {
     let read: Vec<_> = pools.iter().map(GuardedPool::read).collect();
@@ -97,7 +98,7 @@ pub fn policy_of(pools: &[GuardedPool]) -> Policy {
     Policy::new(valid.map(|pool| Entry { pool: Arc::new(pool.clone()), ready: true }), invalid)
 }
 
-/// Assesses the node; its pool's taints are held if they are held in this outcome.
+/// Assesses the node. The taints of its pool are held if they are held in this outcome.
 fn assess_under(node: &Node, policy: &Policy, outcome: &ForecastOutcome) -> Assessment {
     let is_held = policy.owner(&node.labels).is_some_and(|owner| {
         let mut pools = outcome.forecast.summary.pools.iter();
@@ -118,7 +119,7 @@ pub(super) fn state_under(node: &Node, policy: &Policy, outcome: &ForecastOutcom
     state_of(&assess_under(node, policy, outcome))
 }
 
-/// Which pools select the node, and who owns it.
+/// Returns which pools select the node and which one owns it, as sentences.
 fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
     if node.labels.get(names::OS) != Some(names::WINDOWS) {
         let os = node.labels.get(names::OS).unwrap_or("missing");
@@ -204,18 +205,18 @@ fn taint_story(taint: &Taint, node: &Node, policy: &Policy) -> TaintStory {
     let spelling = SPELLINGS.iter().find(|s| s.key == taint.key && s.value == taint.value);
     let origin = match (claimed, spelling) {
         (Some(applied), _) => format!("winpool, for WindowsPool {}", applied.pool),
-        (None, Some(spelling)) => format!("somebody else; a Windows taint as used by {}", spelling.used_by),
+        (None, Some(spelling)) => format!("another writer; a Windows taint as used by {}", spelling.used_by),
         (None, None) if taint.has_foreign_key() => "Kubernetes or an autoscaler; never winpool's".to_owned(),
-        (None, None) => "somebody else".to_owned(),
+        (None, None) => "another writer".to_owned(),
     };
     TaintStory { taint: text, origin }
 }
 
-/// Returns whether pods of the class can be scheduled to the node.
+/// Returns true if pods of the class can be scheduled to the node.
 pub(super) fn selects(class: &RuntimeClass, node: &Node) -> bool {
     let Some(scheduling) = &class.scheduling else { return false };
     let selector = scheduling.node_selector.iter().flatten();
-    // A taint of Kubernetes comes and goes with the node's condition.
+    // Kubernetes adds and removes its own taints with the node's condition.
     let keeps_off = |taint: &&Taint| taint.effect != "PreferNoSchedule" && !taint.has_foreign_key();
     let keeps_off = node.taints.taints().iter().filter(keeps_off);
     node.labels.matches(selector) && !crate::plan::lacks_tolerations(class, keeps_off)

@@ -1,4 +1,4 @@
-//! Where a pod may land, whether it starts there, and what to change.
+//! The nodes on which a pod can be scheduled and start, and the change that it needs.
 
 mod daemon_set;
 mod images;
@@ -18,18 +18,18 @@ use crate::{
     windows::{Build, ContainerRuntime, KernelVersion, product},
 };
 
-/// A node that pods may land on.
+/// A node on which pods may run.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// What the scheduler reads.
+    /// The fields that the scheduler reads.
     pub host: Host,
-    /// Its operating system: by its label, or else as its kubelet reports it.
+    /// The operating system, from the label or else from the kubelet's report.
     pub os: Option<String>,
-    /// What it runs, if that is Windows.
+    /// The kernel version, if the node runs Windows.
     pub version: Option<KernelVersion>,
-    /// What runs its containers.
+    /// The container runtime.
     pub runtime: Option<ContainerRuntime>,
-    /// Names in `status.runtimeHandlers`; `None` where the node does not list them.
+    /// The names in `status.runtimeHandlers`; `None` if the node does not list them.
     pub handlers: Option<Vec<String>>,
 }
 
@@ -67,58 +67,61 @@ impl From<&Node> for Machine {
     }
 }
 
-/// What becomes of a pod.
+/// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
-    /// `Pod shop/web-1`, `Deployment shop/web`.
+    /// The kind, namespace and name: `Pod shop/web-1`, `Deployment shop/web`.
     pub object: String,
-    /// The operating system that it is taken to be for: `windows` or `linux`.
+    /// The operating system that winpool assumes the pod is for: `windows` or `linux`.
     pub system: String,
-    /// The node that it is on.
+    /// The node that the pod is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What its status says went wrong, with what that means.
+    /// The known errors in the pod's status, with their meaning.
     pub errors: Vec<KnownError>,
-    /// The nodes of that system, and others that it may land on. Of a pod that a DaemonSet made: its own.
+    /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
+    /// own
+    /// node.
     pub nodes: Vec<Landing>,
-    /// What to change; `null` if it lands, and starts on every node that it may land on as far as that is known.
+    /// The change that the pod needs; `null` if it can be scheduled, and is not known to fail on any node where it can
+    /// be.
     pub remedy: Option<String>,
-    /// The pod with that changed, if it is the pod that has to be changed.
+    /// The pod spec with that change, if the change is in the pod.
     #[serde(skip)]
     pub remedied: Option<PodSpec>,
 }
 
-/// What becomes of the pod on one node.
+/// The result for the pod on one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Landing {
-    /// The node.
+    /// The name of the node.
     pub name: String,
-    /// Whether the scheduler may put it there.
+    /// True if the scheduler may place the pod there.
     pub possible: bool,
-    /// Whether it starts there; `null` when that cannot be told.
+    /// True if the pod starts there; `null` if winpool cannot determine it.
     pub starts: Option<bool>,
-    /// Reasons against it, and what is known for it.
+    /// The reasons against this node, and known facts in favour of it.
     pub reasons: Vec<String>,
 }
 
-/// Returns what becomes of this pod on these nodes, where these classes exist.
+/// Explains this pod on these nodes, with these RuntimeClasses.
 #[must_use]
 pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>) -> Answer {
     answer_with(pod, machines, classes, &Images::default())
 }
 
-/// Returns the same, with what registries say of the images.
+/// Explains the pod with the platforms of its images, as registries report them.
 #[must_use]
 pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>, images: &Images) -> Answer {
     let mut spec = pod.spec.clone();
     if pod.is_bound || pod.daemon_set_node().is_some() {
-        // The scheduler bound it: another pod of its kind may land elsewhere.
+        // The scheduler chose this node; it may place a similar pod on another node.
         spec.node = None;
     }
     let machines: Vec<Machine> = match pod.daemon_set_node() {
-        // The DaemonSet controller puts its own affinity in the place of the template's.
+        // The DaemonSet controller replaces the affinity of the template with its own.
         Some(name) => {
             spec.terms.clear();
             machines.iter().filter(|machine| machine.host.name == name).cloned().collect()
@@ -131,7 +134,7 @@ pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, C
     Answer { node: pod.spec.node.clone(), ..of_spec(object, pod, spec, maker, &machines, classes, images) }
 }
 
-/// Returns what becomes of the pods of this template; `errors` are those of its present pods.
+/// Explains the pods of this template; `errors` are those of its current pods.
 #[must_use]
 pub fn answer_template(
     kind: WorkloadKind,
@@ -212,7 +215,8 @@ fn of_spec(
     }
 }
 
-/// Returns whether the pod is for Windows. One that says nothing is taken to be for Linux, unless it has run on Windows.
+/// Returns true if the pod is for Windows. A pod that does not specify a system is for Linux, unless it has run on
+/// Windows.
 fn is_windows(pod: &Pod, spec: &PodSpec, class: Option<&Class>, machines: &[Machine]) -> bool {
     let has_run_on_windows = || {
         let on = pod.spec.node.as_ref().and_then(|name| machines.iter().find(|machine| machine.host.name == *name));
@@ -225,31 +229,31 @@ fn is_windows(pod: &Pod, spec: &PodSpec, class: Option<&Class>, machines: &[Mach
     }
 }
 
-/// Decides on which nodes there is a pod.
+/// The component that decides on which nodes the pod runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Maker {
-    /// The scheduler, or `nodeName`.
+    /// The scheduler, or the author by `nodeName`.
     Anyone,
     /// The DaemonSet controller, from a template.
     DaemonSet,
-    /// The DaemonSet controller, which made this pod for its node.
+    /// The DaemonSet controller, which has already created this pod for its node.
     DaemonSetBefore,
 }
 
-/// A pod as it would be admitted; of a DaemonSet, its template.
+/// A pod as the API server admits it or, for a DaemonSet, its template.
 #[derive(Clone)]
 struct Candidate<'a> {
     pod: &'a Pod,
     is_windows: bool,
     maker: Maker,
     spec: PodSpec,
-    /// The spec as its author wrote it, without the class, as far as winpool can tell.
+    /// The spec as its author wrote it, without the fields of the class, as far as winpool can determine.
     bare: PodSpec,
-    /// Its label `kubernetes.io/os`.
+    /// The pod's label `kubernetes.io/os`.
     os_label: Option<&'a str>,
-    /// Its class, with the name.
+    /// The name and fields of its RuntimeClass.
     class: Option<(&'a String, &'a Class)>,
-    /// What registries say of its images.
+    /// The platforms of its images, as registries report them.
     images: &'a Images,
 }
 
@@ -272,7 +276,7 @@ impl Candidate<'_> {
         Landing { name: machine.host.name.clone(), possible: obstacles.is_empty(), starts, reasons }
     }
 
-    /// Describes the obstacle, with the class when it comes from there.
+    /// Describes the obstacle, and names the class if the class causes it.
     fn describe(&self, obstacle: &Obstacle) -> String {
         match (obstacle, self.class) {
             (Obstacle::Selector { key, .. }, Some((name, class))) if class.selector.contains_key(key) => {
@@ -282,7 +286,8 @@ impl Candidate<'_> {
         }
     }
 
-    /// Returns whether the pod starts on the node, and what is known about that.
+    /// Returns true if the pod starts on the node, false if it does not, and `None` if that is unknown; and the
+    /// reasons.
     fn starts(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
         let no = |why: String| (Some(false), vec![why]);
         if let Some(why) = self.stays_pending(machine) {
@@ -317,7 +322,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// Returns the reason if the kubelet refuses a pod that `nodeName` put on its node past the scheduler
+    /// Returns the reason if the kubelet refuses a pod that `nodeName` places on the node without the scheduler
     /// (`pkg/kubelet/lifecycle/predicate.go`).
     fn is_refused_by_kubelet(&self, machine: &Machine) -> Option<String> {
         self.spec.node.as_ref().filter(|name| **name == machine.host.name && self.maker == Maker::Anyone)?;
@@ -345,7 +350,7 @@ impl Candidate<'_> {
         self.images_start(machine)
     }
 
-    /// Returns whether a Linux pod starts on a Linux node, as far as its images tell.
+    /// Returns the same for a Linux pod on a Linux node, as far as its images show it.
     fn starts_on_linux(&self) -> (Option<bool>, Vec<String>) {
         let is_for_windows = |name: &str| {
             self.images.platforms(name).is_some_and(|image| image.platforms.iter().all(Platform::is_windows))

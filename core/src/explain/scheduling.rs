@@ -1,6 +1,6 @@
-//! Where a pod may run: what the Kubernetes scheduler asks of a node, as far as winpool's work can change the answer.
+//! The rules of the Kubernetes scheduler, as far as winpool's changes can affect them.
 //!
-//! Left out are cpu, memory and ephemeral storage, volumes, ports, and pods that want to be near or far from others.
+//! It does not cover CPU, memory and ephemeral storage, volumes, ports, and affinity between pods.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     pod::{ContainerList, PodSpec, Tolerance, affinity::failing_expressions},
 };
 
-/// What the scheduler reads of a node.
+/// The fields of a node that the scheduler reads.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     /// `metadata.name`.
@@ -27,35 +27,35 @@ pub struct Host {
     pub allocatable: BTreeMap<String, Quantity>,
 }
 
-/// Why a pod does not land on a node.
+/// A reason why a pod cannot be scheduled to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// `spec.nodeName` names another node.
     NamesAnotherNode(String),
     /// The node is cordoned.
     Unschedulable,
-    /// An entry of `nodeSelector` that the node's labels do not match, with what the node has.
+    /// An entry of `nodeSelector` that does not match the node's labels.
     Selector {
-        /// The label.
+        /// The key of the label.
         key: String,
-        /// What the pod wants.
+        /// The value in the pod.
         wanted: String,
-        /// What the node has.
+        /// The value on the node.
         found: Option<String>,
     },
-    /// None of the terms of the required node affinity fits; the expressions of the first one that do not.
+    /// No term of the required node affinity matches. Contains the expressions of the first term that do not match.
     Affinity(Vec<String>),
     /// A taint that the pod does not tolerate.
     Taint(Taint),
-    /// A taint that the pod tolerates only if a toleration with an unknown operator does.
+    /// A taint that the pod may tolerate by a toleration with an unknown operator.
     UnknownOperator(Taint),
-    /// An extended resource that the node has less of.
+    /// An extended resource that the node does not have enough of.
     Resource {
-        /// Its name.
+        /// The name of the resource.
         name: String,
-        /// What the pod wants.
+        /// The amount that the pod requests.
         wanted: String,
-        /// What the node has.
+        /// The amount that the node has.
         found: String,
     },
 }
@@ -85,10 +85,9 @@ impl std::fmt::Display for Obstacle {
     }
 }
 
-/// Why the scheduler does not put this pod on the node; nothing when it may.
+/// Returns the reasons why the scheduler does not place this pod on the node; empty if it may.
 ///
-/// A pod with `spec.nodeName` is not scheduled at all: it is on that node whatever its taints and labels say, and nowhere
-/// else.
+/// The scheduler ignores a pod with `spec.nodeName`. The pod is on that node even if taints or labels do not match.
 #[must_use]
 pub fn obstacles(spec: &PodSpec, host: &Host) -> Vec<Obstacle> {
     if let Some(name) = &spec.node {
@@ -120,10 +119,10 @@ fn affinity(spec: &PodSpec, host: &Host) -> Option<Obstacle> {
     failures?.into_iter().next().map(Obstacle::Affinity)
 }
 
-/// Extended resources. What other pods use of them is not known here.
+/// Returns the extended resources that the node lacks. The usage of other pods is not known here.
 fn resources(spec: &PodSpec, host: &Host) -> Vec<Obstacle> {
     let mut wanted: BTreeMap<&str, i128> = BTreeMap::new();
-    // Init containers stand behind the containers. They run one after the other, before those.
+    // Init containers come after the containers in the list. They run one by one, before the containers.
     for container in &spec.containers {
         for (name, amount) in &container.extended_resources {
             let known = wanted.entry(name).or_default();

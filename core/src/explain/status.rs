@@ -1,4 +1,5 @@
-//! Adds up a cluster: nodes by build and state, RuntimeClasses and their pods, held taints, and the next end of support.
+//! Summarises a cluster: nodes by build and state, RuntimeClasses and their pods, held taints, and the next end of
+//! support.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +50,7 @@ pub struct ClusterStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolSummary {
-    /// Its name.
+    /// The name of the pool.
     pub name: String,
     /// `Enforce`, `DryRun`, `Invalid` or `Deleting`.
     pub mode: String,
@@ -57,7 +58,7 @@ pub struct PoolSummary {
     pub ready: String,
     /// The reason of that condition.
     pub reason: String,
-    /// Its message.
+    /// The message of that condition.
     pub message: String,
     /// Number of nodes that it selects, as the operator counted them.
     pub nodes: i64,
@@ -66,7 +67,7 @@ pub struct PoolSummary {
     /// Taints that winpool does not add yet, as `key=value:effect`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_taints: Vec<String>,
-    /// Workloads for which it holds them, each with the number of its pods.
+    /// Workloads for which winpool holds these taints, each with the number of its pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held_for: BTreeMap<String, usize>,
     /// What needs attention, as the operator reports it.
@@ -96,7 +97,7 @@ pub struct BuildSummary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClassSummary {
-    /// Its name.
+    /// The name of the RuntimeClass.
     pub name: String,
     /// The pool that manages it; absent if winpool does not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +124,7 @@ pub struct SupportEnd {
     pub days_left: i32,
 }
 
-/// Adds up the cluster.
+/// Summarises the cluster.
 #[must_use]
 pub fn status(snapshot: Snapshot) -> ClusterStatus {
     let policy = policy_of(&snapshot.pools);

@@ -1,7 +1,7 @@
-//! The admission policy `advise`: the rules that CEL can express become warnings when a workload is applied.
+//! The admission policy `advise`: rules that CEL can express become warnings when you apply a workload.
 //!
-//! What is only an info is left out: a warning that nobody has to act on teaches people to overlook the others. What the
-//! API server refuses by itself never gets as far as a policy.
+//! The policy leaves out rules with severity info, because warnings that need no action make people overlook the
+//! others. It also leaves out rules that the API server itself enforces.
 
 use k8s_openapi::{
     api::admissionregistration::v1::{
@@ -22,14 +22,14 @@ use crate::{
     pod::OS_KEYS,
 };
 
-/// Namespaces that are left alone.
+/// The namespaces that the policy does not check.
 const EXCLUDED: [&str; 2] = ["kube-system", "winpool-system"];
 
-/// Objects whose pod spec is in the same place.
+/// The resources whose pod spec has the same path.
 struct Shape {
     name: &'static str,
     pod: &'static str,
-    /// What has to change in an update for the policy to look; `None`: only creation counts.
+    /// The fields of which one must change for the policy to check an update. With `None` it checks only creation.
     changes: Option<&'static str>,
     resources: &'static [(&'static str, &'static [&'static str])],
 }
@@ -54,7 +54,7 @@ const SHAPES: [Shape; 3] = [
     },
 ];
 
-/// The rules that the policy has, each with its expression, which is true for what breaks the rule.
+/// Returns the rules of the policy, each with an expression that is true if the rule is broken.
 pub fn expressions() -> impl Iterator<Item = (&'static Rule, String)> {
     rules().filter(|rule| is_advised(rule.verdict_without_os())).filter_map(|rule| {
         let broken = match rule.test {
@@ -65,7 +65,7 @@ pub fn expressions() -> impl Iterator<Item = (&'static Rule, String)> {
         let expression = match rule.scope {
             Scope::Any => broken,
             Scope::Windows => format!("variables.windows && {}", in_brackets(&broken)),
-            // What an image means, CEL is not told.
+            // CEL has no information about images.
             Scope::LinuxByName | Scope::WindowsImage | Scope::Unsaid | Scope::Service | Scope::Node => return None,
         };
         Some((rule, expression))
@@ -80,7 +80,7 @@ fn in_brackets(expression: &str) -> String {
     if expression.contains("||") { format!("({expression})") } else { expression.to_owned() }
 }
 
-/// The policies, each with its binding.
+/// Returns the policies, each with its binding.
 #[must_use]
 pub fn policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding)> {
     SHAPES.iter().map(|shape| (policy(shape), binding(shape))).collect()
@@ -100,7 +100,7 @@ fn policy(shape: &Shape) -> ValidatingAdmissionPolicy {
     ValidatingAdmissionPolicy {
         metadata: named(shape),
         spec: Some(ValidatingAdmissionPolicySpec {
-            // What cannot be judged is let through in silence.
+            // Objects that the policy cannot evaluate are admitted without a warning.
             failure_policy: Some("Ignore".to_owned()),
             match_constraints: Some(constraints(shape)),
             match_conditions: Some(conditions(shape)),
@@ -113,14 +113,15 @@ fn policy(shape: &Shape) -> ValidatingAdmissionPolicy {
     }
 }
 
-/// The variable of the policy that is true for what breaks the rule.
+/// Returns the name of the policy variable that is true if the rule is broken.
 fn variable(rule: &Rule) -> String {
     let mut words = rule.id.split('-').map(str::to_owned);
     let first = words.next().unwrap_or_default();
     words.fold(first, |name, word| format!("{name}{}{}", word[..1].to_ascii_uppercase(), &word[1..]))
 }
 
-/// The API server shortens warnings to 256 characters when there are many: what has to be known first stands first.
+/// Returns the warning, with the most important part first, because the API server cuts warnings to 256 characters if
+/// there are many.
 fn message(rule: &Rule) -> String {
     format!("{}: {}; {}", rule.id, rule.sentence(false), rule.remedy)
 }
@@ -130,15 +131,15 @@ fn binding(shape: &Shape) -> ValidatingAdmissionPolicyBinding {
         metadata: named(shape),
         spec: Some(ValidatingAdmissionPolicyBindingSpec {
             policy_name: Some(shape.name.to_owned()),
-            // Not Audit: of several broken rules the API server would keep the first, and write a line into its own log
-            // for each of the others. The policy has an audit annotation for all of them.
+            // Not Audit: if several rules are broken, the API server keeps the first and logs an error for each of the
+            // others. The policy has one audit annotation for all of them.
             validation_actions: Some(texts(&["Warn"])),
             ..ValidatingAdmissionPolicyBindingSpec::default()
         }),
     }
 }
 
-/// With the label of all of winpool's objects.
+/// Returns metadata with this name and the label of all winpool objects.
 fn named(shape: &Shape) -> ObjectMeta {
     let labels = [("app.kubernetes.io/name".to_owned(), "winpool".to_owned())];
     ObjectMeta { name: Some(shape.name.to_owned()), labels: Some(labels.into()), ..ObjectMeta::default() }
@@ -171,7 +172,7 @@ fn constraints(shape: &Shape) -> MatchResources {
 
 fn conditions(shape: &Shape) -> Vec<MatchCondition> {
     let condition = |name: &str, expression: String| MatchCondition { name: name.to_owned(), expression };
-    // A controller reads no warnings; who made its template got them.
+    // Controllers do not read warnings. The author of the template already received them.
     let mut conditions = vec![condition(
         "not-controlled",
         "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))".to_owned(),
@@ -183,7 +184,7 @@ fn conditions(shape: &Shape) -> Vec<MatchCondition> {
     conditions
 }
 
-/// What the expressions of the rules use. They say what [`PodSpec`](crate::pod::PodSpec) says.
+/// Returns the variables that the rules' expressions use. They match [`PodSpec`](crate::pod::PodSpec).
 fn variables(shape: &Shape) -> Vec<Variable> {
     let (keys, build, stamp) = (cel_list(OS_KEYS), names::WINDOWS_BUILD, names::CAPABILITY_LABEL_PREFIX);
     let all = [

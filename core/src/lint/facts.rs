@@ -1,6 +1,6 @@
-//! What is known of the cluster that workloads are checked against: its nodes, pools and RuntimeClasses.
+//! The cluster that workloads are checked against: its nodes, pools and RuntimeClasses.
 //!
-//! All of it may be unknown. Rules say nothing where they would have to guess.
+//! Each of these may be unknown. Rules report nothing if they would have to guess.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -22,23 +22,23 @@ use crate::{
     },
 };
 
-/// Windows nodes that are alike, as far as workloads are concerned.
+/// Windows nodes that are equivalent for workloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct NodeKind {
-    /// Their build, if it can be told.
+    /// The build, if it is known.
     build: Option<Build>,
-    /// The taints that keep pods off them, but for those that come and go: Kubernetes' and the autoscalers'.
+    /// The taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.
     taints: BTreeSet<Taint>,
-    /// Those of them that their pool takes off.
+    /// Those of these taints that the pool removes.
     retired: BTreeSet<Taint>,
-    /// The taints that their pool wants on them.
+    /// The taints that the pool adds.
     wanted: BTreeSet<Taint>,
-    /// The taints that a pool in dry run would want on them.
+    /// The taints that a pool in dry run would add.
     previewed: BTreeSet<Taint>,
 }
 
 impl NodeKind {
-    /// Says what the pools want on nodes with these labels.
+    /// Adds the taints that the pools want on nodes with these labels.
     fn under(mut self, policy: &Policy, labels: &Labels) -> Self {
         if let Some(owner) = policy.owner(labels) {
             self.retired =
@@ -57,24 +57,24 @@ impl NodeKind {
     }
 }
 
-/// The taints by which a pool keeps pods off its nodes.
+/// Returns the taints with which a pool keeps pods off its nodes.
 fn keeping_off(pool: &Pool) -> BTreeSet<Taint> {
     let taints = pool.wanted_taints().into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
     if pool.taint_policy == TaintPolicy::Never { BTreeSet::new() } else { taints.collect() }
 }
 
-/// What is known of a class by its name.
+/// The result of looking up a class by its name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lookup<'a> {
-    /// It is there, or a pool makes it.
+    /// The class exists, or a pool creates it.
     Found(&'a Class),
-    /// There is none of this name.
+    /// No class has this name.
     Absent,
-    /// It cannot be told.
+    /// The classes of the cluster are not known.
     Unknown,
 }
 
-/// What is known of a cluster.
+/// The known facts about a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     kubernetes: Option<KubernetesVersion>,
@@ -87,29 +87,29 @@ pub struct Facts {
     labels: HashSet<(String, String)>,
     hosts: Vec<(Host, Labels, BTreeSet<Taint>)>,
     images: Images,
-    /// A Windows node says that its container runtime is not containerd.
+    /// True if a Windows node reports a container runtime other than containerd.
     has_node_without_containerd: bool,
 }
 
 impl Facts {
-    /// Nothing is known.
+    /// Returns facts about no cluster: everything is unknown.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Of a cluster of this version.
+    /// Returns facts about a cluster with this version of Kubernetes.
     #[must_use]
     pub fn of_version(kubernetes: Option<KubernetesVersion>) -> Self {
         Self { kubernetes, ..Self::default() }
     }
 
-    /// All RuntimeClasses of the cluster have been added: there is no other, and none is yet to be made.
+    /// Declares that all RuntimeClasses of the cluster have been added, and that pools create no more.
     pub fn classes_are_complete(&mut self) {
         self.classes_are_complete = true;
     }
 
-    /// Adds a node; only Windows nodes count.
+    /// Adds a node if it is a Windows node.
     pub fn add_node(&mut self, node: &Node) {
         if node.labels.get(names::OS) != Some(names::WINDOWS) {
             return;
@@ -134,26 +134,26 @@ impl Facts {
         self.labels.extend(node.labels.with_prefix("").map(|(key, value)| (key.to_owned(), value.to_owned())));
     }
 
-    /// Returns whether a Windows node says that its container runtime is not containerd.
+    /// Returns true if a Windows node reports a container runtime other than containerd.
     #[must_use]
     pub fn has_node_without_containerd(&self) -> bool {
         self.has_node_without_containerd
     }
 
-    /// Adds a RuntimeClass.
     pub fn add_class(&mut self, class: RuntimeClass) {
         self.classes.insert(class.metadata.name.clone().unwrap_or_default(), Class::from(&class));
         self.objects.push(Arc::new(class));
     }
 
-    /// Adds a pool.
     pub fn add_pool(&mut self, pool: Pool) {
         self.pools.push(Arc::new(pool));
     }
 
-    /// When all has been added: says what the pools want on the nodes, and adds the RuntimeClasses that they will make.
+    /// Completes the facts after everything has been added: applies the pools to the nodes, and adds the RuntimeClasses
+    /// that the pools will create.
     ///
-    /// Nodes are not told apart by pool, and without nodes every Windows version that has a name is expected.
+    /// Every pool gets classes for the builds of all nodes. Without nodes, it gets classes for all known Windows
+    /// versions and for the builds that it names.
     #[must_use]
     pub fn complete(mut self) -> Self {
         let entries = self.pools.iter().map(|pool| Entry { pool: Arc::clone(pool), ready: true });
@@ -184,24 +184,25 @@ impl Facts {
         self
     }
 
-    /// Adds what registries say of the images.
+    /// Adds the platforms of images, as registries report them.
     pub fn add_images(&mut self, images: Images) {
         self.images = images;
     }
 
-    /// What registries say of the images; empty if none was asked.
+    /// Returns the platforms of images, as registries report them; empty if no registry was queried.
     #[must_use]
     pub fn images(&self) -> &Images {
         &self.images
     }
 
-    /// The Windows nodes whose version is known.
+    /// Returns the Windows nodes whose version is known.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
         self.hosts.iter().map(|(host, ..)| host)
     }
 
-    /// The Windows nodes on which a pod of this class may land, by labels and taints; if it tolerates none of them, by labels
-    /// alone, because another rule speaks of taints.
+    /// Returns the Windows nodes on which a pod of this class can be scheduled, by labels and taints. If the pod
+    /// tolerates the taints of none of them, returns the nodes that match by labels, because another rule reports the
+    /// taints.
     #[must_use]
     pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>) -> Vec<&Host> {
         let mut admitted = pod.clone();
@@ -218,13 +219,13 @@ impl Facts {
         found.into_iter().map(|(host, ..)| host).collect()
     }
 
-    /// The version of Kubernetes, if it is known.
+    /// Returns the version of Kubernetes, if it is known.
     #[must_use]
     pub fn kubernetes(&self) -> Option<KubernetesVersion> {
         self.kubernetes
     }
 
-    /// The class of this name.
+    /// Looks up the class with this name.
     #[must_use]
     pub fn class(&self, name: &str) -> Lookup<'_> {
         match self.classes.get(name) {
@@ -234,27 +235,27 @@ impl Facts {
         }
     }
 
-    /// The class of this pod, if it is known.
+    /// Returns the class of this pod, if it is known.
     #[must_use]
     pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {
         self.classes.get(pod.runtime_class.as_ref()?)
     }
 
-    /// Returns whether no class exists but those that are known here.
+    /// Returns true if the known classes are all classes of the cluster.
     #[must_use]
     pub fn knows_all_classes(&self) -> bool {
         self.classes_are_complete
     }
 
-    /// Returns whether the taint keeps pods off because the node is a Windows node: a pool wants it, or it is spelled so.
+    /// Returns true if the taint marks Windows nodes: a pool adds or removes it, or it is a known spelling.
     #[must_use]
     pub fn is_windows_taint(&self, taint: &Taint) -> bool {
         is_known_spelling(&taint.key, &taint.value)
             || self.pools.iter().any(|pool| pool.wanted_taints().contains(taint) || pool.retired_taints.contains(taint))
     }
 
-    /// The name of the known class that is spelled most like this one, if one is much like it. A name with another Windows
-    /// version in it is no misspelling.
+    /// Returns the known class whose name is most similar to this one, if it is similar enough to be a misspelling. A
+    /// name that contains another Windows version is not a misspelling.
     #[must_use]
     pub fn similar_class(&self, name: &str) -> Option<&str> {
         if name.split('-').any(|word| by_version(word).is_some()) {
@@ -265,12 +266,12 @@ impl Facts {
         (closest.0 * 4 <= name.chars().count()).then_some(closest.1)
     }
 
-    /// The names of the classes that select this build.
+    /// Returns the names of the classes that select this build.
     pub fn classes_of(&self, build: Build) -> impl Iterator<Item = &str> {
         self.classes.iter().filter(move |(_, class)| class.build() == Some(build)).map(|(name, _)| name.as_str())
     }
 
-    /// How many Windows nodes have each build.
+    /// Returns the number of Windows nodes of each build.
     #[must_use]
     pub fn builds(&self) -> BTreeMap<Build, usize> {
         let mut builds = BTreeMap::new();
@@ -282,20 +283,20 @@ impl Facts {
         builds
     }
 
-    /// Returns whether any Windows node is known.
+    /// Returns true if a Windows node is known.
     #[must_use]
     pub fn has_nodes(&self) -> bool {
         !self.nodes.is_empty()
     }
 
-    /// Returns whether some Windows node has this label.
+    /// Returns true if a Windows node has this label.
     #[must_use]
     pub fn has_label(&self, key: &str, value: &str) -> bool {
         self.labels.contains(&(key.to_owned(), value.to_owned()))
     }
 
-    /// The sets of taints that keep pods off Windows nodes today; of manifests, once their pools are applied. Where no node
-    /// is known, the default of a pool.
+    /// Returns the sets of taints that currently keep pods off Windows nodes. For manifests, these include the taints
+    /// that their pools add. If no node is known, returns the default taint of a pool.
     #[must_use]
     pub fn barriers(&self) -> BTreeSet<BTreeSet<Taint>> {
         let barrier = |kind: &NodeKind| {
@@ -308,15 +309,15 @@ impl Facts {
         self.guards(None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]))
     }
 
-    /// Returns whether a pool wants this taint on its nodes, in dry run or not.
+    /// Returns true if a pool, in dry run or not, wants this taint on its nodes.
     #[must_use]
     pub fn is_wanted(&self, taint: &Taint) -> bool {
         self.pools.iter().any(|pool| pool.wanted_taints().contains(taint))
     }
 
-    /// The sets of taints that pods have to tolerate on the Windows nodes of these builds, or of all: those that are there
-    /// and stay, and those that the pools want, in dry run too. Where no node is known, those that the pools want; `None`
-    /// when there are no pools either.
+    /// Returns the sets of taints that pods must tolerate on the Windows nodes of these builds, or of all builds: the
+    /// existing taints that stay, and those that the pools want, including pools in dry run. If no node is known,
+    /// returns the taints that the pools want, or `None` if there are no pools.
     #[must_use]
     pub fn guards(&self, builds: Option<&BTreeSet<Build>>) -> Option<BTreeSet<BTreeSet<Taint>>> {
         if self.has_nodes() {
@@ -332,7 +333,7 @@ impl Facts {
     }
 }
 
-/// The taints that certainly none of these tolerates.
+/// Returns the taints that certainly none of these tolerations tolerates.
 pub(super) fn untolerated(tolerations: &[Toleration], taints: &BTreeSet<Taint>) -> Vec<Taint> {
     taints.iter().filter(|taint| tolerance(tolerations, [*taint]) == Tolerance::No).cloned().collect()
 }

@@ -1,14 +1,14 @@
-//! Rules that test one field: the test is data, so that the check and its CEL expression cannot differ in what they say.
+//! Rules that test one field. The test is data, from which both the check and its CEL expression are made.
 
 use serde_json::Value;
 
-/// A value deep in an object; `null` counts as absent, as it does for the API server.
+/// Returns the value at a path. `null` counts as absent, as for the API server.
 #[must_use]
 pub fn get<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(object, |value, key| value.get(key)).filter(|value| !value.is_null())
 }
 
-/// All containers of a pod spec, with the path of each.
+/// Returns the containers of a pod spec, each with its path.
 pub(super) fn containers(pod: &Value) -> impl Iterator<Item = (String, &Value)> {
     ["containers", "initContainers", "ephemeralContainers"].into_iter().flat_map(move |list| {
         let containers = pod.get(list).and_then(Value::as_array).into_iter().flatten().enumerate();
@@ -16,18 +16,18 @@ pub(super) fn containers(pod: &Value) -> impl Iterator<Item = (String, &Value)> 
     })
 }
 
-/// The volumes of a pod spec, with the path of each.
+/// Returns the volumes of a pod spec, each with its path.
 pub(super) fn volumes(pod: &Value) -> impl Iterator<Item = (String, &Value)> {
     let volumes = pod.get("volumes").and_then(Value::as_array).into_iter().flatten().enumerate();
     volumes.map(|(index, volume)| (format!("volumes[{index}]"), volume))
 }
 
-/// Where the field is.
+/// The place of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// In the pod spec.
     Pod,
-    /// In each container, init containers and ephemeral ones included.
+    /// In each container, including init containers and ephemeral containers.
     Container,
     /// In each of the `volumeMounts` of each container.
     Mount,
@@ -35,36 +35,36 @@ pub enum At {
     Volume,
 }
 
-/// What of the field breaks the rule.
+/// The value that breaks a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// That it is there at all: even `false` and `{}`.
+    /// Any value, even `false` or `{}`.
     Present,
     /// The value true.
     True,
-    /// A list with something in it.
+    /// A list that is not empty.
     NotEmpty,
     /// One of these texts.
     OneOf(&'static [&'static str]),
-    /// Any text but this one, which the API server puts in where there is none.
+    /// Any text except this one, which is the API server's default.
     OtherThan(&'static str),
-    /// Any number but this one, likewise.
+    /// Any number except this one, which is the API server's default.
     OtherNumberThan(i64),
 }
 
 /// The test of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldTest {
-    /// Where.
+    /// The place where the path begins.
     pub at: At,
-    /// Path from there.
+    /// The path from that place.
     pub path: &'static [&'static str],
-    /// What breaks the rule.
+    /// The value that breaks the rule.
     pub trigger: Trigger,
 }
 
 impl FieldTest {
-    /// The paths, in the pod spec, of the fields that break the rule.
+    /// Returns the paths of the fields in the pod spec that break the rule.
     pub fn hits(self, pod: &Value) -> impl Iterator<Item = String> {
         self.places(pod).into_iter().filter(move |(_, place)| self.is_met(place)).map(move |(prefix, _)| {
             let path = self.path.join(".");
@@ -99,9 +99,9 @@ impl FieldTest {
         }
     }
 
-    /// A CEL expression that is true when the rule is broken.
+    /// Returns a CEL expression that is true if the rule is broken.
     ///
-    /// It uses `variables.pod`, and `variables.containers` for all containers that a pod can be created with.
+    /// It uses `variables.pod`, and `variables.containers` for all containers that a new pod can have.
     #[must_use]
     pub fn cel(self) -> String {
         match self.at {
@@ -128,7 +128,7 @@ impl FieldTest {
     }
 }
 
-/// `['a', 'b']`. The texts are winpool's own: nothing in them needs an escape.
+/// Formats a CEL list: `['a', 'b']`. The texts are winpool's own and need no escapes.
 pub(super) fn cel_list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = texts.into_iter().map(|text| format!("'{text}'")).collect();
     format!("[{}]", quoted.join(", "))

@@ -1,14 +1,15 @@
-//! The rules for workloads that are meant for Windows, and for those that could land there by mistake.
+//! The rules for workloads that are for Windows, and for workloads that could run there by mistake.
 //!
-//! One table of [rules](rules::rules) serves the command line, the reference and the admission policy `advise`: a rule
-//! that is a test of one field is data, from which both the check here and the CEL expression are made.
+//! The CLI, the reference and the admission policy `advise` use the same table of [rules](rules::rules). A rule that
+//! tests one field is data, from which both the check and the CEL expression are made.
 //!
-//! - `rule`: what a rule is; `field`: rules that test one field.
-//! - `rejected`: what the API server refuses; `unsupported`: what it accepts and Windows cannot do; `placement` and what
-//!   is below it: whether the pod finds a node on which its image starts; `recommended`: what the documentation advises;
+//! - `rule`: the types of rules and findings; `field`: rules that test one field.
+//! - `rejected`: fields that the API server refuses; `unsupported`: fields that it accepts and Windows does not
+//! support;
+//!   `placement` and its submodules: scheduling, and images that start; `recommended`: advice of the documentation;
 //!   `objects`: Services and nodes.
-//! - `workload`: how manifests are read; `facts`: what is known of the cluster.
-//! - `advise`: the admission policy; `reference`: the table as a document.
+//! - `workload`: reads manifests; `facts`: the cluster.
+//! - `advise`: the admission policy; `reference`: the reference page.
 
 pub mod advise;
 pub mod facts;

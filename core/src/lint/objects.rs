@@ -111,7 +111,7 @@ pub(super) const NODES: &[Rule] = &[
     ),
 ];
 
-/// Returns the findings about a Service of Windows pods.
+/// Returns the findings about a Service that selects Windows pods.
 #[must_use]
 pub fn check_service(service: &Value, facts: &Facts) -> Vec<Finding> {
     check("Service", SERVICES, service, facts)
@@ -146,7 +146,7 @@ fn check(kind: &str, rules: &[Rule], object: &Value, facts: &Facts) -> Vec<Findi
     findings
 }
 
-/// Returns the node with nothing but what the rules about nodes read.
+/// Returns a copy of the node that has only the fields that the rules read.
 #[must_use]
 pub fn reduced_node(node: &Value) -> Value {
     let status = &node["status"];
@@ -172,7 +172,7 @@ fn is_pause_image(name: &Value) -> bool {
     name.as_str().is_some_and(|name| name.starts_with(PAUSE))
 }
 
-/// Returns whether the Service selects pods with these labels.
+/// Returns true if the Service selects pods with these labels.
 #[must_use]
 pub fn selects(service: &Value, labels: &BTreeMap<String, String>) -> bool {
     let selector = get(service, &["spec", "selector"]).and_then(Value::as_object);
@@ -186,7 +186,7 @@ fn version_skew(node: &Value, facts: &Facts, hits: &mut Vec<Hit>) {
     let mut parts = text.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let (Ok(kubelet), Some(server)) = (KubernetesVersion::parse(major, minor), facts.kubernetes()) else { return };
-    // Three since 1.28, two before.
+    // The allowed skew is 3 minor versions since 1.28, and 2 before.
     let allowed = if server.minor >= 28 { 3 } else { 2 };
     let fits = kubelet.minor <= server.minor && kubelet.minor + allowed >= server.minor;
     if kubelet.major == server.major && !fits {

@@ -1,4 +1,4 @@
-//! Whether the pods find a node, and one on which their images start.
+//! Rules about placement: the pods can be scheduled, and their images start on the nodes.
 
 use std::collections::BTreeSet;
 
@@ -189,7 +189,8 @@ pub(super) const RULES: &[Rule] = &[
     builds::OLDER_IMAGE,
 ];
 
-/// The class that runs images of the build that all of the pod's images name. The DaemonSet controller reads no class.
+/// Returns the class for the build that all images of the pod name. `None` for a DaemonSet, because its controller
+/// ignores classes.
 fn class_of_images<'a>(subject: &Subject<'a>) -> Option<&'a str> {
     let builds: BTreeSet<Build> = subject.pod.image_builds().map(|(_, build)| build).collect();
     let build = builds.first().filter(|_| builds.len() == 1 && !subject.workload.is_daemon_set())?;
@@ -203,7 +204,7 @@ fn os_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Names the class of the pod's images, if there is one.
+/// Adds the class for the pod's images to the remedy, if there is one.
 fn by_class(subject: &Subject<'_>, hit: Hit) -> Hit {
     match class_of_images(subject) {
         Some(name) => hit.remedied_by(format!("add runtimeClassName: {name}, which selects the build of its images")),
@@ -213,7 +214,7 @@ fn by_class(subject: &Subject<'_>, hit: Hit) -> Hit {
 
 fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let pod = subject.pod;
-    // Of a DaemonSet whose class is known, another rule says what the template lacks.
+    // If the class of a DaemonSet is known, another rule reports what the template lacks.
     let has_class = pod.runtime_class.is_some() && !subject.workload.is_daemon_set() || subject.class.is_some();
     if !pod.is_placed_on_windows() && pod.node.is_none() && !has_class {
         hits.push(by_class(subject, Hit::at("nodeSelector")));
@@ -225,14 +226,14 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let tolerations = tolerations(subject);
     let is_open = facts.barriers().iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
     let is_elsewhere = facts.has_nodes() && pod.node_selector.iter().any(|(key, value)| !facts.has_label(key, value));
-    // Affinity by other labels may keep it off; only pods that certainly can land there are worth a warning.
+    // Affinity by other labels may exclude the node. Report only pods that can certainly be scheduled there.
     let chooses = !pod.terms.is_empty() || pod.node.is_some() || pod.runtime_class.is_some();
     if is_open && !is_elsewhere && !chooses {
         hits.push(Hit::at("nodeSelector"));
     }
 }
 
-/// The tolerations of the pod and of its class, which the API server adds when the pod is created.
+/// Returns the tolerations of the pod and of its class, which the API server adds when the pod is created.
 fn tolerations(subject: &Subject<'_>) -> Vec<Toleration> {
     let of_class = subject.class.into_iter().flat_map(|class| &class.tolerations);
     subject.pod.tolerations.iter().chain(of_class).cloned().collect()
@@ -246,7 +247,7 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let Some(guards) = subject.facts.guards(subject.pod.wanted_builds(subject.class).as_ref()) else { return };
     let tolerations = tolerations(subject);
     let missing = guards.iter().map(|taints| untolerated(&tolerations, taints));
-    // What a pool wants stays; a taint of another spelling may be one of before.
+    // The taints that a pool wants stay on the node. A taint with another spelling may be an earlier one.
     let unwanted = |missing: &Vec<Taint>| missing.iter().filter(|taint| !subject.facts.is_wanted(taint)).count();
     let Some(least) = missing.min_by_key(|missing| (!missing.is_empty(), unwanted(missing), missing.len())) else {
         return;
@@ -265,7 +266,7 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let Some(guards) = subject.facts.guards(subject.pod.wanted_builds(subject.class).as_ref()) else { return };
     let missing: BTreeSet<Taint> =
         guards.iter().flat_map(|taints| untolerated(&subject.pod.tolerations, taints)).collect();
-    // Nodes with other taints may be meant for others.
+    // Nodes with other taints may be reserved for other pods.
     let missing: Vec<Taint> = missing.into_iter().filter(|taint| subject.facts.is_windows_taint(taint)).collect();
     if !missing.is_empty() {
         let message = format!(
@@ -277,7 +278,7 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Taints that a message names.
+/// The largest number of taints in a message.
 const NAMED: usize = 4;
 
 fn list(taints: &[Taint]) -> String {

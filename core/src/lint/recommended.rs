@@ -1,4 +1,4 @@
-//! Rules about what the documentation advises for Windows workloads, and about fields whose values only look right.
+//! Rules for recommendations of the documentation, and for field values that are valid but have no effect.
 //!
 //! Source, unless a rule names another: "Windows containers in Kubernetes" and "Guide for Running Windows Containers in
 //! Kubernetes" in kubernetes/website. `docs/reference/windows-documentation.md` maps their statements to rules.
@@ -126,7 +126,7 @@ pub(super) const RULES: &[Rule] = &[
 
 fn resources(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     for (path, container) in containers(subject.workload.raw).filter(|(path, _)| !path.starts_with("ephemeral")) {
-        // A limit is the request where there is none.
+        // A limit is the default for the request.
         let lacks = |name: &&str| {
             ["requests", "limits"].iter().all(|kind| get(container, &["resources", kind, name]).is_none())
         };
@@ -144,7 +144,7 @@ fn resources(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 fn grace_period(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let period = get(subject.workload.raw, &["terminationGracePeriodSeconds"]).and_then(Value::as_i64);
-    // 30 is what the API server puts in.
+    // 30 is the API server's default.
     if period.is_some_and(|period| period != 30) && subject.facts.has_node_without_containerd() {
         hits.push(Hit::at("terminationGracePeriodSeconds"));
     }
@@ -168,7 +168,7 @@ fn dns_searches(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// The paths of all `mountPath`, each with its field.
+/// Returns every `mountPath` with its field.
 fn mount_paths(pod: &Value) -> impl Iterator<Item = (String, &str)> {
     containers(pod).flat_map(|(path, container)| {
         let mounts = container["volumeMounts"].as_array().into_iter().flatten().enumerate();

@@ -1,4 +1,4 @@
-//! The table of rules as a document.
+//! The reference page of all rules.
 
 use std::fmt::Write;
 
@@ -46,7 +46,7 @@ const GROUPS: [(&str, &str); 7] = [
     ("Nodes", "About Windows nodes. Fields are paths in the Node."),
 ];
 
-/// All rules, as Markdown.
+/// Returns the rules as Markdown.
 #[must_use]
 pub fn reference() -> String {
     let advised: Vec<&str> = advise::expressions().map(|(rule, _)| rule.id).collect();
@@ -76,7 +76,7 @@ fn verdicts(rule: &Rule) -> String {
     }
 }
 
-/// With a capital letter first, unless it begins with the name of a field.
+/// Capitalises the first letter, unless the text begins with the name of a field.
 fn capital(text: &str) -> String {
     let word = text.split([' ', ',', ':']).next().unwrap_or_default();
     let is_name = word.chars().any(|letter| letter.is_ascii_uppercase() || letter == '.' || letter == '/');

@@ -1,10 +1,10 @@
-//! What the API server refuses in a pod with `os.name`.
+//! Rules about fields that the API server refuses in a pod with `os.name`.
 //!
 //! Sources: kubernetes/kubernetes `pkg/apis/core/validation/validation.go` (`validateWindows`, `validateLinux`,
 //! `validatePodResources`, `validateWindowsHostProcessPod`) and the comment of `PodSpec.os` in kubernetes/api. The list in
-//! the Kubernetes documentation is older and lacks some. A control-plane test holds each rule against the API server.
+//! the Kubernetes documentation is older and incomplete. A control-plane test compares each rule with the API server.
 //!
-//! In a pod that is meant for Windows but has no `os.name` the API server lets the fields pass, and they do nothing.
+//! If a pod for Windows has no `os.name`, the API server accepts these fields, and they have no effect.
 
 use crate::lint::{
     field::{At, FieldTest, Trigger, containers, get},
@@ -47,7 +47,7 @@ const fn forbidden(
     }
 }
 
-/// A rule that fires for true alone.
+/// Returns the rule with a test for the value true.
 const fn if_true(rule: Rule, reason: &'static str) -> Rule {
     triggered(rule, Trigger::True, reason)
 }
@@ -288,7 +288,7 @@ pub(super) const RULES: &[Rule] = &[
 /// Rules whose remedy is to use host-process containers.
 const HOST_PROCESS_HELPS: [&str; 3] = ["host-pid", "host-ipc", "container-privileged"];
 
-/// Returns what to do about a broken rule. A host-process pod is not told to become one.
+/// Returns the remedy for a broken rule. It does not advise a host-process pod to become one.
 pub(super) fn remedy(rule: &Rule, subject: &Subject<'_>) -> &'static str {
     if subject.pod.is_host_process() && HOST_PROCESS_HELPS.contains(&rule.id) {
         return "remove it: host-process containers have access to the host without it";

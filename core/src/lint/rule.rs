@@ -1,4 +1,4 @@
-//! What a rule is, and what it finds.
+//! The types of rules and findings.
 
 use std::fmt;
 
@@ -12,15 +12,15 @@ use crate::{
     windows::KubernetesVersion,
 };
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing; nothing has to be changed.
+    /// Information; no change is necessary.
     Info,
-    /// It probably does not do what its author wants.
+    /// The workload probably does not do what its author wants.
     Warning,
-    /// It does not work.
+    /// The workload does not work.
     Error,
 }
 
@@ -34,18 +34,18 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What happens to the workload.
+/// The consequence for the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Consequence {
-    /// The API server refuses it.
+    /// The API server refuses the workload.
     Rejected,
-    /// Its containers do not start or do not work.
+    /// The containers do not start or do not work.
     Fails,
-    /// It finds no node, or a DaemonSet makes no pods.
+    /// The pods cannot be scheduled, or a DaemonSet creates no pods.
     Pending,
     /// The field has no effect.
     Ignored,
-    /// Nothing happens; this is to be known.
+    /// No consequence; for information only.
     Note,
 }
 
@@ -61,28 +61,27 @@ impl fmt::Display for Consequence {
     }
 }
 
-/// Severity and consequence.
+/// The severity and consequence of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement(pub Severity, pub Consequence);
 
-/// The Kubernetes versions for which a rule holds, by the minor of 1.
+/// The Kubernetes versions for which a rule holds, as minor versions of Kubernetes 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// The first one; 0 for all.
+    /// The first version; 0 for all.
     from: u32,
 }
 
 impl Versions {
-    /// Every version.
     pub const ALL: Self = Self::from(0);
 
-    /// This version and all later ones.
+    /// Returns this version and all later ones.
     #[must_use]
     pub const fn from(minor: u32) -> Self {
         Self { from: minor }
     }
 
-    /// Returns whether the rule holds for this version. One that is not known is taken for the newest.
+    /// Returns true if the rule holds for this version. An unknown version is treated as the newest.
     #[must_use]
     pub fn contain(self, version: Option<KubernetesVersion>) -> bool {
         version.filter(|version| version.major == 1).is_none_or(|version| self.from <= version.minor)
@@ -98,57 +97,57 @@ impl fmt::Display for Versions {
     }
 }
 
-/// The workloads that a rule is about.
+/// The objects to which a rule applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Those meant for Windows.
+    /// Workloads for Windows.
     Windows,
-    /// Those that look so by nothing but their image.
+    /// Workloads that are for Windows only by their image.
     WindowsImage,
-    /// Those with `os.name: linux`.
+    /// Workloads with `os.name: linux`.
     LinuxByName,
-    /// Those that say nothing about their operating system.
+    /// Workloads that do not specify an operating system.
     Unsaid,
-    /// All.
+    /// All workloads.
     Any,
-    /// None: Services that select pods for Windows.
+    /// Services that select pods for Windows.
     Service,
-    /// None: Windows nodes.
+    /// Windows nodes.
     Node,
 }
 
-/// One rule.
+/// A rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Its name, in kebab case; stable.
+    /// The name in kebab case. It does not change between releases.
     pub id: &'static str,
-    /// How much it matters and what happens.
+    /// The severity and consequence.
     pub verdict: Judgement,
-    /// The same, and why, for a pod that is meant for Windows and does not say so in `os.name`, where that makes a
-    /// difference: the API server then refuses nothing.
+    /// The severity, consequence and reason for a pod for Windows without `os.name`, if they differ. The API server
+    /// does not refuse the fields of such a pod.
     pub without_os: Option<(Judgement, &'static str)>,
-    /// Where it holds.
+    /// The versions of Kubernetes for which it holds.
     pub kubernetes: Versions,
-    /// Which workloads it is about.
+    /// The objects to which it applies.
     pub scope: Scope,
     /// The field of the pod spec.
     pub field: &'static str,
-    /// Why; a sentence, or what follows the name of the field in one.
+    /// The reason: a sentence, or the rest of a sentence that begins with the name of the field.
     pub reason: &'static str,
-    /// What to do.
+    /// The remedy.
     pub remedy: &'static str,
-    /// How to find out.
+    /// The test for violations.
     pub test: Test,
 }
 
 impl Rule {
-    /// What happens to a pod that is meant for Windows and does not say so in `os.name`.
+    /// Returns the severity and consequence for a pod for Windows without `os.name`.
     #[must_use]
     pub fn verdict_without_os(&self) -> Judgement {
         self.without_os.map_or(self.verdict, |(verdict, _)| verdict)
     }
 
-    /// Why, as a sentence; `says_os` is whether the pod has `os.name: windows`.
+    /// Returns the reason as a sentence; `says_os` is true if the pod has `os.name: windows`.
     #[must_use]
     pub fn sentence(&self, says_os: bool) -> String {
         let name = self.field.rsplit('.').next().unwrap_or_default();
@@ -160,34 +159,33 @@ impl Rule {
     }
 }
 
-/// How a rule finds out.
+/// The test of a rule.
 #[derive(Clone, Copy, Debug)]
 pub enum Test {
-    /// By one field.
+    /// A test of one field.
     Field(FieldTest),
-    /// By more.
+    /// A function that reads the whole workload.
     Own {
-        /// Where the rule is broken.
+        /// Reports the places where the rule is broken.
         find: fn(&Subject<'_>, &mut Vec<Hit>),
-        /// The same as a CEL expression over the variables of the policy `advise`, for rules that it has.
+        /// The same test as a CEL expression over the variables of the policy `advise`, for rules in that policy.
         cel: Option<fn() -> String>,
     },
-    /// By an object that is no workload.
+    /// A function that reads an object other than a workload.
     Object(fn(&Value, &Facts, &mut Vec<Hit>)),
 }
 
-/// What a rule looks at.
+/// The input of a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// The workload.
     pub workload: &'a Workload<'a>,
-    /// Its pod spec.
+    /// The pod spec of the workload.
     pub pod: &'a PodSpec,
-    /// Its class, if it is known.
+    /// The RuntimeClass of the workload, if it is known.
     pub class: Option<&'a Class>,
-    /// What it is meant for.
+    /// The operating system that the workload is for.
     pub target: Target,
-    /// What is known of the cluster.
+    /// The facts about the cluster.
     pub facts: &'a Facts,
 }
 
@@ -196,46 +194,46 @@ pub struct Subject<'a> {
 pub struct Hit {
     /// The field, as a path in the pod spec.
     pub field: String,
-    /// What is wrong here, if the rule's reason does not say all.
+    /// The description, if the rule's reason is not specific enough.
     pub message: Option<String>,
-    /// What to do here, if the rule's remedy does not say all.
+    /// The remedy, if the rule's remedy is not specific enough.
     pub remedy: Option<String>,
 }
 
 impl Hit {
-    /// At a field, with the texts of the rule.
+    /// Returns a hit at a field, with the texts of the rule.
     pub fn at(field: impl Into<String>) -> Self {
         Self { field: field.into(), ..Self::default() }
     }
 
-    /// With a message of its own.
+    /// Sets the message.
     #[must_use]
     pub fn saying(self, message: String) -> Self {
         Self { message: Some(message), ..self }
     }
 
-    /// With a remedy of its own.
+    /// Sets the remedy.
     #[must_use]
     pub fn remedied_by(self, remedy: String) -> Self {
         Self { remedy: Some(remedy), ..self }
     }
 }
 
-/// A rule that a workload breaks.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
-    /// [`Rule::id`].
+    /// The name of the rule.
     pub rule: String,
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
-    /// What happens.
+    /// The consequence for the workload.
     pub consequence: Consequence,
-    /// `Deployment shop/web`.
+    /// The kind, namespace and name of the object: `Deployment shop/web`.
     pub object: String,
-    /// Path of the field in the object: `spec.template.spec.containers[0].securityContext.privileged`.
+    /// The path of the field in the object: `spec.template.spec.containers[0].securityContext.privileged`.
     pub field: String,
-    /// What is wrong and why.
+    /// The problem and its reason.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }

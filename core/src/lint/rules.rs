@@ -1,4 +1,4 @@
-//! All rules, and a workload held against them.
+//! The table of all rules, and the check of a workload against them.
 
 use crate::{
     api::names,
@@ -12,8 +12,8 @@ use crate::{
     pod::Target,
 };
 
-/// The rules about placement, images in registries, what the API server refuses, what Windows does not do, recommendations,
-/// Services and nodes.
+/// Returns the groups of rules: placement, images in registries, fields that the API server refuses, fields that
+/// Windows does not support, recommendations, Services and nodes.
 pub(super) fn groups() -> [&'static [Rule]; 7] {
     [
         placement::RULES,
@@ -26,24 +26,24 @@ pub(super) fn groups() -> [&'static [Rule]; 7] {
     ]
 }
 
-/// Every rule, in the order of findings.
+/// Returns every rule, in the order of findings.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     groups().into_iter().flatten()
 }
 
-/// The rule of this name.
+/// Returns the rule with this name.
 #[must_use]
 pub fn rule(id: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.id == id)
 }
 
-/// What is to be said about a workload.
+/// Returns the findings about a workload.
 #[must_use]
 pub fn check(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
     check_by(rules(), workload, facts)
 }
 
-/// What registries say against the images of a workload.
+/// Returns the findings about a workload's images that follow from the answers of registries.
 #[must_use]
 pub fn check_images(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
     check_by(placement::images::RULES.iter(), workload, facts)
@@ -79,7 +79,7 @@ fn applies(scope: Scope, subject: &Subject<'_>) -> bool {
     }
 }
 
-/// The path of a field in the object. `metadata` stands beside the pod spec.
+/// Returns the path of a field in the object. `metadata` is next to the pod spec.
 fn path_of(workload: &Workload<'_>, field: &str) -> String {
     match field.strip_prefix("metadata.") {
         Some(_) => format!("{}{field}", workload.path.trim_end_matches("spec")),

@@ -1,7 +1,7 @@
-//! What the API server takes and Windows does not do, or does differently.
+//! Rules about fields that the API server accepts and that Windows does not support, or supports differently.
 //!
 //! Source, unless a rule names another: "Windows containers in Kubernetes" in kubernetes/website, in its versions for
-//! 1.16 to 1.36. Where versions or sources differ, or none says what happens, the rule is an info.
+//! 1.16 to 1.36. If versions or sources differ, or no source describes the effect, the severity is info.
 
 use serde_json::Value;
 
@@ -44,12 +44,12 @@ const NON_ROOT: &str =
     "on Windows it keeps the container from running as ContainerAdministrator, which is what many images run as";
 const NON_ROOT_REMEDY: &str =
     "set windowsOptions.runAsUserName: ContainerUser if the image runs as ContainerAdministrator";
-/// Sources differ: impossible with Docker, possible with containerd.
+/// The sources differ: impossible with Docker, possible with containerd.
 const SUB_PATH: &str = "the documentation calls subPath unsupported on Windows; with containerd it is said to work";
 const SUB_PATH_REMEDY: &str = "try it, or mount the whole volume";
 const MODE: &str = "Windows has no file modes: every container of the pod can read the files";
 const MODE_REMEDY: &str = "remove it: keep apart what is secret by pods";
-/// 0644, which the API server puts in.
+/// 0644, the API server's default.
 const DEFAULT_MODE: Trigger = Trigger::OtherNumberThan(0o644);
 
 pub(super) const RULES: &[Rule] = &[
@@ -73,8 +73,8 @@ pub(super) const RULES: &[Rule] = &[
             cel: None,
         },
         "hostNetwork",
-        // An alpha feature of 1.26 to 1.32 (KEP 3503), withdrawn. Whether the pod fails or the field does nothing, no
-        // source says.
+        // An alpha feature of 1.26 to 1.32 (KEP 3503), which was withdrawn. No source says if the pod fails or the
+        // field is ignored.
         "only host-process containers can use the host's network on Windows; what happens to others is not documented",
         "remove it, or use host-process containers",
     ),
@@ -121,7 +121,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "empty-dir-memory",
         Judgement(Warning, Ignored),
-        // kubernetes/mount-utils mount_windows.go: a mount of "tmpfs" makes a folder.
+        // kubernetes/mount-utils mount_windows.go creates a directory for a mount of type "tmpfs".
         test(At::Volume, &["emptyDir", "medium"], Trigger::OneOf(&["Memory"])),
         "volumes[*].emptyDir.medium",
         "Windows has no volumes in memory: what is written there is on the node's disk",

@@ -1,4 +1,4 @@
-//! What has a pod in it: a Pod, or something that makes pods from a template.
+//! Workloads in manifests: Pods, and objects that create pods from a template.
 
 use std::collections::BTreeMap;
 
@@ -10,29 +10,29 @@ use crate::pod::PodSpec;
 
 use super::field::get;
 
-/// An object that is, or makes, pods.
+/// A Pod, or an object that creates pods.
 #[derive(Clone, Debug)]
 pub struct Workload<'a> {
     /// `kind`.
     pub kind: &'a str,
-    /// `metadata.namespace`; empty where the manifest has none.
+    /// `metadata.namespace`; empty if the manifest has none.
     pub namespace: &'a str,
     /// `metadata.name`.
     pub name: &'a str,
-    /// Path of the pod spec in the object.
+    /// The path of the pod spec in the object.
     pub path: &'static str,
     /// The pod spec.
     pub pod: PodSpec,
-    /// The pod spec as it was written, for rules that test a field by its path: the API server refuses `privileged: false`
-    /// and `seLinuxOptions: {}` too, so what is absent must be told from what is empty.
+    /// The pod spec as written, for rules that test a field by its path. The API server also refuses `privileged:
+    /// false` and `seLinuxOptions: {}`, so these rules distinguish absent fields from empty ones.
     pub raw: &'a Value,
-    /// `metadata` of the Pod, or of the template; `null` if there is none.
+    /// `metadata` of the Pod or of the template; `null` if there is none.
     pub metadata: &'a Value,
-    /// Kind and name of the object that controls this one.
+    /// The kind and name of the object that controls this one.
     pub controller: Option<(&'a str, &'a str)>,
 }
 
-/// A workload that cannot be read, and why.
+/// A workload that cannot be read, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Malformed(String);
@@ -40,7 +40,7 @@ pub struct Malformed(String);
 const TEMPLATE: &[&str] = &["spec", "template", "spec"];
 const TEMPLATE_PATH: &str = "spec.template.spec";
 
-/// The kinds that are read, with their API group and the path of their pod spec.
+/// The known kinds, with their API group and the path of their pod spec.
 pub const KINDS: [(&str, &str, &[&str], &str); 9] = [
     ("Pod", "", &["spec"], "spec"),
     ("Deployment", "apps", TEMPLATE, TEMPLATE_PATH),
@@ -54,11 +54,11 @@ pub const KINDS: [(&str, &str, &[&str], &str); 9] = [
 ];
 
 impl<'a> Workload<'a> {
-    /// Reads an object; `None` if it makes no pods. An object of an unknown kind makes pods if it has
+    /// Reads an object. Returns `None` if it creates no pods. An object of an unknown kind creates pods if it has
     /// `spec.template.spec.containers`.
     ///
     /// # Errors
-    /// If it is a workload that the API server would not take: it has no pod spec, or that cannot be read.
+    /// Fails if the API server would refuse the workload because its pod spec is missing or malformed.
     pub fn read(object: &'a Value) -> Result<Option<Self>, Malformed> {
         let text = |path: &[&str]| get(object, path).and_then(Value::as_str);
         let (Some(kind), Some(api_version)) = (text(&["kind"]), text(&["apiVersion"])) else { return Ok(None) };
@@ -91,7 +91,8 @@ impl<'a> Workload<'a> {
         }))
     }
 
-    /// A template that was read for other purposes, without what rules about single fields need.
+    /// Wraps a template that was read for another purpose. It has no raw fields, so rules about single fields do not
+    /// apply.
     #[must_use]
     pub fn of_template(kind: &'a str, workload: &'a crate::pod::Workload) -> Self {
         let path = KINDS.iter().find(|(known, ..)| *known == kind).map_or(TEMPLATE_PATH, |(.., path)| path);
@@ -107,20 +108,20 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// `Deployment shop/web`.
+    /// Returns the kind, namespace and name: `Deployment shop/web`.
     #[must_use]
     pub fn object(&self) -> String {
         let Self { kind, namespace, name, .. } = self;
         if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
     }
 
-    /// The labels of its pods.
+    /// Returns the labels of its pods.
     #[must_use]
     pub fn labels(&self) -> BTreeMap<String, String> {
         BTreeMap::deserialize(&self.metadata["labels"]).unwrap_or_default()
     }
 
-    /// Returns whether its pods are placed by the DaemonSet controller, which reads the template and never the RuntimeClass.
+    /// Returns true if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.
     #[must_use]
     pub fn is_daemon_set(&self) -> bool {
         self.kind == "DaemonSet"

@@ -1,4 +1,4 @@
-//! What differs between a cluster before and after, and why.
+//! The differences between a cluster before and after, with their reasons.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use crate::{
 const ANNOTATION: &str = "metadata.annotations[winpool.dev/applied]";
 const TAINTS: &str = "spec.taints";
 
-/// The nodes that differ.
+/// Returns the nodes that differ.
 pub(super) fn nodes(before: &BTreeMap<String, Node>, after: &Simulation) -> Vec<NodeForecast> {
     let policy = after.published.clone().unwrap_or_default();
     let differing = before.iter().filter_map(|(name, before)| Some((name, before, after.nodes.get(name)?)));
@@ -37,13 +37,13 @@ pub(super) fn nodes(before: &BTreeMap<String, Node>, after: &Simulation) -> Vec<
     differing.collect()
 }
 
-/// A node that was written.
+/// A node that changed.
 struct Difference<'a> {
     before: &'a Node,
     after: &'a Node,
-    /// The pool that the node belongs to in the end.
+    /// The pool that owns the node at the end.
     owner: Option<&'a Arc<Pool>>,
-    /// The pool whose marks it had.
+    /// The pool whose labels, annotations and taints the node had.
     former: String,
     policy: &'a Policy,
 }
@@ -135,7 +135,7 @@ fn why_added(owner: &Pool) -> String {
     }
 }
 
-/// The classes that differ.
+/// Returns the RuntimeClasses that differ.
 pub(super) fn classes(before: &BTreeMap<String, Arc<RuntimeClass>>, after: &mut Simulation) -> Vec<ClassForecast> {
     let notes = after.memory.take_notes();
     let policy = after.published.clone().unwrap_or_default();

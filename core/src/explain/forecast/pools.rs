@@ -1,4 +1,4 @@
-//! What became of the pools when the operator rests.
+//! The state of the pools when the operator has finished.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Simulation {
-    /// What becomes of the pools that were there before.
+    /// Returns the forecasts for the pools that existed before.
     pub(super) fn pool_forecasts(
         &self,
         names: &[String],
@@ -58,7 +58,9 @@ impl Simulation {
         live.chain(gone).collect()
     }
 
-    /// Why taints are held if not because of workloads, and what the check left out: conditions say so, problems do not.
+    /// Returns what conditions report and problems do not: taints held for reasons other than workloads, and workloads
+    /// that
+    /// the check could not list.
     fn unexplained(
         &self,
         pool: &str,
@@ -77,8 +79,8 @@ impl Simulation {
     }
 }
 
-/// The workloads that become unschedulable because their pools do not ask: those for which the pools would wait if they
-/// asked. By pool.
+/// Returns, by pool, the workloads that become unschedulable because the taint policy `Always` does not wait for them.
+/// These are the workloads that would hold the taints with `WhenTolerated`.
 pub(super) fn unschedulable_with_always(snapshot: &Snapshot) -> BTreeMap<String, BTreeMap<String, usize>> {
     let mut asking = snapshot.clone();
     let specs = asking.pools.iter_mut().filter_map(|pool| pool.pool.as_mut().ok()).map(|pool| &mut pool.spec);

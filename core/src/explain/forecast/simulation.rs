@@ -1,4 +1,4 @@
-//! A cluster in memory with an API server, and the operator that works on it. Its clock goes on only when it is told to.
+//! A cluster in memory with an API server and the operator. Its clock advances only when the caller sets it.
 
 use std::{
     cell::OnceCell,
@@ -27,28 +27,27 @@ use crate::{
 
 use super::Snapshot;
 
-/// How long what was refused is not tried again, and how long a deletion waits without progress.
+/// The time before the operator retries a refused request, and the time that a deletion waits without progress.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// A cluster in memory, and the operator that works on it.
+/// A cluster in memory, with the operator.
 pub struct Simulation {
-    /// The pools.
     pub pools: Vec<Arc<GuardedPool>>,
-    /// The nodes by name. Their names are their uids.
+    /// The nodes by name. The name is also the uid.
     pub nodes: BTreeMap<String, Node>,
     /// The RuntimeClasses by name.
     pub classes: BTreeMap<String, Arc<RuntimeClass>>,
-    /// The unfinished pods, or why they cannot be listed.
+    /// The unfinished pods, or the reason why they cannot be listed.
     pub pods: Result<Vec<Pod>, String>,
-    /// What makes pods from a template.
+    /// The objects that create pods from a template.
     pub workloads: Vec<(WorkloadKind, Workload)>,
-    /// Nodes whose changes the API server refuses.
+    /// The nodes whose changes the API server refuses.
     pub blocked: BTreeSet<String>,
-    /// What the operator remembers.
+    /// The state that the operator keeps in memory.
     pub memory: Memory,
-    /// What nodes are written by.
+    /// The policy by which the operator changes nodes.
     pub published: Option<Arc<Policy>>,
-    /// The moment.
+    /// The current time.
     pub now: Now,
     unlisted: BTreeMap<String, String>,
     other_nodes: Vec<Labels>,
@@ -58,7 +57,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// The cluster of this snapshot, of which the operator knows nothing yet.
+    /// Returns the cluster of this snapshot, with an operator that has no state yet.
     #[must_use]
     pub fn new(snapshot: Snapshot) -> Self {
         let mut simulation = Self {
@@ -94,7 +93,7 @@ impl Simulation {
         simulation
     }
 
-    /// Replaces the operator by one that remembers nothing.
+    /// Restarts the operator, which loses its state.
     pub fn restart(&mut self) {
         (self.memory, self.published) = (Memory::new(PATIENCE), None);
         self.watched.clear();
@@ -106,7 +105,6 @@ impl Simulation {
         self.version.to_string()
     }
 
-    /// Changes this pool.
     pub fn update_pool(&mut self, name: &str, change: impl FnOnce(&mut GuardedPool)) {
         let version = self.next_version();
         if let Some(pool) = self.pools.iter_mut().find(|pool| pool.name_any() == name) {
@@ -116,7 +114,7 @@ impl Simulation {
         }
     }
 
-    /// Adds this class, or replaces it.
+    /// Adds or replaces this class.
     pub fn put_class(&mut self, mut class: RuntimeClass) -> Arc<RuntimeClass> {
         class.metadata.resource_version = Some(self.next_version());
         let (name, class) = (class.name_any(), Arc::new(class));
@@ -124,14 +122,14 @@ impl Simulation {
         class
     }
 
-    /// The operator sees all nodes in this way.
+    /// Reports all nodes to the operator as this kind of sighting.
     pub fn watch(&mut self, sighting: Sighting) {
         for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
             self.watch_node(&name, sighting);
         }
     }
 
-    /// The operator sees this node in this way.
+    /// Reports this node to the operator as this kind of sighting.
     pub fn watch_node(&mut self, name: &str, sighting: Sighting) {
         let (policy, Some(node)) = (self.memory.policy(&self.pools), self.nodes.get(name)) else { return };
         let owner = policy.owner(&node.labels).map(|entry| entry.pool.as_ref());
@@ -161,7 +159,7 @@ impl Simulation {
         result
     }
 
-    /// What each node adds to the pools.
+    /// Returns the contribution of each node to the status of its pools.
     fn shares(&self, policy: &Policy) -> Vec<(Arc<str>, NodeShare)> {
         let none = Watched::default();
         let share = |(name, node): (&String, &Node)| {
@@ -174,13 +172,13 @@ impl Simulation {
         self.nodes.iter().map(share).collect()
     }
 
-    /// Why taints of the pool wait, as far as that is known.
+    /// Returns the reason why taints of the pool are held, if it is known.
     #[must_use]
     pub(super) fn held(&self, pool: &Pool) -> Option<HeldTaints> {
         self.memory.held(pool, &Tally::of(&pool.name, &self.shares(&self.memory.policy(&self.pools))))
     }
 
-    /// Carries out one step of the loop of this pool, unless `refuse` says how the API server refuses it.
+    /// Executes one step of the reconciliation of this pool, unless `refuse` returns a refusal by the API server.
     pub fn step(&mut self, pool: &str, refuse: impl FnOnce(&Step) -> Option<Refusal>) -> Step {
         let step = self.with_cluster(|cluster, memory, now| next(cluster, memory, pool, now));
         let answer = refuse(&step).map_or_else(|| self.execute(pool, &step), Answer::Refused);
@@ -238,7 +236,7 @@ impl Simulation {
         }
     }
 
-    /// Judges every node once by the published policy. Tells whether any was written.
+    /// Assesses every node once with the published policy. Returns true if it changed a node.
     pub fn write_nodes(&mut self) -> bool {
         let Some(policy) = self.published.clone() else { return false };
         let (mut wrote, none) = (false, Watched::default());
@@ -254,17 +252,17 @@ impl Simulation {
         wrote
     }
 
-    /// The workload check that is due, if any.
+    /// Starts the workload check that is due, if any.
     pub fn start_check(&mut self) -> Option<CheckTask> {
         self.with_cluster(|cluster, memory, now| memory.start_check(cluster, now))
     }
 
-    /// Ends a check of everything.
+    /// Completes a check of all workloads.
     pub fn finish_check(&mut self, found: Result<BTreeMap<String, CheckAnswer>, String>) {
         self.with_cluster(|cluster, memory, now| memory.checked(cluster, found, now.instant));
     }
 
-    /// Carries out the check that is due, if any. Tells whether everything was listed.
+    /// Runs the check that is due, if any. Returns true if it listed all workloads.
     pub fn check(&mut self) -> bool {
         match self.start_check() {
             Some(CheckTask::Everything(check)) => {
@@ -278,7 +276,7 @@ impl Simulation {
         false
     }
 
-    /// What a check of everything finds.
+    /// Returns the results of a check of all workloads.
     #[must_use]
     pub fn listing(&self, mut check: WorkloadCheck) -> BTreeMap<String, CheckAnswer> {
         for (kind, words) in &self.unlisted {
@@ -298,11 +296,11 @@ impl Simulation {
         check.finish()
     }
 
-    /// Runs until nothing is left to do but to wait for somebody else.
+    /// Runs until the operator has nothing to do except wait for other writers.
     pub(super) fn run(&mut self) {
-        /// When nothing was written for this time, nothing will be.
+        /// The operator has finished if it writes nothing for this long.
         const QUIET: Duration = Duration::from_secs(45);
-        /// A loop that does not come to rest ends here.
+        /// The limit for a loop that never finishes.
         const ROUNDS: usize = 20_000;
         let mut last_write = self.now.instant;
         for _ in 0..ROUNDS {
@@ -330,17 +328,17 @@ impl Simulation {
 }
 
 impl ClassRequest {
-    /// Whether it writes nothing.
+    /// Returns true if the request writes nothing.
     #[must_use]
     pub fn is_a_question(&self) -> bool {
         matches!(self, Self::Read | Self::TryCreate(_))
     }
 
-    /// The class after this request, as an API server answers it: `None` if there is none. `uid` is for a new class. The
-    /// caller sets the new `resourceVersion`.
+    /// Returns the class after this request, as an API server would; `None` if it is absent. A new class gets `uid`.
+    /// The caller sets the new `resourceVersion`.
     ///
     /// # Errors
-    /// When the class is not what the request was computed from.
+    /// Fails if the class differs from the one that the request was computed from.
     pub fn apply(&self, current: Option<&RuntimeClass>, uid: String) -> Result<Option<RuntimeClass>, Refusal> {
         let is_seen = |seen: (Option<String>, Option<String>), class: &RuntimeClass| {
             if seen == (class.uid(), class.resource_version()) { Ok(()) } else { Err(Refusal::Conflict) }

@@ -1,5 +1,5 @@
-//! The nodes for which the DaemonSet controller makes a pod: it reads the template and never the RuntimeClass, and it does not look
-//! at resources (kubernetes/kubernetes `pkg/controller/daemon/daemon_controller.go`, `NodeShouldRunDaemonPod`).
+//! The nodes for which the DaemonSet controller creates a pod. It reads the template, and ignores the RuntimeClass and
+//! resources (kubernetes/kubernetes `pkg/controller/daemon/daemon_controller.go`, `NodeShouldRunDaemonPod`).
 
 use k8s_openapi::api::core::v1::Toleration;
 
@@ -10,8 +10,8 @@ use crate::{
 
 use super::{Candidate, Machine, Maker};
 
-/// The taints that the controller makes every pod tolerate, as key and effect (`pkg/controller/daemon/util`,
-/// `AddOrUpdateDaemonPodTolerations`).
+/// The key and effect of the taints for which the controller adds a toleration to every pod
+/// (`pkg/controller/daemon/util`, `AddOrUpdateDaemonPodTolerations`).
 const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -20,11 +20,11 @@ const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
-/// The same, for pods on the host's network.
+/// The taint for which it adds a toleration to pods on the host's network.
 const TOLERATED_ON_HOST_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
 
 impl Candidate<'_> {
-    /// Returns the reasons if the controller makes no pod for the node.
+    /// Returns the reasons if the controller creates no pod for the node.
     pub(super) fn daemon_set_obstacles(&self, machine: &Machine) -> Vec<Obstacle> {
         let by_name = self.spec.node.as_ref().filter(|name| **name != machine.host.name);
         if let Some(name) = by_name {
@@ -35,7 +35,7 @@ impl Candidate<'_> {
         found
     }
 
-    /// Returns the reason if the scheduler does not bind the pod that the controller makes for the node.
+    /// Returns the reason if the scheduler does not bind the pod that the controller creates for the node.
     pub(super) fn stays_pending(&self, machine: &Machine) -> Option<String> {
         if self.maker != Maker::DaemonSet || self.spec.node.is_some() {
             return None;
@@ -53,7 +53,7 @@ impl Candidate<'_> {
     }
 }
 
-/// The pod that the controller makes of a template.
+/// Returns the pod that the controller creates from a template.
 fn made(template: &PodSpec) -> PodSpec {
     let mut spec = PodSpec { node: None, ..template.clone() };
     let on_host = template.has_host_network.then_some(TOLERATED_ON_HOST_NETWORK);

@@ -1,4 +1,4 @@
-//! Whether a Windows node runs the images of a pod: by what registries say, or else by their tags.
+//! Decides if a Windows node runs the images of a pod, by the answers of registries or else by tags.
 
 use crate::{
     api::{Isolation, names},
@@ -16,7 +16,7 @@ use crate::{
 use super::{Candidate, Machine, named};
 
 impl Candidate<'_> {
-    /// Returns whether the images start on a Windows node; `None` where neither a registry nor a tag tells.
+    /// Returns true if the images start on a Windows node; `None` if neither a registry nor a tag provides the answer.
     pub(super) fn images_start(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
         let has_started =
             self.pod.progress == PodProgress::Started && self.pod.spec.node.as_ref() == Some(&machine.host.name);

@@ -1,4 +1,4 @@
-//! The shortest change after which a pod lands, and starts on every node that it may land on.
+//! The shortest change with which a pod can be scheduled and starts on every node where it can be.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::{
 
 use super::{Candidate, Machine, Maker, named};
 
-/// Nodes that are tried, the closest first.
+/// The number of nodes that the search tries, the closest first.
 const TRIED: usize = 20;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 impl<'a> Candidate<'a> {
-    /// Returns what to change, and the pod with that changed.
+    /// Returns the change, and the pod spec with it.
     pub(super) fn remedy(
         &self,
         machines: &[Machine],
@@ -30,7 +30,7 @@ impl<'a> Candidate<'a> {
         {
             return (format!("there is no {system} node"), None);
         }
-        // A node that is cordoned or not ready will be there again.
+        // Ignore that a node is cordoned or not ready, because that is temporary.
         let settled: Vec<Machine> = machines.iter().map(settled).collect();
         if self.lands_well(&settled).is_some() {
             return (self.wait(machines), None);
@@ -42,14 +42,14 @@ impl<'a> Candidate<'a> {
         by_class.or_else(|| self.by_steps(&settled)).unwrap_or_else(|| (self.no_node(&settled), None))
     }
 
-    /// Returns a node that it lands on, if it starts on every node that it may land on.
+    /// Returns a node on which the pod can be scheduled, if no such node is known to fail to start it.
     fn lands_well<'m>(&self, machines: &'m [Machine]) -> Option<&'m Machine> {
         let mut possible = machines.iter().filter(|machine| self.obstacles(machine).is_empty());
         let first = possible.clone().next()?;
         possible.all(|machine| self.starts(machine).0 != Some(false)).then_some(first)
     }
 
-    /// Says what the nodes that it would start on lack at the moment.
+    /// Describes what must change on the nodes before the pod can be scheduled.
     fn wait(&self, machines: &[Machine]) -> String {
         let fitting = machines.iter().filter(|machine| self.obstacles(&settled(machine)).is_empty());
         let Some(machine) = fitting.min_by_key(|machine| self.obstacles(machine).len()) else {
@@ -62,7 +62,7 @@ impl<'a> Candidate<'a> {
         steps.collect::<Vec<_>>().join("; ")
     }
 
-    /// Keeps the pods of a DaemonSet off nodes like this one, if they cannot start here.
+    /// Keeps the pods of a DaemonSet off nodes like this one, if they cannot start there.
     fn keep_off(&self, machines: &[Machine]) -> Option<(String, Option<PodSpec>)> {
         let only = machines.first().filter(|_| self.maker == Maker::DaemonSetBefore);
         let machine = only.filter(|machine| self.starts(machine).0 == Some(false))?;
@@ -77,7 +77,7 @@ impl<'a> Candidate<'a> {
         Some((format!("in the template of the DaemonSet: set nodeSelector {key}: {value}"), Some(spec)))
     }
 
-    /// Names a class. The DaemonSet controller does not look at classes.
+    /// Suggests a class. The DaemonSet controller ignores classes.
     fn by_class(
         &self,
         machines: &[Machine],
@@ -92,8 +92,7 @@ impl<'a> Candidate<'a> {
         let fitting = windows.filter_map(|(name, class)| {
             let candidate = self.with_class(name, class);
             let machine = candidate.lands_well(machines)?;
-            // A class that fits the images is better than one of which that cannot be told, and process isolation better
-            // than a virtual machine.
+            // Prefer a class that certainly fits the images, and process isolation over a virtual machine.
             let is_certain = candidate.starts(machine).0 == Some(true);
             let rank = (class.isolation() == Isolation::HyperV, !is_certain, name);
             Some((
@@ -117,7 +116,7 @@ impl<'a> Candidate<'a> {
         Self { spec: self.bare.clone(), class: None, ..self.clone() }
     }
 
-    /// Takes away what keeps it off a node that it starts on, and then the nodes that it does not start on.
+    /// Removes the obstacles on a node where the pod starts, and then excludes the nodes where it does not start.
     fn by_steps(&self, machines: &[Machine]) -> Option<(String, Option<PodSpec>)> {
         let kept = (Vec::new(), self.clone());
         let dropped = self.class.is_some().then(|| (vec!["remove runtimeClassName".to_owned()], self.without_class()));
@@ -141,7 +140,7 @@ impl<'a> Candidate<'a> {
         None
     }
 
-    /// Returns whether the pod is taken for the same system without what was seen of it.
+    /// Returns true if the spec alone, without the pod's history, shows the same operating system.
     fn says_its_system(&self) -> bool {
         let target = self.spec.target(self.class.map(|(_, class)| class));
         self.is_windows == matches!(target, Target::Windows | Target::WindowsImage)
@@ -163,7 +162,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Returns the pod with everything changed that keeps it off this node, if it then starts there.
+    /// Returns the pod without its obstacles on this node, if it then starts there.
     fn landing_on<'m>(&self, machine: &'m Machine, steps: &[String]) -> Option<(&'m Machine, Vec<String>, Self)> {
         let (mut changed, mut steps) = (self.clone(), steps.to_vec());
         if changed.spec.node.take().is_some() {
@@ -180,7 +179,7 @@ impl<'a> Candidate<'a> {
         lands.then_some((machine, steps, changed))
     }
 
-    /// Changes the pod so that this keeps it off a node no more. `None` if that is not for the pod to change.
+    /// Changes the pod so that it no longer has this obstacle. Returns `None` if a change of the pod cannot remove it.
     fn overcome(&mut self, obstacle: Obstacle) -> Option<String> {
         let spec = &mut self.spec;
         Some(match obstacle {
@@ -247,7 +246,7 @@ fn tolerate(taint: &Taint) -> String {
     format!("add the toleration {}", yaml(&json!(toleration(taint))))
 }
 
-/// The node without what comes and goes.
+/// Returns the node without temporary taints and cordons.
 fn settled(machine: &Machine) -> Machine {
     let mut machine = machine.clone();
     machine.host.unschedulable = false;

@@ -1,4 +1,4 @@
-//! Builds: whether the pod names one, whether there are nodes of it, and whether they run its images.
+//! Rules about builds: the pod names a build, nodes of that build exist, and they run the pod's images.
 
 use std::collections::BTreeSet;
 
@@ -96,7 +96,7 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let has_capability = |key: &String| key.starts_with(names::CAPABILITY_LABEL_PREFIX);
     let of_class = subject.class.into_iter().flat_map(|class| class.selector.keys());
     let by_capability = pod.node_selector.keys().chain(of_class).any(has_capability);
-    // What an unknown class selects is not known.
+    // The selector of an unknown class is unknown.
     let unknown = pod.runtime_class.is_some() && subject.class.is_none() || pod.node.is_some();
     let is_chosen = pod.wanted_builds(subject.class).is_some() || by_capability;
     if builds.len() < 2 || is_chosen || unknown || pod.is_host_process() {
@@ -106,7 +106,7 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let runs_by_tag = |image: Build| builds.keys().all(|host| runs(subject, *host, image) == Runs::Surely);
     let is_told =
         pod.image_builds().next().is_some() || pod.images().any(|(container, _)| is_looked_up(subject, container));
-    // Of images that were looked up, another rule says which nodes do not run them.
+    // If registries were queried for the images, another rule reports the nodes that do not run them.
     let runs_everywhere = is_told && tagged.all(|(_, image)| runs_by_tag(image));
     if !runs_everywhere {
         hits.push(by_class(subject, Hit::at("nodeSelector")));
@@ -141,16 +141,16 @@ pub(super) fn image_of(container: &Container) -> String {
     format!("{}.image", container.path())
 }
 
-/// Returns true if a registry told the platforms of the image, so that its tag does not count.
+/// Returns true if the image's platforms are known from a registry, so that its tag is not used.
 fn is_looked_up(subject: &Subject<'_>, container: &Container) -> bool {
     container.image.as_deref().is_some_and(|name| subject.facts.images().platforms(name).is_some())
 }
 
-/// Whether a host runs an image; the best first.
+/// The answer to "does the host run the image?", the best answer first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Runs {
     Surely,
-    /// If its containerd is new enough.
+    /// The host runs it if its containerd is new enough.
     Perhaps,
     Never,
 }

@@ -1,4 +1,4 @@
-//! RuntimeClasses: whether they are there and go with what the pod itself says.
+//! Rules about RuntimeClasses: they exist and agree with the pod spec.
 
 use std::collections::BTreeSet;
 
@@ -90,7 +90,7 @@ fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    // Manifests of a WindowsPool do not tell which classes there are for others.
+    // Manifests of a WindowsPool do not show which classes exist for other systems.
     let is_told = subject.facts.knows_all_classes() || subject.target == Target::Windows;
     if let Some(name) = &subject.pod.runtime_class
         && is_told

@@ -1,5 +1,5 @@
-//! Images: whether registries have variants of them for the nodes that the pod may land on. These rules say nothing unless
-//! registries were asked.
+//! Rules about images: registries have variants of them for the nodes on which the pod can be scheduled. These rules
+//! report nothing if no registry was queried.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,8 @@ use crate::{
     words::count,
 };
 
-/// The rule whose findings never decide the exit code: a registry that does not answer is no fault of the workload.
+/// The rule whose findings do not affect the exit code, because the workload is not at fault if a registry does not
+/// answer.
 pub const UNKNOWN_ID: &str = "image-platforms-unknown";
 
 const OTHER_OS: Rule = rule(
@@ -77,14 +78,15 @@ const UNKNOWN: Rule = rule(
 
 pub(in crate::lint) const RULES: &[Rule] = &[OTHER_OS, WITHOUT_VARIANT, SOME_NODES, NEWER_REVISION, UNKNOWN];
 
-/// The images whose platforms are known.
+/// Returns the images whose platforms are known.
 fn known_images<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Container, &'a ImagePlatforms)> {
     let images = subject.facts.images();
     subject.pod.images().filter_map(move |(container, name)| Some((container, images.platforms(name)?)))
 }
 
-/// The Windows nodes on which the pod may land; without nodes, one of each build that the pod asks for. Empty for pods in a
-/// virtual machine, whose images containerd chooses in another way, and where no image is known.
+/// Returns the Windows nodes on which the pod can be scheduled or, if no nodes are known, one node of each build that
+/// the pod selects. Empty for pods with Hyper-V isolation, for which containerd chooses images differently, and if no
+/// image is known.
 fn hosts(subject: &Subject<'_>) -> Vec<Host> {
     let is_hyperv = subject.class.is_some_and(|class| class.isolation() == Isolation::HyperV);
     let is_open = subject.pod.runtime_class.is_some() && subject.class.is_none() || subject.pod.node.is_some();
@@ -98,7 +100,7 @@ fn hosts(subject: &Subject<'_>) -> Vec<Host> {
     subject.pod.wanted_builds(subject.class).into_iter().flatten().map(Host::supposed).collect()
 }
 
-/// Says what a node does with the image of a container. A host-process container has no Windows of its own.
+/// Returns the result for a container's image on a node. A host-process container uses the Windows files of the host.
 pub(crate) fn verdict<'a>(container: &Container, image: &'a ImagePlatforms, host: &Host) -> Verdict<'a> {
     match (runs_on(image, host), image.source) {
         (Verdict::Fails(Failure::OtherBuild(platform)), Source::Manifest) if container.is_host_process => {
@@ -124,7 +126,7 @@ fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// How many of the nodes do not run the image, by build; and how many nodes there are.
+/// Returns the number of nodes that do not run the image, by build.
 fn failing(container: &Container, image: &ImagePlatforms, hosts: &[Host]) -> BTreeMap<Build, usize> {
     let mut failing = BTreeMap::new();
     for host in hosts {
@@ -143,7 +145,7 @@ fn for_some_nodes(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     variants(subject, false, hits);
 }
 
-/// Names the images that no node runs on which the pod may land, or those that some do not run.
+/// Reports the images that run on none of the possible nodes, or those that do not run on some of them.
 fn variants(subject: &Subject<'_>, of_all: bool, hits: &mut Vec<Hit>) {
     let hosts = hosts(subject);
     for (container, image) in known_images(subject) {
@@ -162,13 +164,13 @@ fn variants(subject: &Subject<'_>, of_all: bool, hits: &mut Vec<Hit>) {
     }
 }
 
-/// `Windows 2019 (3 nodes)`.
+/// Formats a build with its number of nodes: `Windows 2019 (3 nodes)`.
 fn of_build(subject: &Subject<'_>, build: Build, nodes: usize) -> String {
     let nodes = if subject.facts.has_nodes() { format!(" ({})", count(nodes, "node")) } else { String::new() };
     format!("Windows {}{nodes}", known::short(build))
 }
 
-/// A class whose nodes run all images of the pod.
+/// Returns a class whose nodes run all images of the pod.
 fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
     if subject.workload.is_daemon_set() {
         return None;
