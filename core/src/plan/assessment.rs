@@ -183,3 +183,14 @@ fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
 pub fn is_to_be_taken_over(node: &Node, pool: &str, policy: &Policy) -> bool {
     !node.is_ignored() && Marks::of(node).pool() == Some(pool) && policy.owner(&node.labels).is_some()
 }
+
+/// True if the node carries a taint of winpool's that `pool` has recorded, and the pool that owns the node now has not.
+/// Without a record winpool never removes the taint.
+#[must_use]
+pub fn needs_record_of(node: &Node, pool: &Pool, policy: &Policy, recorded_by_others: impl Fn(&Taint) -> bool) -> bool {
+    let claimed = Marks::of(node).applied.map(|applied| applied.taints).unwrap_or_default();
+    let is_unrecorded = |taint: &Taint| {
+        claimed.contains(&taint.to_string()) && pool.ever_applied.contains(taint) && !recorded_by_others(taint)
+    };
+    !node.is_ignored() && policy.owner(&node.labels).is_some() && node.taints.taints().iter().any(is_unrecorded)
+}

@@ -23,7 +23,7 @@ mod workload_check;
 mod workloads;
 
 pub use admission::{Admission, COMPONENTS, Component, texts_of};
-pub use assessment::{Assessment, assess, assess_as, is_to_be_taken_over};
+pub use assessment::{Assessment, assess, assess_as, is_to_be_taken_over, needs_record_of};
 pub use capability_labels::key as capability_label;
 pub use classes::{ClassesPlan, SeenNodes, classes_of_others, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};

@@ -193,3 +193,25 @@ fn a_pool_that_retains_everything_is_deleted_at_once() {
     assert_eq!(world.taints("win"), [MINE]);
     assert!(!world.guarded("default").has_finalizer());
 }
+
+#[test]
+fn a_pool_stays_until_the_next_one_has_recorded_its_taints_on_their_nodes() {
+    let spec = |taint: &str| format!("spec: {{taints: [{{key: {taint}, effect: NoSchedule}}]}}");
+    let younger = "metadata: {name: younger, creationTimestamp: '2026-02-01T00:00:00Z'}";
+    let pools = [pool(&format!("{{{}}}", spec("older"))), pool(&format!("{{{younger}, {}}}", spec("younger")))];
+    let mut world = World::new(pools, [("win", node("{}"))]);
+    world.check();
+    world.wait(2);
+    assert_eq!(world.taints("win"), ["older:NoSchedule"]);
+    world.refuse("WriteStatus", failed());
+    world.delete();
+    world.wait(20);
+    assert_eq!(world.nodes["win"].labels.get("winpool.dev/pool"), Some("younger"));
+    assert!(world.pools.iter().any(|pool| pool.is_being_deleted()), "nothing else records the taint of the older pool");
+    world.accept_all();
+    world.check();
+    assert!(seconds_until_gone(&mut world) < 90);
+    world.check();
+    world.wait(90);
+    assert_eq!(world.taints("win"), ["younger:NoSchedule"]);
+}

@@ -20,7 +20,7 @@ use crate::{
 use super::{
     super::{
         Consent, GuardedPool, PendingCleanup, Policy, Pool, assess, classes_of_others, is_to_be_taken_over,
-        lacks_tolerations, owner,
+        lacks_tolerations, needs_record_of, owner,
     },
     Cluster, Memory, Note, Now, PoolMemory, Refusal, Request, Step, problem,
 };
@@ -256,8 +256,13 @@ impl Memory {
         let mut unseen = marked.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
         let mut nodes = (cluster.tally)(&pool.name).counts();
         let (mut handing_over, mut example) = (false, None);
+        let others = || self.published.values().filter(|other| other.name != pool.name);
+        let recorded = |taint: &Taint| {
+            others().any(|other| other.ever_applied.contains(taint) || other.wanted_taints().contains(taint))
+        };
         (cluster.nodes)(&mut |seen| {
-            handing_over |= is_to_be_taken_over(seen.node, &pool.name, policy);
+            handing_over |= is_to_be_taken_over(seen.node, &pool.name, policy)
+                || needs_record_of(seen.node, pool, policy, recorded);
             if seen.node.labels.get(names::POOL) == Some(&pool.name) {
                 unseen.remove(seen.name);
                 let consent = Consent::Known { uid: seen.uid, watched: seen.watched, now };
