@@ -6,9 +6,10 @@ use crate::windows::product::Product;
 
 use super::{Nodes, Provisioner};
 
-/// Says why no command can be given for this Windows: a node pool would get another one.
+/// Returns the reason if a node pool cannot get this Windows version, so that no command is rendered.
 ///
-/// Sources: AKS release notes and Azure/AKS#4268 for the retirements, the GKE documentation of Windows Server node pools for
+/// Sources: AKS release notes and Azure/AKS#4268 for the retirements, the GKE documentation of Windows Server node
+/// pools for
 /// its versions.
 #[must_use]
 pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
