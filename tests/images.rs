@@ -29,8 +29,7 @@ fn out(output: &Output, host: &str) -> String {
 }
 
 /// Returns a directory of manifests. The registry has images for two Windows versions, for one, for Linux, and with a
-/// newer
-/// revision than the nodes have.
+/// newer revision than the nodes have.
 async fn scene(registry: &ImageRegistry) -> TempDir {
     let config = |version: &str| json!({"os": "windows", "architecture": "amd64", "os.version": version});
     for (repository, tag, config) in [

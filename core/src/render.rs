@@ -119,8 +119,7 @@ impl<'a> Nodes<'a> {
     }
 
     /// Returns the labels from which an autoscaler learns the properties of a node before it exists. They include the
-    /// labels that
-    /// winpool adds later.
+    /// labels that winpool adds later.
     fn template_labels(&self) -> Vec<(&str, &str)> {
         let capabilities = self.capabilities.iter().map(|key| (key.as_str(), "true"));
         self.labels.iter().copied().chain(capabilities).collect()

@@ -15,9 +15,8 @@
 //! | 2.3.5 and later | platforms 1.0.0-rc.5 | the LTSC release before that of the host's generation | the same |
 //!
 //! A host before 20348 needs its own build. The revision is not compared, and a variant without a version matches every
-//! host.
-//! This is true for an index. containerd's `images.Manifest` accepts a single manifest without checking its platform
-//! (`core/images/image.go`), so a manifest for another host fails when it starts.
+//! host. This is true for an index. containerd's `images.Manifest` accepts a single manifest without checking its
+//! platform (`core/images/image.go`), so a manifest for another host fails when it starts.
 
 use super::{ImagePlatforms, Platform, Source};
 use crate::windows::compatibility::can_run_by_process_isolation;

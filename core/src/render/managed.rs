@@ -9,8 +9,7 @@ use super::{Nodes, Provisioner};
 /// Returns the reason if a node pool cannot get this Windows version, so that no command is rendered.
 ///
 /// Sources: AKS release notes and Azure/AKS#4268 for the retirements, the GKE documentation of Windows Server node
-/// pools for
-/// its versions.
+/// pools for its versions.
 #[must_use]
 pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
     let version = windows.version;

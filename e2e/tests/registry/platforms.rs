@@ -1,10 +1,8 @@
 //! Compares the variant of an index that winpool chooses with the choice of containerd's own code.
 //!
 //! `e2e/platforms/main.go` is built with each version of `github.com/containerd/platforms` that releases of containerd
-//! 1.7.19
-//! and later require. It is built for Windows, because half of the rule is compiled only there, and runs under Wine.
-//! The test,
-//! not Wine, sets the Windows version of the host. The code around the rule is copied from containerd's
+//! 1.7.19 and later require. It is built for Windows, because half of the rule is compiled only there, and runs under
+//! Wine. The test, not Wine, sets the Windows version of the host. The code around the rule is copied from containerd's
 //! `core/images/handlers.go`.
 
 use serde_json::json;
