@@ -1,4 +1,4 @@
-//! `winpool images` and `--resolve-images` as processes, with a real registry.
+//! Tests of `winpool images` and `--resolve-images` as processes, with a real registry.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod program;
@@ -18,7 +18,7 @@ use program::with_input;
 fn winpool(arguments: &[&str], folder: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
     let command = command.args(arguments).current_dir(folder).env("KUBECONFIG", "/nonexistent");
-    // Neither the cache nor the credentials of whoever runs the tests.
+    // Isolate the test from the user's cache and credentials.
     with_input(command.env("HOME", folder).env_remove("XDG_CACHE_HOME").env_remove("DOCKER_CONFIG"), "")
 }
 
@@ -28,8 +28,8 @@ fn out(output: &Output, host: &str) -> String {
     format!("exit code {}\n{text}{errors}", output.status.code().unwrap())
 }
 
-/// A folder of manifests. The registry has images of two Windows versions, of one, of Linux, and of a newer revision than the
-/// nodes have.
+/// Returns a directory of manifests. The registry has images for two Windows versions, for one, for Linux, and with a
+/// newer revision than the nodes have.
 async fn scene(registry: &ImageRegistry) -> TempDir {
     let config = |version: &str| json!({"os": "windows", "architecture": "amd64", "os.version": version});
     for (repository, tag, config) in [
@@ -129,7 +129,7 @@ async fn commands_say_what_the_registry_says() {
     let plan = with(&["plan"], &["--resolve-images"]);
     assert!(plan.contains("Deployment shop/old") && plan.contains("not for Windows 2022 (1 node)"), "{plan}");
     assert_eq!(plan.lines().next(), by_tags[2].lines().next(), "what a registry says is no change");
-    // What was asked once is on disk.
+    // The earlier answers are on disk.
     let asked = registry.requests().unwrap().len();
     let offline = with(&["check", "--min-severity", "warning"], &["--resolve-images", "--offline"]);
     assert_eq!(offline, resolved);

@@ -42,7 +42,7 @@ impl Provisioner {
     pub const ALL: [Self; 6] =
         [Self::Kubelet, Self::Karpenter, Self::ClusterAutoscaler, Self::Eksctl, Self::Aks, Self::Gke];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Provisioner {
         }
     }
 
-    /// The title of the rendered text.
+    /// Returns the title of the rendered text.
     #[must_use]
     pub fn language(self) -> &'static str {
         match self {
@@ -68,14 +68,14 @@ impl Provisioner {
         }
     }
 
-    /// The provisioner with this name.
+    /// Returns the provisioner with this name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|provisioner| provisioner.name() == name)
     }
 }
 
-/// Renders the labels and taints of this pool, for nodes of this Windows if one is given.
+/// Renders the labels and taints of this pool, for nodes with this Windows version if one is given.
 #[must_use]
 pub fn render(provisioner: Provisioner, pool: &Pool, windows: Option<&Product>) -> String {
     let mut text = String::new();
@@ -84,7 +84,7 @@ pub fn render(provisioner: Provisioner, pool: &Pool, windows: Option<&Product>) 
     text
 }
 
-/// The labels and taints with which nodes of the pool are to register.
+/// The labels and taints with which nodes of the pool must register.
 struct Nodes<'a> {
     pool: &'a str,
     labels: Vec<(&'a str, &'a str)>,
@@ -118,7 +118,8 @@ impl<'a> Nodes<'a> {
         pairs.join(separator)
     }
 
-    /// The labels by which an autoscaler knows a node before it exists: also those that winpool adds once it does.
+    /// Returns the labels from which an autoscaler learns the properties of a node before it exists. They include the
+    /// labels that winpool adds later.
     fn template_labels(&self) -> Vec<(&str, &str)> {
         let capabilities = self.capabilities.iter().map(|key| (key.as_str(), "true"));
         self.labels.iter().copied().chain(capabilities).collect()
@@ -129,8 +130,9 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// The keys of the labels that winpool puts on nodes of this Windows for classes with `hostMatch: Compatible`. Not for
-/// Hyper-V isolation: the build does not tell if a node has it, and a node without it would be made again and again.
+/// Returns the keys of the labels that winpool adds to nodes of this Windows version for classes with `hostMatch:
+/// Compatible`. Omits classes with Hyper-V isolation: the build does not show if a node supports it, and the autoscaler
+/// would recreate a node without it again and again.
 fn capabilities(pool: &Pool, windows: &Product) -> Vec<String> {
     let runs = |(hosts, spec): &(Hosts, RuntimeClassSpec)| match hosts {
         Hosts::Running(image, Isolation::Process) if can_run_by_process_isolation(windows.build, *image) => {

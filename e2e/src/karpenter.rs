@@ -6,14 +6,14 @@ use crate::process::{Launch, Process, free_port};
 use crate::scene::define;
 use crate::{Cluster, Error, Result};
 
-/// Instance types that know their Windows build, as those of AWS do. The built-in ones do not.
+/// Instance types with a Windows build, like those of AWS. The built-in types have none.
 pub const TYPES_WITH_BUILDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/karpenter/types-aws-like.json");
 
-/// A running Karpenter. It ends when this is dropped.
+/// A running Karpenter, which stops when this value is dropped.
 pub struct Karpenter(Process);
 
 impl Karpenter {
-    /// Installs its definitions and starts it, with the instance types of a file or the 144 built-in ones.
+    /// Installs the CRDs and starts Karpenter, with the instance types of a file or the 144 built-in types.
     pub async fn start(cluster: &Cluster, types: Option<&str>) -> Result<Self> {
         let program = Component::Karpenter.path().await?;
         let client = cluster.client();
@@ -35,7 +35,7 @@ impl Karpenter {
         Process::start_in(launch, environment).map(Self)
     }
 
-    /// Fails with the end of its log if it has ended.
+    /// Fails with the last lines of the log if Karpenter has stopped.
     pub fn check(&self) -> Result<()> {
         self.0.check()
     }

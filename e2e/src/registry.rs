@@ -1,4 +1,4 @@
-//! A real registry of images: distribution, with what a test pushes to it.
+//! A real image registry (distribution), and functions that push images to it.
 
 use crate::assets::Component;
 use crate::certificates::Authority;
@@ -27,36 +27,36 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Who may pull from a protected registry.
+/// The user who may pull from a protected registry.
 pub const USER: &str = "me";
 /// The password of [`USER`].
 pub const PASSWORD: &str = "swordfish";
-/// The same, as `htpasswd -B` writes it.
+/// The hash of the password, as `htpasswd -B` writes it.
 const HASHED: &str = "$2a$04$mojUwKtmbdjsyZM99kxJt.hWAFytb4yv8Go54Wu.9htRWOmw8PwX6";
-/// What registry and token server call each other.
+/// The issuer of the tokens, as the registry and the token server name it.
 const ISSUER: &str = "tokens";
 const SERVICE: &str = "a registry";
 
-/// How a registry is protected.
+/// The protection of a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// It is not, and speaks plain HTTP.
+    /// None: plain HTTP without authentication.
     None,
-    /// It speaks TLS with a certificate of its own authority.
+    /// TLS with a certificate of the registry's own authority.
     Tls,
-    /// By the password of [`USER`].
+    /// Basic authentication with the password of [`USER`].
     Basic,
-    /// By tokens, which another server gives to [`USER`].
+    /// Tokens that a token server issues to [`USER`].
     Token,
 }
 
-/// A running registry, empty at first. Nothing of it outlives this process.
+/// A running registry, empty at first. It stops with this process and leaves no files.
 pub struct ImageRegistry {
     _process: Process,
     _tokens: Option<Tokens>,
     port: u16,
     client: Client,
-    /// What pushes are authorized with.
+    /// The header `Authorization` for pushes.
     authorization: Option<String>,
     directory: Directory,
 }
@@ -65,7 +65,7 @@ impl ImageRegistry {
     /// Starts a registry.
     ///
     /// # Errors
-    /// When it cannot be built or started.
+    /// Fails if the registry cannot be built or started.
     pub async fn start(protection: Protection) -> Result<Self> {
         let program = Component::Registry.path().await?;
         let directory = Guard::get()?.directory("registry")?;
@@ -112,7 +112,7 @@ impl ImageRegistry {
             config.default_retry = false;
             Result::Ok(Client::try_from(config)?)
         };
-        // Where no password is needed.
+        // This path needs no password.
         let ready = async |port| answers(client(port), "/").await;
         let (process, port) = start_on_free_port(launch, ready).await?;
         let authorization = match (protection, &tokens) {
@@ -125,22 +125,22 @@ impl ImageRegistry {
         Ok(Self { _process: process, _tokens: tokens, port, client, authorization, directory })
     }
 
-    /// Host and port.
+    /// Returns the host and port.
     #[must_use]
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The certificate of the authority that vouches for it.
+    /// Returns the certificate of the authority that signed the registry's certificate.
     #[must_use]
     pub fn authority(&self) -> PathBuf {
         self.directory.path().join("ca.crt")
     }
 
-    /// Pushes a manifest or an index under a tag, and returns its digest. With tokens, the repository has to be `app`.
+    /// Pushes a manifest or an index under a tag, and returns its digest. With tokens, the repository must be `app`.
     ///
     /// # Errors
-    /// When the registry refuses it.
+    /// Fails if the registry refuses it.
     pub async fn push(&self, repository: &str, tag: &str, document: &Value) -> Result<String> {
         let media_type = document["mediaType"].as_str().unwrap_or("application/vnd.oci.image.index.v1+json");
         let request = Request::put(format!("/v2/{repository}/manifests/{tag}")).header(CONTENT_TYPE, media_type);
@@ -151,7 +151,7 @@ impl ImageRegistry {
     /// Pushes a single manifest with this config and without layers, and returns its digest.
     ///
     /// # Errors
-    /// When the registry refuses it.
+    /// Fails if the registry refuses it.
     pub async fn push_image(&self, repository: &str, tag: &str, config: &Value, is_docker: bool) -> Result<String> {
         let [manifest, media_type] = if is_docker {
             ["application/vnd.docker.distribution.manifest.v2+json", "application/vnd.docker.container.image.v1+json"]
@@ -161,7 +161,7 @@ impl ImageRegistry {
         let config = config.to_string();
         let digest = ring::digest::digest(&ring::digest::SHA256, config.as_bytes());
         let digest = digest.as_ref().iter().fold("sha256:".to_owned(), |mut text, byte| {
-            // Writing to a String does not fail.
+            // Writing to a String never fails.
             let _ = write!(text, "{byte:02x}");
             text
         });
@@ -176,10 +176,10 @@ impl ImageRegistry {
         self.push(repository, tag, &document).await
     }
 
-    /// Method and path of each request so far, in the order of the access log, with the status.
+    /// Returns the method, path and status of each request so far, in the order of the access log.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// Fails if the log cannot be read.
     pub fn requests(&self) -> Result<Vec<(String, u16)>> {
         let log = self.directory.path().join("registry.log");
         let log = fs::read_to_string(&log).when("read", &log)?;
@@ -209,7 +209,7 @@ fn header(answer: &Response<Body>, name: &HeaderName) -> String {
     answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// A token server for [`USER`], as distribution describes it.
+/// A token server for [`USER`], following the documentation of distribution.
 struct Tokens {
     issuer: Arc<Issuer>,
     port: u16,
@@ -247,7 +247,7 @@ impl Tokens {
 }
 
 impl Issuer {
-    /// Permits to pull what the scope asks for, to a client that knows the password.
+    /// Issues a token for pulls from the repository in the scope, if the client sends the right password.
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let expected = format!("Basic {}", BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")));
         let query: Vec<_> = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).collect();

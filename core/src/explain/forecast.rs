@@ -1,6 +1,5 @@
 //! The changes that the operator would make to a cluster. winpool runs the operator's own decisions on a copy until
-//! nothing
-//! is left to do.
+//! nothing is left to do.
 
 mod changes;
 mod pools;
@@ -96,8 +95,7 @@ pub struct PoolForecast {
     /// The name of the pool.
     pub name: String,
     /// `Enforce` or `DryRun`; `Invalid` for a pool that winpool ignores until you correct it; `Deleting` for a pool
-    /// that is
-    /// being deleted.
+    /// that is being deleted.
     pub mode: String,
     /// The number of nodes that it owns at the end.
     pub nodes: usize,

@@ -81,8 +81,7 @@ pub struct Answer {
     /// The known errors in the pod's status, with their meaning.
     pub errors: Vec<KnownError>,
     /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
-    /// own
-    /// node.
+    /// own node.
     pub nodes: Vec<Landing>,
     /// The change that the pod needs; `null` if it can be scheduled, and is not known to fail on any node where it can
     /// be.

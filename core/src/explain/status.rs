@@ -41,7 +41,7 @@ pub struct ClusterStatus {
     /// The build of the nodes whose support ends next, or has ended; absent if winpool knows none of the builds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub support_ends_next: Option<SupportEnd>,
-    /// What winpool cannot read, and why.
+    /// The objects that winpool cannot read, with the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -70,7 +70,7 @@ pub struct PoolSummary {
     /// Workloads for which winpool holds these taints, each with the number of its pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held_for: BTreeMap<String, usize>,
-    /// What needs attention, as the operator reports it.
+    /// The problems that need attention, as the operator reports them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
 }

@@ -1,9 +1,9 @@
-//! Reads what a registry answers about an image: the image index and the manifest of OCI, and Docker's manifest list and
+//! Reads a registry's answer about an image: the OCI image index and manifest, and Docker's manifest list and
 //! manifest (opencontainers/image-spec `image-index.md`, `manifest.md`, `config.md`; distribution
 //! `manifest-v2-2.md`).
 //!
-//! Of all their fields only those stand here that name a platform, so the few structs below take the place of a crate.
-//! Everything read is bounded: a registry may answer anything.
+//! The structs below contain only the fields that specify a platform, so no crate is needed. All input is limited in
+//! size, because a registry may answer with anything.
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -11,63 +11,63 @@ use thiserror::Error;
 use super::Platform;
 use super::reference::is_digest;
 
-/// More variants than any image has; Docker's own have about 20.
+/// The limit for variants; no image has as many. Docker's own images have about 20.
 pub const MOST_ENTRIES: usize = 1_000;
-/// The longest part of a platform that is taken.
+/// The largest length of a part of a platform.
 const LONGEST_WORD: usize = 128;
 
 const INDEXES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
 const MANIFESTS: [&str; 2] =
     ["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"];
-/// What a client accepts, for the header `Accept`.
+/// The media types in the header `Accept`.
 pub const ACCEPTED: [&str; 4] = [INDEXES[0], MANIFESTS[0], INDEXES[1], MANIFESTS[1]];
 
 /// The answer to a request for a manifest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Document {
-    /// Several variants, in the order of the index, without attestations.
+    /// An index: several variants, in the order of the index, without attestations.
     Index(Vec<Entry>),
-    /// One variant; its platform stands in this config.
+    /// A manifest of one variant, whose platform is in this config.
     Manifest {
-        /// Digest of the config.
+        /// The digest of the config.
         config: String,
-        /// Media type of the config.
+        /// The media type of the config.
         media_type: String,
     },
 }
 
-/// One variant of an index.
+/// A variant in an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Digest of its manifest.
+    /// The digest of its manifest.
     pub digest: String,
-    /// `None` if only the config of the manifest names the platform.
+    /// The platform; `None` if only the config of the manifest contains it.
     pub platform: Option<Platform>,
 }
 
-/// What a registry answered does not tell for which platforms an image was built.
+/// The registry's answer does not specify the platforms of an image.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum DocumentError {
-    /// Not JSON, or not with the fields of such a document.
+    /// The answer is not JSON, or does not have the fields of such a document.
     #[error("the registry's answer cannot be read: {0}")]
     Unreadable(String),
-    /// Neither an index nor a manifest.
+    /// The answer is neither an index nor a manifest.
     #[error("the registry answered with {0}, which is neither an image index nor an image manifest")]
     Unsupported(String),
-    /// A manifest that says it is an index, or the reverse.
+    /// The answer has the media type of an index and the fields of a manifest, or the reverse.
     #[error("the registry's answer is called {0} but has the fields of another type")]
     Contradiction(String),
-    /// More entries than [`MOST_ENTRIES`].
+    /// The index has more entries than [`MOST_ENTRIES`].
     #[error("the image index has more than {MOST_ENTRIES} entries")]
     TooManyEntries,
-    /// A digest that is none.
+    /// A digest is malformed.
     #[error("the registry's answer names the digest {0:?}, which is not a digest")]
     Digest(String),
-    /// Characters or lengths that no platform has.
+    /// A part of a platform has invalid characters or is too long.
     #[error("the registry's answer names a platform that cannot be read: {0:?}")]
     Platform(String),
-    /// No `os` in the config.
+    /// The config has no `os`.
     #[error("the config of the image does not say for which operating system it is")]
     NoPlatform,
 }
@@ -93,7 +93,7 @@ struct RawEntry {
 
 #[derive(Deserialize)]
 struct Annotations {
-    /// Set by Docker's builder: the entry is an attestation of another one.
+    /// Set by Docker's builder: the entry is an attestation of another entry.
     #[serde(rename = "vnd.docker.reference.type")]
     reference_type: Option<String>,
 }
@@ -116,11 +116,11 @@ struct RawPlatform {
     os_features: Option<Vec<String>>,
 }
 
-/// Reads an index or a manifest. `media_type` is the header `Content-Type`; without it, or with one that says nothing
-/// such as `application/json`, the document tells.
+/// Reads an index or a manifest. `media_type` is the header `Content-Type`. If it is absent or generic, such as
+/// `application/json`, the media type in the document is used.
 ///
 /// # Errors
-/// If the answer is neither, contradicts itself, or is larger than any image's.
+/// Fails if the answer is neither, is inconsistent, or exceeds a limit.
 pub fn read(media_type: Option<&str>, bytes: &[u8]) -> Result<Document, DocumentError> {
     let raw: Raw = serde_json::from_slice(bytes).map_err(unreadable)?;
     let media_type = media_type.and_then(|text| text.split(';').next()).map(str::trim);
@@ -129,7 +129,7 @@ pub fn read(media_type: Option<&str>, bytes: &[u8]) -> Result<Document, Document
     if raw.fs_layers.is_some() {
         return Err(DocumentError::Unsupported("a manifest of schema 1".to_owned()));
     }
-    // As containerd's `validateMediaType`, so that an index cannot pass for a manifest.
+    // Follows containerd's `validateMediaType`, so that an index cannot pass for a manifest.
     let has_parts = raw.config.is_some() || raw.layers.is_some();
     let other = raw.media_type.as_deref().unwrap_or_default();
     if is_index(&named) && (has_parts || is_manifest(other))
@@ -155,7 +155,7 @@ pub fn read(media_type: Option<&str>, bytes: &[u8]) -> Result<Document, Document
 /// Reads the platform of a single manifest from the config.
 ///
 /// # Errors
-/// If it names none.
+/// Fails if the config names no platform.
 pub fn read_config(bytes: &[u8]) -> Result<Platform, DocumentError> {
     let raw: RawPlatform = serde_json::from_slice(bytes).map_err(unreadable)?;
     let platform = platform(raw)?;
@@ -173,7 +173,7 @@ fn index(entries: Vec<RawEntry>) -> Result<Document, DocumentError> {
     Ok(Document::Index(entries.collect::<Result<_, _>>()?))
 }
 
-/// Returns true for what does not run: the attestations of Docker's builder, and signatures.
+/// Returns true for entries that are not images: attestations of Docker's builder, and signatures.
 fn is_attestation(entry: &RawEntry) -> bool {
     let is_unknown = |text: &Option<String>| text.as_deref() == Some("unknown");
     match &entry.platform {
@@ -220,6 +220,6 @@ fn is_manifest(media_type: &str) -> bool {
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn unreadable(error: serde_json::Error) -> DocumentError {
-    // A custom error of serde may repeat a value of the document.
+    // A custom error of serde may quote a value of the document.
     DocumentError::Unreadable(crate::words::plain(&error.to_string(), 200))
 }

@@ -1,11 +1,11 @@
-//! What was found out about the images of workloads, and words for it.
+//! The platforms of the images of workloads, and their descriptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ImagePlatforms, Platform, matching::build_and_revision};
 use crate::windows::{Build, product};
 
-/// The answers of registries, by the image as the workload names it. Empty if no registry was asked.
+/// The answers of registries, by the image as the workload names it. Empty if no registry was queried.
 #[derive(Clone, Debug, Default)]
 pub struct Images(BTreeMap<String, Result<ImagePlatforms, Unresolved>>);
 
@@ -14,42 +14,41 @@ pub struct Images(BTreeMap<String, Result<ImagePlatforms, Unresolved>>);
 pub struct Unresolved {
     /// The reason, in words.
     pub reason: String,
-    /// The registry answered that it has no such image.
+    /// True if the registry answered that it does not have the image.
     pub is_missing: bool,
 }
 
 impl Images {
-    /// Adds an answer.
     pub fn add(&mut self, image: &str, answer: Result<ImagePlatforms, Unresolved>) {
         self.0.insert(image.to_owned(), answer);
     }
 
-    /// The answer for an image; `None` if it was not looked up.
+    /// Returns the answer for an image; `None` if the image was not resolved.
     #[must_use]
     pub fn get(&self, image: &str) -> Option<Result<&ImagePlatforms, &Unresolved>> {
         self.0.get(image).map(Result::as_ref)
     }
 
-    /// The platforms of an image, if they are known.
+    /// Returns the platforms of an image, if they are known.
     #[must_use]
     pub fn platforms(&self, image: &str) -> Option<&ImagePlatforms> {
         self.get(image)?.ok()
     }
 
-    /// Returns true if no image was looked up.
+    /// Returns true if no image was resolved.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The Windows builds for which the image has a variant.
+/// Returns the Windows builds for which the image has a variant.
 pub fn builds(image: &ImagePlatforms) -> impl Iterator<Item = Build> {
     let windows = image.platforms.iter().filter(|platform| platform.is_windows());
     windows.filter_map(|platform| Some(Build::new(build_and_revision(platform.os_version.as_deref()?)?.0)))
 }
 
-/// `Windows 2019, 2022; Linux amd64, arm64`.
+/// Describes the platforms of an image: `Windows 2019, 2022; Linux amd64, arm64`.
 #[must_use]
 pub fn summary(image: &ImagePlatforms) -> String {
     let mut systems: BTreeMap<&str, BTreeSet<(Option<Build>, String)>> = BTreeMap::new();
@@ -70,7 +69,7 @@ pub fn summary(image: &ImagePlatforms) -> String {
     if words.is_empty() { "no platform".to_owned() } else { words.join("; ") }
 }
 
-/// The version of a Windows variant, or the architecture of another one; with what sorts it.
+/// Returns the version of a Windows variant, or the architecture of another variant, with its sort key.
 fn word(platform: &Platform) -> (Option<Build>, String) {
     let Platform { architecture, variant, os_version, .. } = platform;
     if !platform.is_windows() {
@@ -86,13 +85,13 @@ fn word(platform: &Platform) -> (Option<Build>, String) {
     (build, if architecture == "amd64" { name } else { format!("{name} {architecture}") })
 }
 
-/// The version of a release, such as `2022`, or the build.
+/// Returns the version of a release, such as `2022`, or else the build.
 #[must_use]
 pub fn short(build: Build) -> String {
     product::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
 }
 
-/// `10.0.20348.2113`, as far as the variant says it.
+/// Returns the version in the variant, such as `10.0.20348.2113`.
 #[must_use]
 pub fn version(platform: &Platform) -> &str {
     platform.os_version.as_deref().unwrap_or("an unknown version")

@@ -1,6 +1,6 @@
-//! Which nodes run an image: containerd's choice among the variants, and whether the chosen one starts.
+//! Decides which nodes run an image: the variant that containerd chooses, and if it starts.
 //!
-//! Read in containerd/platforms (`platforms.go`, `compare.go`, `platform_windows_compat.go`) in the version that each
+//! Sources: containerd/platforms (`platforms.go`, `compare.go`, `platform_windows_compat.go`) in the version that each
 //! release of containerd requires in its `go.mod`, and before that in containerd's own `platforms/defaults_windows.go`
 //! with microsoft/hcsshim `osversion/platform_compat_windows.go`:
 //!
@@ -14,28 +14,28 @@
 //! | 2.3.0 to 2.3.4 | platforms 1.0.0-rc.4 | the same | the same |
 //! | 2.3.5 and later | platforms 1.0.0-rc.5 | the LTSC release before that of the host's generation | the same |
 //!
-//! A host before 20348 needs its own build. The revision is not compared, and a variant without version fits each host.
-//! All this holds for an index; containerd's `images.Manifest` takes a single manifest without looking at its platform
-//! (`core/images/image.go`), so one for another host fails when it starts.
+//! A host before 20348 needs its own build. The revision is not compared, and a variant without a version matches every
+//! host. This is true for an index. containerd's `images.Manifest` accepts a single manifest without checking its
+//! platform (`core/images/image.go`), so a manifest for another host fails when it starts.
 
 use super::{ImagePlatforms, Platform, Source};
 use crate::windows::compatibility::can_run_by_process_isolation;
 use crate::windows::container_runtime::{RuntimeName, RuntimeVersion, Stage};
 use crate::windows::{Build, ContainerRuntime, KernelVersion};
 
-/// What decides which variant a Windows node takes.
+/// The properties of a Windows node that decide which variant it uses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Host {
     /// The build and revision of Windows.
     pub kernel: KernelVersion,
-    /// As Go names it: `amd64`.
+    /// The architecture, as Go names it: `amd64`.
     pub architecture: String,
-    /// `None` if the node does not report it.
+    /// The container runtime; `None` if the node does not report it.
     pub runtime: Option<ContainerRuntime>,
 }
 
 impl Host {
-    /// A node of this build of which nothing else is known. It is supposed to have a containerd of today.
+    /// Returns a node of this build with a current containerd, if nothing else is known about the node.
     #[must_use]
     pub fn supposed(build: Build) -> Self {
         let version = Some(RuntimeVersion { major: 2, minor: 4, patch: 0, stage: Stage::Release });
@@ -47,41 +47,41 @@ impl Host {
     }
 }
 
-/// What happens with an image on a Windows node.
+/// The result for an image on a Windows node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict<'a> {
     /// The node runs this variant.
     Runs(&'a Platform),
-    /// The node takes this variant, which does not say for which Windows it is: it runs only if it has no Windows files
-    /// of its own, as a host-process image.
+    /// The node chooses this variant, which does not specify a Windows version. It runs only if it has no Windows files
+    /// of its own, like a host-process image.
     NoVersion(&'a Platform),
-    /// The node takes this variant, whose revision is newer than the node's: it can fail to start with 0xc0370106
+    /// The node chooses this variant, whose revision is newer than the node's: it can fail to start with 0xc0370106
     /// (microsoft/Windows-Containers#591, actions/runner-images#11582, Azure/AKS#1465).
     NewerRevision(&'a Platform),
     /// The node does not run the image.
     Fails(Failure<'a>),
 }
 
-/// Why a node does not run an image.
+/// The reason why a node does not run an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure<'a> {
-    /// No variant is for Windows: `no match for platform in manifest`, or it does not start.
+    /// No variant is for Windows: `no match for platform in manifest`, or the container does not start.
     NotWindows,
-    /// There are variants for Windows, but none for this node: `no match for platform in manifest`.
+    /// The image has variants for Windows, but none for this node: `no match for platform in manifest`.
     NoVariant,
-    /// The only variant is for another Windows, and does not start: 0xc0370101.
+    /// The only variant is for another Windows version and does not start: 0xc0370101.
     OtherBuild(&'a Platform),
 }
 
 impl Verdict<'_> {
-    /// Returns true if the node takes the image and nothing says that it does not start.
+    /// Returns true if the node chooses a variant that is not known to fail.
     #[must_use]
     pub const fn runs(&self) -> bool {
         !matches!(self, Self::Fails(_))
     }
 }
 
-/// Says what a Windows node does with an image in a process-isolated container.
+/// Returns the result for an image in a process-isolated container on a Windows node.
 #[must_use]
 pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host) -> Verdict<'a> {
     let is_windows = |platform: &Platform| platform.is_windows() || platform.os.is_empty();
@@ -105,38 +105,39 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host) -> Verdict<'a> {
     {
         return Verdict::Fails(Failure::OtherBuild(taken));
     }
-    // An older build has revisions of its own.
+    // Revisions of different builds cannot be compared.
     let is_newer = build == host.kernel.build.number() && revision > host.kernel.revision;
     if is_newer && host.kernel.revision.is_some() { Verdict::NewerRevision(taken) } else { Verdict::Runs(taken) }
 }
 
-/// The variant of an index that containerd takes on this host.
+/// Returns the variant of an index that containerd chooses on this host.
 #[must_use]
 pub fn chosen<'a>(platforms: &'a [Platform], host: &Host) -> Option<&'a Platform> {
     let rule = Rule::of(host.runtime);
     let mut fitting = platforms.iter().filter_map(|platform| Some((rule.rank(platform, host)?, platform)));
     let first = fitting.next()?;
-    // `sort.SliceStable`: of equals, the first of the index.
+    // Follows `sort.SliceStable`: of equal variants, the first in the index wins.
     let best = fitting.fold(first, |best, next| if rule.is_before(next, best) { next } else { best });
     Some(best.1)
 }
 
-/// How a release of containerd matches.
+/// The matching rule of a containerd release.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rule {
-    /// Only the host's own build: before 1.7.6, another runtime, or an unknown one, so that nothing is promised.
+    /// Only the host's own build. Used for releases before 1.7.6, and for other or unknown runtimes as the cautious
+    /// answer.
     OwnBuild,
-    /// From 20348 on.
+    /// Builds from 20348 on.
     Since2022,
-    /// From the newest LTSC release below the host's build on.
+    /// Builds from the newest LTSC release below the host's build on.
     BelowHost,
-    /// The same, and features of the variant besides `win32k` exclude it.
+    /// The same, but variants with features other than `win32k` do not match.
     BelowHostWithFeatures,
-    /// From the LTSC release before that of the host's generation on.
+    /// Builds from the LTSC release before that of the host's generation on.
     Generation,
 }
 
-/// The LTSC releases that containerd's list has in all these versions, not what is in [`crate::windows::product`].
+/// The LTSC releases in containerd's list in all these versions. It differs from [`crate::windows::product`].
 const LTSC: [u32; 2] = [20348, 26100];
 
 impl Rule {
@@ -145,7 +146,7 @@ impl Rule {
             return Self::OwnBuild;
         };
         let release = |major, minor, patch| RuntimeVersion { major, minor, patch, stage: Stage::Release };
-        // Which of the pre-releases of 2.0.0 has which rule was not read.
+        // The rules of the pre-releases of 2.0.0 were not checked.
         if version.major == 2 && version < release(2, 0, 0) {
             return Self::OwnBuild;
         }
@@ -158,7 +159,8 @@ impl Rule {
         since.into_iter().find(|(first, _)| version >= *first).map_or(Self::OwnBuild, |(_, rule)| rule)
     }
 
-    /// `None` if the variant does not fit the host; otherwise the position of the first architecture that fits.
+    /// Returns `None` if the variant does not match the host; otherwise the position of the first architecture that
+    /// matches.
     fn rank(self, platform: &Platform, host: &Host) -> Option<usize> {
         let is_windows = platform.is_windows() || platform.os.is_empty();
         let rank = self.architecture_rank(platform, host)?;
@@ -166,7 +168,7 @@ impl Rule {
         fits.then_some(rank)
     }
 
-    /// containerd's `Only` also takes the architectures that the processor runs besides its own.
+    /// containerd's `Only` also accepts the other architectures that the processor supports.
     fn architecture_rank(self, platform: &Platform, host: &Host) -> Option<usize> {
         let (architecture, variant) = normalized_architecture(platform);
         match (host.architecture.as_str(), architecture.as_str(), variant.as_str()) {
@@ -196,7 +198,7 @@ impl Rule {
         (floor..=own).contains(&image)
     }
 
-    /// A host has no features, and `windowsStripFeaturesMatcher` takes one away.
+    /// A host has no features, and `windowsStripFeaturesMatcher` removes one from the variant.
     fn fits_features(self, platform: &Platform) -> bool {
         let features = &platform.os_features;
         let stripped = usize::from(features.iter().any(|feature| feature == "win32k"));
@@ -211,7 +213,7 @@ impl Rule {
     }
 }
 
-/// Build and revision of `10.0.<build>[.<revision>]`. containerd reads the first three parts alone.
+/// Returns the build and revision of `10.0.<build>[.<revision>]`. containerd reads only the first three parts.
 #[must_use]
 pub fn build_and_revision(version: &str) -> Option<(u32, Option<u32>)> {
     let mut parts = version.splitn(5, '.');
@@ -221,7 +223,7 @@ pub fn build_and_revision(version: &str) -> Option<(u32, Option<u32>)> {
     ((major, minor) == (10, 0)).then_some((build.into(), revision))
 }
 
-/// `normalizeArch` of containerd/platforms `database.go`, for the architectures of Windows.
+/// Follows `normalizeArch` of containerd/platforms `database.go`, for the architectures of Windows.
 fn normalized_architecture(platform: &Platform) -> (String, String) {
     let architecture = platform.architecture.to_ascii_lowercase();
     let variant = platform.variant.as_deref().unwrap_or_default().to_ascii_lowercase();

@@ -1,12 +1,11 @@
-//! What registries say of container images: for which systems and versions of Windows each was built, and which nodes
-//! run it.
+//! The platforms of container images, as registries report them, and the nodes that run the images.
 //!
-//! - [`mod@reference`]: names of images, in full.
-//! - [`document`]: reads what a registry answers: indexes, manifests and configs.
-//! - [`matching`]: which nodes run an image.
+//! - [`mod@reference`]: full names of images.
+//! - [`document`]: reads the answers of registries: indexes, manifests and configs.
+//! - [`matching`]: the nodes that run an image.
 //! - [`known`]: the answers for the images of workloads.
 //!
-//! [`crate::windows::image`] reads tags, for the case that no registry was asked.
+//! [`crate::windows::image`] reads tags, for use without registries.
 
 pub mod document;
 pub mod known;
@@ -21,21 +20,21 @@ pub use known::{Images, Unresolved};
 pub use matching::{Failure, Host, Verdict, runs_on};
 pub use reference::{ImageReference, ParseReferenceError};
 
-/// For what a variant of an image was built.
+/// The platform of an image variant.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Platform {
-    /// `windows` or `linux`.
+    /// The operating system: `windows` or `linux`.
     pub os: String,
-    /// As Go names it: `amd64`.
+    /// The architecture, as Go names it: `amd64`.
     pub architecture: String,
-    /// Of the architecture: `v8`.
+    /// The variant of the architecture: `v8`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
-    /// For Windows `10.0.<build>.<revision>`.
+    /// The version of the operating system; for Windows `10.0.<build>.<revision>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os_version: Option<String>,
-    /// For Windows perhaps `win32k`.
+    /// The required features of the operating system, such as `win32k` for Windows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub os_features: Vec<String>,
 }
@@ -48,23 +47,23 @@ impl Platform {
     }
 }
 
-/// What a registry says of one image.
+/// The platforms of an image, as the registry reports them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImagePlatforms {
-    /// The digest of the index, or of the manifest where there is no index.
+    /// The digest of the index, or of the manifest if there is no index.
     pub digest: String,
-    /// The document in which the platforms stand.
+    /// The document that contains the platforms.
     pub source: Source,
-    /// In the order of the index; those that only a config names come last, as containerd sorts them.
+    /// The platforms in the order of the index. Those that only a config contains come last, as containerd sorts them.
     pub platforms: Vec<Platform>,
 }
 
-/// The document in which platforms stand.
+/// The document that contains the platforms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub enum Source {
-    /// An index or a manifest list. containerd takes an entry that fits, or refuses the image.
+    /// An index or a manifest list. containerd chooses a matching entry, or refuses the image.
     Index,
-    /// The config of a single manifest. containerd takes it as it is.
+    /// The config of a single manifest. containerd accepts it without a check.
     Manifest,
 }

@@ -1,4 +1,4 @@
-//! Names of images, as Docker and containerd complete them (distribution/reference `normalize.go`, `regexp.go`).
+//! Image names, completed as Docker and containerd do (distribution/reference `normalize.go`, `regexp.go`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,32 +7,32 @@ use thiserror::Error;
 
 const DEFAULT_REGISTRY: &str = "docker.io";
 const DEFAULT_TAG: &str = "latest";
-/// The longest repository that distribution/reference reads.
+/// The longest repository name that distribution/reference accepts.
 const LONGEST_REPOSITORY: usize = 255;
 
 /// The full name of an image: `nginx` is `docker.io/library/nginx:latest`.
 ///
-/// It has a tag, a digest, or both. With both, the digest decides.
+/// It has a tag, a digest, or both. If it has both, the digest is used.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ImageReference {
-    /// Host and perhaps port: `docker.io`, `localhost:5000`.
+    /// The host and optional port: `docker.io`, `localhost:5000`.
     pub registry: String,
-    /// `library/nginx`.
+    /// The repository: `library/nginx`.
     pub repository: String,
-    /// `1.27`.
+    /// The tag: `1.27`.
     pub tag: Option<String>,
-    /// `sha256:…`.
+    /// The digest: `sha256:…`.
     pub digest: Option<String>,
 }
 
 impl ImageReference {
-    /// The digest, or else the tag: what a registry is asked for.
+    /// Returns the digest, or else the tag, for a request to the registry.
     #[must_use]
     pub fn version(&self) -> &str {
         self.digest.as_deref().or(self.tag.as_deref()).unwrap_or(DEFAULT_TAG)
     }
 
-    /// The same repository with another tag.
+    /// Returns the same repository with another tag.
     #[must_use]
     pub fn with_tag(&self, tag: &str) -> Self {
         Self { tag: Some(tag.to_owned()), digest: None, ..self.clone() }
@@ -74,7 +74,7 @@ fn parse(text: &str) -> Result<ImageReference, &'static str> {
         Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
         _ => (name, None),
     };
-    // Docker and containerd read such a name as the ID of an image.
+    // Docker and containerd treat such a name as the ID of an image.
     if name.len() == 64 && name.bytes().all(is_lower_hex) {
         return Err("64 hexadecimal digits are the ID of an image; write <repository>@sha256:<digits>");
     }
@@ -109,7 +109,7 @@ fn parse(text: &str) -> Result<ImageReference, &'static str> {
     })
 }
 
-/// Returns true if the text in front of the first `/` is a registry and not the beginning of the repository.
+/// Returns true if the text before the first `/` is a registry and not the beginning of the repository.
 fn is_registry(first: &str) -> bool {
     first == "localhost" || first.contains(['.', ':']) || first.bytes().any(|byte| byte.is_ascii_uppercase())
 }
@@ -133,7 +133,7 @@ fn is_host(text: &str) -> bool {
     is_named && port.is_none_or(|port| port.parse::<u16>().is_ok() && port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Lower-case letters and digits, between which `.`, `_`, `__` or any number of `-` may stand.
+/// Returns true for lower-case letters and digits, separated by `.`, `_`, `__` or any number of `-`.
 fn is_component(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let separators = text.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -150,7 +150,7 @@ fn is_tag(text: &str) -> bool {
         && text.bytes().all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
 }
 
-/// Returns true for a digest of an algorithm that registries and containerd use.
+/// Returns true for a digest with an algorithm that registries and containerd use.
 #[must_use]
 pub fn is_digest(text: &str) -> bool {
     text.split_once(':').is_some_and(|(algorithm, digits)| {

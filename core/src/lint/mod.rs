@@ -4,10 +4,10 @@
 //! tests one field is data, from which both the check and the CEL expression are made.
 //!
 //! - `rule`: the types of rules and findings; `field`: rules that test one field.
-//! - `rejected`: fields that the API server refuses; `unsupported`: fields that it accepts and Windows does not
-//! support;
-//!   `placement` and its submodules: scheduling, and images that start; `recommended`: advice of the documentation;
-//!   `objects`: Services and nodes.
+//! - `rejected`: fields that the API server refuses.
+//! - `unsupported`: fields that the API server accepts and Windows does not support.
+//! - `placement` and its submodules: scheduling, and images that start.
+//! - `recommended`: advice of the documentation; `objects`: Services and nodes.
 //! - `workload`: reads manifests; `facts`: the cluster.
 //! - `advise`: the admission policy; `reference`: the reference page.
 

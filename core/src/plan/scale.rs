@@ -1,6 +1,8 @@
-//! Scaling from zero: what autoscalers know of nodes that do not exist yet, and which RuntimeClasses these nodes can serve.
+//! Scaling from zero: the templates from which autoscalers create nodes, and the RuntimeClasses that these nodes can
+//! serve.
 //!
-//! What is not known here is not judged: instance types with their zones and sizes, quotas, and what is left of limits.
+//! Some limits are unknown and not checked: instance types with their zones and sizes, quotas, and the remaining
+//! capacity.
 
 mod cluster_autoscaler;
 mod karpenter;
@@ -21,27 +23,27 @@ use crate::{
 
 use super::Pool;
 
-/// What the autoscalers of a cluster know.
+/// The configuration of the autoscalers of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Autoscalers {
-    /// The nodes that they can make, in the order in which they are preferred.
+    /// The templates from which they create nodes, in the order of preference.
     pub templates: Vec<Template>,
-    /// Why some of it cannot be read.
+    /// The reasons why some of the configuration cannot be read.
     pub unreadable: Vec<String>,
 }
 
-/// The nodes that an autoscaler can make in one way.
+/// A template from which an autoscaler creates nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// Kind and name of the object that says so, such as `NodePool windows-2022`.
+    /// The kind and name of the object that contains it, such as `NodePool windows-2022`.
     pub name: String,
-    /// What it says about labels. All of it holds.
+    /// The requirements on labels, all of which apply.
     requirements: Vec<Requirement>,
-    /// Where a label belongs that it lacks.
+    /// The field to which a missing label must be added.
     label_field: &'static str,
     taints: Vec<Taint>,
     taint_field: &'static str,
-    /// Why it makes no nodes at all.
+    /// The reasons why it creates no nodes at all.
     stopped: Vec<String>,
     weight: i64,
     kind: Kind,
@@ -54,7 +56,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns whether a template need not name the label, because it comes from the instance type.
+    /// Returns true if the label comes from the instance type, so that a template need not set it.
     fn implies(self, key: &str) -> bool {
         match self {
             Self::Karpenter => karpenter::is_implied(key),
@@ -63,13 +65,13 @@ impl Kind {
     }
 }
 
-/// A label that the nodes have, or lack.
+/// A requirement on a label of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
     operator: String,
     values: Vec<String>,
-    /// The object and field that say so.
+    /// The object and field that contain the requirement.
     field: String,
 }
 
@@ -78,8 +80,8 @@ impl Requirement {
         Self { key: key.to_owned(), operator: "In".to_owned(), values: vec![value.to_owned()], field: field.to_owned() }
     }
 
-    /// Returns whether the nodes can have this value. As `Requirement` of Karpenter reads it: `NotIn` and the comparisons
-    /// let a pod choose a value.
+    /// Returns true if the nodes can have this value. Follows `Requirement` of Karpenter: with `NotIn` and the
+    /// comparisons, a pod can choose a value.
     fn admits(&self, value: &str) -> bool {
         let listed = self.values.iter().any(|other| other == value);
         let bound = || self.values.first().and_then(|bound| bound.parse::<i64>().ok());
@@ -106,41 +108,41 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// What a template means for a class.
+/// The result for a template and a RuntimeClass.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateStory {
-    /// Kind and name of the object.
+    /// The kind and name of the object that contains the template.
     pub template: String,
-    /// Whether it makes nodes for pods of the class. Absent if that depends on its instance types.
+    /// True if it creates nodes for pods of the class. Absent if that depends on its instance types.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serves: Option<bool>,
-    /// What keeps it from that: each entry names the field.
+    /// The obstacles, each with the name of the field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// What can go wrong if it serves the class.
+    /// Possible problems if the template serves the class.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// Whether a class can start from zero.
+/// The result for a RuntimeClass that may scale from zero.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleStory {
-    /// Name of the RuntimeClass.
+    /// The name of the RuntimeClass.
     pub runtime_class: String,
-    /// Absent if that cannot be told.
+    /// True if a template serves the class. Absent if winpool cannot determine it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_scale_from_zero: Option<bool>,
     /// Every template, in the order in which the autoscaler prefers them.
     pub templates: Vec<TemplateStory>,
-    /// What cannot be told, and why.
+    /// Facts that winpool cannot determine, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 impl Autoscalers {
-    /// Reads NodePools, their node classes, and manifests with templates of cluster-autoscaler. Other objects are left out.
+    /// Reads NodePools, their node classes, and manifests with templates of cluster-autoscaler. Ignores other objects.
     #[must_use]
     pub fn read(objects: &[Value], unreadable: Vec<String>) -> Self {
         let mut templates = karpenter::templates(objects);
@@ -149,7 +151,7 @@ impl Autoscalers {
         Self { templates, unreadable }
     }
 
-    /// Returns whether [`Self::read`] has a use for objects of this kind.
+    /// Returns true if [`Self::read`] uses objects of this kind.
     #[must_use]
     pub fn are_read_from(group: &str, kind: &str) -> bool {
         match group {
@@ -161,12 +163,12 @@ impl Autoscalers {
         }
     }
 
-    /// Whether one of them is for Windows nodes and says so.
+    /// Returns true if a template specifies that its nodes run Windows.
     fn say_windows(&self) -> bool {
         self.templates.iter().any(|template| template.says_system(names::WINDOWS))
     }
 
-    /// Explains if a class can start from zero.
+    /// Explains if a class can scale from zero.
     #[must_use]
     pub fn explain(&self, name: &str, class: &Class) -> ScaleStory {
         let templates: Vec<TemplateStory> = self.templates.iter().map(|template| template.explain(class)).collect();
@@ -180,8 +182,8 @@ impl Autoscalers {
         }
     }
 
-    /// The problem of a class of `pool` that is declared, has no node, and that no template serves. There is none where no
-    /// template is for Windows: then another autoscaler makes the Windows nodes, or nobody does.
+    /// Returns the problem of a class that `pool` declares, that has no nodes, and that no template serves. Returns
+    /// `None` if no template is for Windows, because then the Windows nodes do not come from these autoscalers.
     #[must_use]
     pub fn problem(&self, pool: &Pool, name: &str, class: &Class) -> Option<Problem> {
         let is_declared = pool.declared.iter().any(|(_, spec)| spec.name == name);
@@ -233,12 +235,12 @@ impl Template {
         TemplateStory { template: self.name.clone(), serves, missing, warnings }
     }
 
-    /// Whether the nodes have this operating system for sure.
+    /// Returns true if the template specifies that its nodes run this operating system.
     fn says_system(&self, system: &str) -> bool {
         self.requirements.iter().any(|r| r.key == names::OS && r.operator == "In" && r.values == [system])
     }
 
-    /// Keys for which its own requirements leave no value.
+    /// Describes the label keys for which the template's own requirements leave no value.
     fn contradictions(&self) -> Vec<String> {
         let mut found = Vec::new();
         for requirement in self.requirements.iter().filter(|requirement| requirement.operator == "In") {
@@ -254,15 +256,15 @@ impl Template {
         found
     }
 
-    /// Whether it says that it makes nodes with this value, so that it does not depend on the instance types. Every type on
-    /// which Windows runs has the default architecture.
+    /// Returns true if the template specifies that its nodes have this value, independent of instance types. Every
+    /// instance type that runs Windows has the default architecture.
     fn says(&self, key: &str, value: &str) -> bool {
         let mut known = self.requirements.iter().filter(|requirement| requirement.key == key).peekable();
         let is_default = key == names::ARCH && value == DEFAULT_ARCHITECTURE && known.peek().is_none();
         is_default || known.any(|requirement| requirement.operator == "In") || !self.kind.implies(key)
     }
 
-    /// What can go wrong where it does not say what instance types it starts.
+    /// Describes the risk if the template does not specify its instance types.
     fn warning(&self, key: &str, value: &str) -> String {
         let add = |values: &str| format!("add {{key: {key}, operator: In, values: [{values}]}}");
         let field = karpenter::REQUIREMENTS;

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
 use crate::labels::Labels;
 
-/// The expressions of a term that a node with these labels and this name does not match; `None` if it matches all. A
-/// node has to match all expressions of a term, and one term of an affinity.
+/// Returns the expressions of a term that a node with these labels and this name does not match; `None` if it matches
+/// all. A node must match all expressions of a term, and one term of an affinity.
 pub(crate) fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> Option<Vec<String>> {
     let expressions = term.match_expressions.iter().flatten().map(|e| (e, labels.get(&e.key)));
     let fields = term.match_fields.iter().flatten();
@@ -19,7 +19,7 @@ pub(crate) fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name
     (!failing.is_empty()).then_some(failing)
 }
 
-/// True if the required node affinity with these terms allows a node with these labels and this name.
+/// Returns true if the required node affinity with these terms allows a node with these labels and this name.
 pub(crate) fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
     terms.is_empty() || terms.iter().any(|term| failing_expressions(term, labels, name).is_none())
 }

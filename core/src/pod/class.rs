@@ -34,34 +34,34 @@ impl From<&RuntimeClass> for Class {
 }
 
 impl Class {
-    /// The build in its selector.
+    /// Returns the build in its selector.
     #[must_use]
     pub fn build(&self) -> Option<Build> {
         self.selector.get(names::WINDOWS_BUILD)?.parse().ok()
     }
 
-    /// The operating system in its selector.
+    /// Returns the operating system in its selector.
     #[must_use]
     pub fn os(&self) -> Option<&str> {
         self.selector.get(names::OS).map(String::as_str)
     }
 
-    /// The isolation that its handler's name stands for: `runhcs-wcow-hypervisor` (containerd's own),
-    /// `runhcs-wcow-hypervisor-17763`, `runhcs-wcow-hyperv` and `containerd-hyperv-17763` are in use.
+    /// Returns the isolation that its handler's name indicates. Names in use are `runhcs-wcow-hypervisor` (containerd's
+    /// own), `runhcs-wcow-hypervisor-17763`, `runhcs-wcow-hyperv` and `containerd-hyperv-17763`.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         if self.handler.contains("hyperv") { Isolation::HyperV } else { Isolation::Process }
     }
 
-    /// A label of which the class selects another value than the pod: the API server refuses such a pod.
+    /// Returns a label for which the class and the pod select different values. The API server refuses such a pod.
     #[must_use]
     pub fn conflict(&self, spec: &PodSpec) -> Option<&str> {
         let differs = |key: &str, value: &str| spec.selected(key).is_some_and(|selected| selected != value);
         self.selector.iter().find(|(key, value)| differs(key, value)).map(|(key, _)| key.as_str())
     }
 
-    /// Adds the selector and the tolerations of the class to a pod, as the API server's admission does. Does nothing
-    /// to a pod that was admitted already.
+    /// Adds the selector and the tolerations of the class to a pod, like the API server's admission. Has no effect on a
+    /// pod that is already admitted.
     pub fn admit(&self, spec: &mut PodSpec) {
         for (key, value) in &self.selector {
             spec.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
@@ -73,7 +73,7 @@ impl Class {
         }
     }
 
-    /// Removes from a pod what admission with this class added, as far as that can be told.
+    /// Removes from a pod what admission with this class added, as far as that can be determined.
     pub fn take_off(&self, spec: &mut PodSpec) {
         spec.runtime_class = None;
         spec.node_selector.retain(|key, value| self.selector.get(key) != Some(value));

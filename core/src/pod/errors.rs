@@ -1,4 +1,4 @@
-//! The errors that Windows pods are known for: the table behind `why pod` and the page `docs/reference/errors.md`.
+//! The known errors of Windows pods, for `why pod` and the page `docs/reference/errors.md`.
 
 use std::fmt::Write;
 
@@ -10,15 +10,15 @@ use crate::api::reference::prose;
 /// A known error of Windows pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 pub struct KnownError {
-    /// The words that identify it in a message.
+    /// The text that identifies it in a message.
     pub error: &'static str,
-    /// More words in such a message, if the first ones alone mean something else.
+    /// More text in such a message, if the first text alone is ambiguous.
     #[schemars(skip)]
     pub beside: Option<&'static str>,
     pub meaning: &'static str,
-    /// What to do.
+    /// The remedy.
     pub remedy: &'static str,
-    /// The source of that.
+    /// The source of the explanation.
     #[schemars(skip)]
     pub source: &'static str,
 }
@@ -58,7 +58,7 @@ const HCS: &str = "learn.microsoft.com/virtualization/api/hcs/reference/hcshresu
 const KUBELET: &str = "kubernetes/kubernetes, pkg/kubelet/lifecycle/predicate.go";
 const PAUSE: &str = "kubernetes/kubernetes#99157";
 
-/// The known errors. The first one that a message tells of explains it.
+/// The known errors. If a message contains several, the first one explains it.
 pub const ERRORS: &[KnownError] = &[
     in_sandbox("no match for platform", PAUSE_NO_VARIANT, "k0sproject/k0s#1919"),
     in_sandbox("no matching manifest", PAUSE_NO_VARIANT, "rancher/rancher#23161"),
@@ -110,7 +110,7 @@ pub fn known_error(message: &str) -> Option<KnownError> {
     ERRORS.iter().find(|known| contains(known.error) && known.beside.is_none_or(contains)).copied()
 }
 
-/// The table as a document.
+/// Returns the table as Markdown.
 #[must_use]
 pub fn reference() -> String {
     let mut text = "<!-- Written by `make generate` from core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
@@ -119,7 +119,7 @@ pub fn reference() -> String {
         .to_owned();
     for KnownError { error, beside, meaning, remedy, source } in ERRORS {
         let beside = beside.map(|words| format!(" and `{words}`")).unwrap_or_default();
-        // Writing to a String does not fail.
+        // Writing to a String never fails.
         let _ = writeln!(text, "| `{error}`{beside} | {} | {} | {source} |", sentence(meaning), sentence(remedy));
     }
     text

@@ -1,4 +1,4 @@
-//! The one reader of pods and pod templates, with the rules of the API server and the scheduler.
+//! Reads pods and pod templates, and applies the rules of the API server and the scheduler.
 //!
 //! Decisions, lint rules and explanations all use [`PodSpec`] and [`Class`], so they get the same answers.
 

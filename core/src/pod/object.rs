@@ -29,17 +29,16 @@ pub struct Pod {
     pub created: Option<Timestamp>,
     /// `metadata.deletionTimestamp`: the end of its grace period, if it is being deleted.
     pub deleted: Option<Timestamp>,
-    /// True if a kubelet created it from a file on its node.
+    /// True if a kubelet created it from a file on the node.
     pub is_mirror: bool,
     /// True if the annotation `winpool.dev/ignore` excludes it from the workload check.
     pub is_ignored: bool,
     /// `spec`.
     pub spec: PodSpec,
     pub progress: PodProgress,
-    /// True if it has a phase, so that `nodeName` was written by the scheduler. In a manifest, `nodeName` is the
-    /// author's wish.
+    /// True if it has a phase, so that the scheduler has set `nodeName`. In a manifest, the author has set it.
     pub is_bound: bool,
-    /// Its label `kubernetes.io/os`, which the kubelet compares with its node's.
+    /// The label `kubernetes.io/os`, which the kubelet compares with the node's label.
     pub os_label: Option<String>,
     /// The known errors in its status.
     pub errors: Vec<KnownError>,
@@ -112,7 +111,7 @@ impl From<WirePod> for Pod {
     }
 }
 
-/// The present and former states of its containers.
+/// Returns the current and previous states of its containers.
 fn states(status: &PodStatus) -> impl Iterator<Item = &ContainerState> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     containers.flat_map(|container| container.state.iter().chain(&container.last_state))
@@ -142,21 +141,21 @@ fn errors(status: &PodStatus) -> Vec<KnownError> {
     found
 }
 
-/// True for containerd's message about an image that has no variant for the node.
+/// Returns true for containerd's message about an image that has no variant for the node.
 fn says_no_variant(message: &str) -> bool {
     message.contains("no match for platform in manifest") || message.contains("no matching manifest for windows")
 }
 
 impl Pod {
-    /// Its workload, as `Deployment shop/web`, or the pod itself if nothing controls it. A `ReplicaSet` of a
-    /// Deployment has the name of the Deployment and the hash of its template.
+    /// Returns its workload, such as `Deployment shop/web`, or the pod itself if it has no controller. The name of a
+    /// Deployment's `ReplicaSet` is the name of the Deployment and the hash of its template.
     #[must_use]
     pub fn workload(&self) -> String {
         let (kind, name) = self.controlled_by();
         format!("{kind} {}/{name}", self.namespace)
     }
 
-    /// The kind of its workload, if templates of that kind are listed.
+    /// Returns the kind of its workload, if winpool lists templates of that kind.
     #[must_use]
     pub fn workload_kind(&self) -> Option<WorkloadKind> {
         WorkloadKind::by_name(self.controlled_by().0)
@@ -177,7 +176,7 @@ impl Pod {
         replica_set.strip_suffix(self.template_hash.as_deref()?)?.strip_suffix('-')
     }
 
-    /// The node for which the DaemonSet controller created it.
+    /// Returns the node for which the DaemonSet controller created it.
     #[must_use]
     pub fn daemon_set_node(&self) -> Option<&str> {
         self.controller.as_ref().filter(|(kind, _)| kind == "DaemonSet")?;
@@ -187,7 +186,7 @@ impl Pod {
         by_affinity.map(String::as_str).next().or(self.spec.node.as_deref())
     }
 
-    /// True if it has a deletionTimestamp.
+    /// Returns true if it has a deletionTimestamp.
     #[must_use]
     pub fn is_terminating(&self) -> bool {
         self.deleted.is_some()

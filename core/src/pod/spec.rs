@@ -1,4 +1,4 @@
-//! Pod specs, of pods and of templates: the fields that decide on which nodes a pod may run and if it can start there.
+//! Pod specs of pods and templates: the fields that decide on which nodes a pod may run and if it can start there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub struct PodSpec {
     pub tolerations: Vec<Toleration>,
     /// True if the pod or one of its containers has `securityContext.windowsOptions`.
     pub has_windows_options: bool,
-    /// True if it uses a field that only Linux has: a Windows kubelet cannot start such a pod.
+    /// True if it uses a field that only Linux supports. A Windows kubelet cannot start such a pod.
     pub has_linux_fields: bool,
     /// `hostNetwork`.
     pub has_host_network: bool,
@@ -53,7 +53,7 @@ pub struct Container {
     pub image: Option<String>,
     /// `securityContext.windowsOptions.hostProcess`, its own or the pod's.
     pub is_host_process: bool,
-    /// Its requests of extended resources, in billionths: resources with a domain that is not Kubernetes' own.
+    /// Its requests of extended resources, in billionths. These are resources whose domain is not Kubernetes' own.
     pub extended_resources: BTreeMap<String, i128>,
 }
 
@@ -67,7 +67,7 @@ pub enum ContainerList {
 }
 
 impl Container {
-    /// Its path in the pod spec: `initContainers[0]`.
+    /// Returns its path in the pod spec: `initContainers[0]`.
     #[must_use]
     pub fn path(&self) -> String {
         let list = match self.list {
@@ -133,7 +133,7 @@ struct WireResources {
 }
 
 impl WireResources {
-    /// A limit without a request is also the request.
+    /// Uses a limit as the request if there is no request.
     fn extended(self) -> BTreeMap<String, i128> {
         let is_extended = |name: &str| {
             name.split_once('/')
@@ -144,7 +144,7 @@ impl WireResources {
     }
 }
 
-/// A security context as it was written: the API server tells empty fields from absent ones.
+/// A security context as written, because the API server distinguishes empty fields from absent ones.
 #[derive(Default, Deserialize)]
 struct SecurityContext(BTreeMap<String, Value>);
 
@@ -187,7 +187,7 @@ impl From<WireSpec> for PodSpec {
         let present = |key: &str| of_pod.has(key) || contexts.iter().any(|context| context.has(key));
         let has_windows_options = present("windowsOptions");
         let on_host = [wire.host_network, wire.host_pid, wire.host_ipc].contains(&Some(true));
-        // A HostProcess pod has to use the host's network.
+        // A HostProcess pod must use the host's network.
         let has_linux_fields = !has_windows_options && (on_host || LINUX_SECURITY.into_iter().any(present));
         let container = |list, (index, container): (usize, WireContainer)| {
             let own = container.security_context.and_then(|context| context.host_process());
@@ -221,25 +221,25 @@ impl From<WireSpec> for PodSpec {
 }
 
 impl PodSpec {
-    /// Returns its tolerance of `taint` by its own tolerations.
+    /// Returns the tolerance of `taint` by its own tolerations.
     #[must_use]
     pub fn tolerance(&self, taint: &Taint) -> Tolerance {
         tolerance(&self.tolerations, [taint])
     }
 
-    /// True if it certainly tolerates `taint` by its own tolerations.
+    /// Returns true if its own tolerations certainly tolerate `taint`.
     #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
         tolerate(&self.tolerations, taint)
     }
 
-    /// The value that `nodeSelector` requires for a label.
+    /// Returns the value that `nodeSelector` requires for a label.
     #[must_use]
     pub fn selected(&self, key: &str) -> Option<&str> {
         self.node_selector.get(key).map(String::as_str)
     }
 
-    /// The values of a label that the required node affinity allows, if every term restricts them.
+    /// Returns the values of a label that the required node affinity allows, if every term restricts them.
     #[must_use]
     pub fn affinity_values<'s>(&'s self, key: &str) -> Option<BTreeSet<&'s str>> {
         let restrict = |term: &'s NodeSelectorTerm| {
@@ -251,8 +251,8 @@ impl PodSpec {
         is_restricted.then(|| by_term.into_iter().flatten().flatten().map(String::as_str).collect())
     }
 
-    /// The builds in `nodeSelector` and the required node affinity; `None` if these name none. Values that are no
-    /// build are left out.
+    /// Returns the builds in `nodeSelector` and the required node affinity; `None` if they contain none. Omits values
+    /// that are not builds.
     #[must_use]
     pub fn builds(&self) -> Option<BTreeSet<Build>> {
         let selected = self.selected(names::WINDOWS_BUILD).map(|value| BTreeSet::from([value]));
@@ -260,24 +260,24 @@ impl PodSpec {
         Some(values.into_iter().filter_map(|value| value.parse().ok()).collect())
     }
 
-    /// The builds of the nodes on which it may run, by its selector and affinity, or else by its class.
+    /// Returns the builds of the nodes on which it may run, by its selector and affinity, or else by its class.
     #[must_use]
     pub fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
         self.builds().or_else(|| Some(BTreeSet::from([class?.build()?])))
     }
 
-    /// The images that the pod needs to run, each with its container.
+    /// Returns the images that the pod needs, each with its container.
     pub fn images(&self) -> impl Iterator<Item = (&Container, &str)> {
         let needed = self.containers.iter().filter(|container| container.list != ContainerList::EphemeralContainers);
         needed.filter_map(|container| Some((container, container.image.as_deref()?)))
     }
 
-    /// The builds in the tags of those images, each with its container.
+    /// Returns the builds in the tags of those images, each with its container.
     pub fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)> {
         self.images().filter_map(|(container, name)| Some((container, image::build_of(name)?)))
     }
 
-    /// True if all of its containers are host-process containers, which run on every build.
+    /// Returns true if all of its containers are host-process containers, which run on every build.
     #[must_use]
     pub fn is_host_process(&self) -> bool {
         !self.containers.is_empty() && self.containers.iter().all(|container| container.is_host_process)

@@ -15,19 +15,19 @@ pub(crate) const OS_KEYS: [&str; 2] = [names::OS, BETA_OS];
 /// The operating system that a pod is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Windows: by `os.name`, or else a node selector, required node affinity, a class, or Windows' own options.
+    /// Windows: by `os.name`, or else a node selector, required node affinity, a class, or `windowsOptions`.
     Windows,
-    /// Only an image says Windows, and it can only be for Windows.
+    /// Windows, but only by an image that can only be for Windows.
     WindowsImage,
     /// Linux.
     Linux,
-    /// The pod does not say.
+    /// The pod does not specify a system.
     Unsaid,
 }
 
 impl PodSpec {
-    /// Returns the system that the pod is for. `os.name` decides. Without it, one sign of Windows is enough, in the
-    /// pod or in its class.
+    /// Returns the system that the pod is for. `os.name` takes precedence. Without it, one indication of Windows in the
+    /// pod or its class is sufficient.
     #[must_use]
     pub fn target(&self, class: Option<&Class>) -> Target {
         match self.os.as_deref() {
@@ -50,19 +50,19 @@ impl PodSpec {
         }
     }
 
-    /// True if `nodeSelector` or the required node affinity excludes nodes of other systems.
+    /// Returns true if `nodeSelector` or the required node affinity excludes nodes of other systems.
     #[must_use]
     pub fn is_placed_on_windows(&self) -> bool {
         selects_windows(&self.node_selector) || self.every_term(expects_windows)
     }
 
-    /// True if the pod itself says Windows. Its class may say it too.
+    /// Returns true if the pod itself specifies Windows. Its class may specify it too.
     #[must_use]
     pub fn says_windows(&self) -> bool {
         self.target(None) == Target::Windows
     }
 
-    /// True if nothing in the pod says which operating system it is for.
+    /// Returns true if nothing in the pod specifies an operating system.
     #[must_use]
     pub fn says_no_system(&self) -> bool {
         let mut affinity = self.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
@@ -73,8 +73,8 @@ impl PodSpec {
             && !affinity.any(|expression| tells_the_system(&expression.key))
     }
 
-    /// True if it says Windows in a way that the admission policies read. They do not read `windowsOptions`, nor
-    /// capability labels in affinity.
+    /// Returns true if it specifies Windows in a field that the admission policies read. They read neither
+    /// `windowsOptions` nor capability labels in affinity.
     pub(crate) fn says_windows_to_policies(&self) -> bool {
         let is_read = |expression: &NodeSelectorRequirement| {
             !expression.key.starts_with(names::CAPABILITY_LABEL_PREFIX) && expects_windows(expression)
@@ -82,21 +82,21 @@ impl PodSpec {
         self.os.as_deref() == Some(names::WINDOWS) || selects_windows(&self.node_selector) || self.every_term(is_read)
     }
 
-    /// True if it selects nodes only by operating system and architecture.
+    /// Returns true if it selects nodes only by operating system and architecture.
     pub(crate) fn selects_no_more_than_a_system(&self) -> bool {
         let arch = [names::ARCH, "beta.kubernetes.io/arch"];
         let of_system = |key: &String| OS_KEYS.contains(&key.as_str()) || arch.contains(&key.as_str());
         self.terms.is_empty() && self.node_selector.keys().all(of_system)
     }
 
-    /// True if every term of the required node affinity has an expression like this.
+    /// Returns true if every term of the required node affinity has an expression like this.
     fn every_term(&self, expects: impl Fn(&NodeSelectorRequirement) -> bool) -> bool {
         let mut terms = self.terms.iter();
         !self.terms.is_empty() && terms.all(|term| term.match_expressions.iter().flatten().any(&expects))
     }
 }
 
-/// True if a node label with this key says which operating system the node runs.
+/// Returns true if a node label with this key specifies the operating system of the node.
 #[must_use]
 pub fn tells_the_system(key: &str) -> bool {
     OS_KEYS.contains(&key) || is_on_windows_only(key)
@@ -106,7 +106,7 @@ fn is_on_windows_only(key: &str) -> bool {
     key == names::WINDOWS_BUILD || key.starts_with(names::CAPABILITY_LABEL_PREFIX)
 }
 
-/// True if only Windows nodes have these labels.
+/// Returns true if only Windows nodes have these labels.
 #[must_use]
 pub fn selects_windows(selector: &BTreeMap<String, String>) -> bool {
     let is_windows = |key: &str, value: &str| OS_KEYS.contains(&key) && value == names::WINDOWS;

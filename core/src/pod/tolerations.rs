@@ -4,7 +4,7 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 
 use crate::api::Taint;
 
-/// The toleration of exactly this taint.
+/// Returns the toleration of exactly this taint.
 pub(crate) fn toleration(taint: &Taint) -> Toleration {
     Toleration {
         key: Some(taint.key.clone()),
@@ -19,14 +19,14 @@ pub(crate) fn toleration(taint: &Taint) -> Toleration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tolerance {
     No,
-    /// It depends on an operator other than `Equal` and `Exists`. `Gt` and `Lt` need a feature gate that is off by
-    /// default and cannot be seen (`TaintTolerationComparisonOperators`, alpha since 1.35, kubernetes/kubernetes
-    /// `pkg/features/kube_features.go`).
+    /// It depends on an operator other than `Equal` and `Exists`. `Gt` and `Lt` need the feature gate
+    /// `TaintTolerationComparisonOperators`, which is off by default and which winpool cannot read (alpha since 1.35,
+    /// kubernetes/kubernetes `pkg/features/kube_features.go`).
     Unknown,
     Yes,
 }
 
-/// The answer for all of `taints`. A taint with effect `PreferNoSchedule` needs no toleration.
+/// Returns the answer for all of `taints`. A taint with effect `PreferNoSchedule` needs no toleration.
 #[must_use]
 pub fn tolerance<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'a Taint>) -> Tolerance {
     let keeping_off = taints.into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
@@ -34,7 +34,7 @@ pub fn tolerance<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item 
     keeping_off.map(of_one).min().unwrap_or(Tolerance::Yes)
 }
 
-/// True if one of these tolerations certainly tolerates the taint.
+/// Returns true if one of these tolerations certainly tolerates the taint.
 #[must_use]
 pub fn tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerance(tolerations, [taint]) == Tolerance::Yes
@@ -56,8 +56,8 @@ fn reach(toleration: &Toleration, taint: &Taint) -> Tolerance {
     }
 }
 
-/// Tolerations as the API server stores them: empty fields are absent, `Equal` is the default operator. Sorted and
-/// unique.
+/// Returns tolerations as the API server stores them: empty fields are absent, and `Equal` is the default operator. The
+/// result is sorted and unique.
 pub(crate) fn normalised(tolerations: impl IntoIterator<Item = Toleration>) -> Vec<Toleration> {
     let absent_if_empty = |field: Option<String>| field.filter(|text| !text.is_empty());
     let mut tolerations: Vec<_> = tolerations
@@ -77,12 +77,12 @@ pub(crate) fn normalised(tolerations: impl IntoIterator<Item = Toleration>) -> V
     tolerations
 }
 
-/// `scheduling.tolerations` of a class, normalised.
+/// Returns `scheduling.tolerations` of a class, normalised.
 pub(crate) fn tolerations_of(class: &RuntimeClass) -> Vec<Toleration> {
     normalised(class.scheduling.iter().flat_map(|s| s.tolerations.iter().flatten()).cloned())
 }
 
-/// True if `toleration` tolerates everything that `wanted` tolerates.
+/// Returns true if `toleration` tolerates everything that `wanted` tolerates.
 pub(crate) fn covers(toleration: &Toleration, wanted: &Toleration) -> bool {
     let any_key = toleration.key.is_none();
     let exists = toleration.operator.as_deref() == Some("Exists");

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::{PodSpec, WireMetadata};
 
 /// The kinds whose templates a workload check lists, with group, version and plural. Pods of all other kinds are
-/// judged one by one.
+/// checked one by one.
 pub const LISTED_KINDS: [(WorkloadKind, &str, &str, &str); 7] = [
     (WorkloadKind::Deployment, "apps", "v1", "deployments"),
     (WorkloadKind::StatefulSet, "apps", "v1", "statefulsets"),
@@ -44,7 +44,7 @@ impl WorkloadKind {
         }
     }
 
-    /// The kind with this name, if its templates are listed.
+    /// Returns the kind with this name, if its templates are listed.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)

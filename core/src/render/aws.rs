@@ -8,11 +8,11 @@ use crate::api::{DEFAULT_ARCHITECTURE, names};
 
 use super::{Nodes, label_map, taint_list};
 
-/// The extended resource with which the VPC resource controller counts the addresses for pods on Windows.
+/// The extended resource with which the VPC resource controller counts the addresses for Windows pods.
 const ADDRESSES: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
-/// Labels that instance types have, so that they are requirements. Source: `pkg/apis/v1/labels.go` of Karpenter, and that
-/// of its AWS provider for the prefix.
+/// Labels of instance types, which become requirements. Source: `pkg/apis/v1/labels.go` of Karpenter, and of its AWS
+/// provider for the prefix.
 const OF_INSTANCE_TYPES: [&str; 6] = [
     names::ARCH,
     "topology.kubernetes.io/zone",
@@ -70,7 +70,7 @@ pub(super) fn karpenter(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The tags from which cluster-autoscaler knows a node that is not there yet.
+/// Returns the tags from which cluster-autoscaler learns the properties of a node before it exists.
 fn autoscaler_tags(nodes: &Nodes<'_>) -> Vec<(String, String)> {
     let label =
         |key: &str, value: &str| (format!("k8s.io/cluster-autoscaler/node-template/label/{key}"), value.to_owned());

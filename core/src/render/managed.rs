@@ -6,7 +6,7 @@ use crate::windows::product::Product;
 
 use super::{Nodes, Provisioner};
 
-/// Says why no command can be given for this Windows: a node pool would get another one.
+/// Returns the reason if a node pool cannot get this Windows version, so that no command is rendered.
 ///
 /// Sources: AKS release notes and Azure/AKS#4268 for the retirements, the GKE documentation of Windows Server node pools for
 /// its versions, karpenter-provider-aws#8842 and eksctl 0.222 for Windows 2025 on AWS.

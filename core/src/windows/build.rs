@@ -7,18 +7,18 @@ use thiserror::Error;
 
 /// A Windows build: the third part of `10.0.<build>`, such as 17763 of Windows Server 2019.
 ///
-/// It reads and writes the form of the label `node.kubernetes.io/windows-build`.
+/// It parses and formats the value of the label `node.kubernetes.io/windows-build`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Build(u32);
 
 impl Build {
-    /// The build with this number. Windows builds have one to six digits; others can be created but not parsed.
+    /// Returns the build with this number. Windows builds have one to six digits; others can be created but not parsed.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// The bare number, without `10.0.`.
+    /// Returns the bare number, without `10.0.`.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
@@ -72,7 +72,7 @@ pub struct ParseKernelVersionError {
     read: String,
 }
 
-/// `10.0.B` or `10.0.B.R`.
+/// Parses `10.0.B` or `10.0.B.R`.
 fn dotted(text: &str) -> Option<KernelVersion> {
     let rest = text.strip_prefix("10.0.")?;
     let (build, revision) = match rest.split_once('.') {
@@ -82,17 +82,17 @@ fn dotted(text: &str) -> Option<KernelVersion> {
     Some(KernelVersion { build: build_number(build)?, revision })
 }
 
-/// `10.0 B (B.R.amd64fre.<branch>.<date>)`; the part in parentheses is `BuildLabEx` of the registry.
+/// Parses `10.0 B (B.R.amd64fre.<branch>.<date>)`. The part in parentheses is `BuildLabEx` of the Windows registry.
 fn with_build_lab(text: &str) -> Option<KernelVersion> {
     let (build, lab) = text.strip_prefix("10.0 ")?.split_once(" (")?;
     let build = build_number(build)?;
     let mut parts = lab.strip_suffix(')')?.split('.');
-    // The two may only differ on a half-updated host, whose build is then unknown.
+    // The two differ only on a partially updated host, whose build is then unknown.
     if build_number(parts.next()?)? != build {
         return None;
     }
     let revision = decimal(parts.next()?)?;
-    // `amd64fre`: the architecture, then a free (release) or checked (debug) build.
+    // `amd64fre` is the architecture, and a free (release) or checked (debug) build.
     let flavour = parts.next()?;
     let is_build_lab = flavour.ends_with("fre") || flavour.ends_with("chk");
     is_build_lab.then_some(KernelVersion { build, revision: Some(revision) })
@@ -102,13 +102,13 @@ fn build_number(text: &str) -> Option<Build> {
     decimal(text).filter(|number| (1..=999_999).contains(number)).map(Build)
 }
 
-/// A number with digits only and no leading zero. `str::parse` alone would accept `+1` and `007`.
+/// Parses a number with digits only and no leading zero. `str::parse` alone would accept `+1` and `007`.
 fn decimal(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// The part of the input that errors repeat. A node can report anything, and messages end up in status.
+/// Returns the part of the input that errors repeat. A node can report anything, and messages are written to status.
 fn excerpt(text: &str) -> String {
     text.chars().take(80).collect()
 }

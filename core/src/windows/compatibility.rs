@@ -1,9 +1,9 @@
-//! Tells which hosts run the container images of a build.
+//! Decides which hosts run the container images of a build.
 //!
-//! Sources: Microsoft's "Windows container version compatibility" (MicrosoftDocs/Virtualization-Documentation, today's
-//! text and its history), microsoft/hcsshim `osversion/platform_compat_windows.go`, and what containerd does when it
-//! chooses an image from a manifest list: containerd/platforms `platform_windows_compat.go` in the versions that
-//! containerd's tags vendor.
+//! Sources: Microsoft's "Windows container version compatibility" (MicrosoftDocs/Virtualization-Documentation, the
+//! current text and its history), microsoft/hcsshim `osversion/platform_compat_windows.go`, and the code with which
+//! containerd chooses an image from a manifest list: containerd/platforms `platform_windows_compat.go` in the versions
+//! that containerd's tags vendor.
 //!
 //! Host-process containers are exempt from these rules.
 
@@ -11,11 +11,11 @@ use super::Build;
 use super::container_runtime::{ContainerRuntime, RuntimeVersion, Stage};
 use super::product::{Channel, PRODUCTS};
 
-/// The first build whose images later hosts run without a virtual machine, which Microsoft calls the stable ABI.
+/// The first build whose images run on later hosts without a virtual machine. Microsoft calls this the stable ABI.
 const STABLE_ABI: Build = Build::new(20348);
 
-/// True if a host with this build and container runtime runs images of a build by process isolation, the default of
-/// Kubernetes.
+/// Returns true if a host with this build and container runtime runs images of a build by process isolation, the
+/// default of Kubernetes.
 ///
 /// Before Windows Server 2022 both builds must be equal. Hosts of 2022 and later run images from the previous LTSC
 /// release up to their own build; 2022 itself runs only its own. containerd allows such a pair since 1.7.19. With an
@@ -30,39 +30,39 @@ const STABLE_ABI: Build = Build::new(20348);
 /// | containerd 2.1.6 to 2.3.x, hcsshim | 26100: the largest LTSC release below the host's build |
 /// | containerd after 2.3 (containerd/platforms#34) | 20348: the LTSC release before that of the host's generation |
 ///
-/// This function gives the cautious answer, which no source contradicts: 26100, whatever the containerd.
+/// This function returns the cautious answer, 26100, for every containerd. No source contradicts it.
 ///
-/// For Windows Server 2016 only the builds are compared, so the answer for 14393 on 14393 is true. But there the
-/// revision has to be equal too (Microsoft: 10.0.14393.1914 may fail to run 10.0.14393.1944).
+/// For Windows Server 2016 the function compares only the builds, so the answer for 14393 on 14393 is true. But there
+/// the revision must be equal too (Microsoft: 10.0.14393.1914 may fail to run 10.0.14393.1944).
 #[must_use]
 pub fn runs_by_process_isolation(host: Build, runtime: Option<ContainerRuntime>, image: Build) -> bool {
     host == image || can_run_by_process_isolation(host, image) && runtime.is_some_and(knows_stable_abi)
 }
 
-/// True if a host with this build, and containerd 1.7.19 or later, runs images of a build by process isolation.
+/// Returns true if a host with this build, and containerd 1.7.19 or later, runs images of a build by process isolation.
 #[must_use]
 pub fn can_run_by_process_isolation(host: Build, image: Build) -> bool {
     host == image || host >= STABLE_ABI && (oldest_image(host)..=host).contains(&image)
 }
 
-/// True if a host runs images of a build by Hyper-V isolation: its own build and every older one.
+/// Returns true if a host runs images of a build by Hyper-V isolation: its own build and every older one.
 ///
 /// The image has its own kernel in a virtual machine, but never a newer one than the host's (Microsoft, and Kubernetes
-/// enhancement proposal 1301). The build does not tell if the host has Hyper-V at all. Microsoft does not document
+/// enhancement proposal 1301). The build does not show if the host supports Hyper-V. Microsoft does not document
 /// version 23H2.
 #[must_use]
 pub fn runs_by_hyperv_isolation(host: Build, image: Build) -> bool {
     image <= host
 }
 
-/// The oldest image that a host of the stable ABI runs: that of the largest LTSC release below its build.
+/// Returns the oldest image that a host of the stable ABI runs: that of the largest LTSC release below its build.
 fn oldest_image(host: Build) -> Build {
     let ltsc = PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc).map(|product| product.build);
     ltsc.filter(|build| (STABLE_ABI..host).contains(build)).max().unwrap_or(STABLE_ABI)
 }
 
-/// containerd's tag v1.7.19 is the first of its line with the rule, and v2.0.0 has it. Some pre-releases of 2.0.0 are
-/// older than 1.7.19, and which of them have it is unknown.
+/// Returns true if this containerd has the rule. v1.7.19 is the first tag of its line with the rule, and v2.0.0 has it.
+/// Some pre-releases of 2.0.0 are older than 1.7.19, and it is unknown which of them have the rule.
 fn knows_stable_abi(runtime: ContainerRuntime) -> bool {
     let unknown = RuntimeVersion { major: 2, minor: 0, patch: 0, stage: Stage::PreRelease };
     runtime.is_containerd_at_least(1, 7, 19) && runtime.version != Some(unknown)

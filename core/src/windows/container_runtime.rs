@@ -9,14 +9,14 @@ use thiserror::Error;
 pub struct ContainerRuntime {
     /// The name before `://`.
     pub name: RuntimeName,
-    /// Its version; `None` if it cannot be read. A kubelet writes `Unknown` while its runtime does not answer
+    /// The version; `None` if it cannot be read. A kubelet writes `Unknown` while the runtime does not answer
     /// (kubernetes/kubernetes `pkg/kubelet/nodestatus/setters.go`).
     pub version: Option<RuntimeVersion>,
 }
 
 impl ContainerRuntime {
-    /// True for this release of containerd or a later one, and false if the version cannot be read. A pre-release
-    /// comes before its release: `1.7.19-rc.1` is not at least 1.7.19.
+    /// Returns true for this release of containerd or a later one, and false if the version cannot be read. A
+    /// pre-release comes before its release: `1.7.19-rc.1` is not at least 1.7.19.
     #[must_use]
     pub fn is_containerd_at_least(self, major: u32, minor: u32, patch: u32) -> bool {
         let wanted = RuntimeVersion { major, minor, patch, stage: Stage::Release };
@@ -60,8 +60,8 @@ pub enum Stage {
 impl FromStr for ContainerRuntime {
     type Err = ParseContainerRuntimeError;
 
-    /// Parses `<name>://<version>`. The kubelet composes it from the runtime's own report, which may be any text, so
-    /// only a text without a name is an error.
+    /// Parses `<name>://<version>`. The kubelet composes it from the runtime's report, which may be any text, so only a
+    /// text without a name is an error.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, version) = text
             .split_once("://")
@@ -83,12 +83,12 @@ pub struct ParseContainerRuntimeError {
     read: String,
 }
 
-/// The words that begin the part behind `-` in a pre-release; containerd uses alpha, beta and rc. All other words were
+/// The words that begin the part after `-` in a pre-release; containerd uses alpha, beta and rc. All other words were
 /// added to a release: `-k3s2` by k3s, `-12-g449e926` by `git describe` twelve commits later.
 const PRE_RELEASES: &[&str] = &["alpha", "beta", "rc", "dev", "pre"];
 
-/// Three numbers, then nothing or something that begins with `-`, `+` (build metadata) or `~` (Debian's spelling of a
-/// pre-release).
+/// Parses three numbers, followed by nothing or by a text that begins with `-`, `+` (build metadata) or `~` (Debian's
+/// spelling of a pre-release).
 fn runtime_version(text: &str) -> Option<RuntimeVersion> {
     let (numbers, suffix) = text.split_at(text.find(['-', '+', '~']).unwrap_or(text.len()));
     let mut numbers = numbers.split('.').map(number);
@@ -106,7 +106,7 @@ fn leading_letters(text: &str) -> &str {
     text.split(|letter: char| !letter.is_ascii_alphabetic()).next().unwrap_or_default()
 }
 
-/// Digits only. Docker's versions have leading zeros (`19.03`).
+/// Parses a number of digits only. Docker's versions have leading zeros (`19.03`).
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_version_that_cannot_be_read_is_unknown() {
-        // The first was reported by a node of 2017.
+        // A node reported the first one in 2017.
         for version in [
             "Unknown",
             "",

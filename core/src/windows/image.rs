@@ -1,4 +1,4 @@
-//! The information about Windows in the name of a container image.
+//! Reads the information about Windows in the name of a container image.
 //!
 //! Microsoft's tags are `ltsc2022`, `1809`, `1809-KB4493509`, `10.0.17763.437`
 //! (MicrosoftDocs/Virtualization-Documentation `version-compatibility.md`), and some images have a prefix:
@@ -11,7 +11,7 @@ const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows/", "mcr.micr
 /// Parts of a tag that stand for Microsoft's base images.
 const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
 
-/// Microsoft's Windows images on Docker Hub, which get no updates any more, and where those of today are.
+/// Microsoft's Windows images on Docker Hub, which get no more updates, with their current repositories.
 const DOCKER_HUB: [(&str, &str); 5] = [
     ("microsoft/iis", "mcr.microsoft.com/windows/servercore/iis"),
     ("microsoft/aspnet", "mcr.microsoft.com/dotnet/framework/aspnet"),
@@ -20,7 +20,7 @@ const DOCKER_HUB: [(&str, &str); 5] = [
     ("microsoft/nanoserver", "mcr.microsoft.com/windows/nanoserver"),
 ];
 
-/// The repository that took the place of this image's, if that is one of Microsoft's on Docker Hub.
+/// Returns the repository that replaces this image's, if that is one of Microsoft's on Docker Hub.
 #[must_use]
 pub fn successor(image: &str) -> Option<&'static str> {
     let name = ["docker.io/", "index.docker.io/"].iter().find_map(|host| image.strip_prefix(host)).unwrap_or(image);
@@ -28,15 +28,15 @@ pub fn successor(image: &str) -> Option<&'static str> {
     DOCKER_HUB.iter().find(|(old, _)| *old == repository).map(|(_, new)| *new)
 }
 
-/// True if the image can only be for Windows.
+/// Returns true if the image can only be for Windows.
 #[must_use]
 pub fn is_for_windows(image: &str) -> bool {
     is_in_windows_repository(image) || build_of(image).is_some() || names_base_image(image)
 }
 
-/// The build in the tag, if the tag is unambiguous.
+/// Returns the build in the tag, if the tag is unambiguous.
 ///
-/// A bare number such as 1809 or 2004 is a Windows version only if another part of the name says Windows.
+/// A bare number such as 1809 or 2004 is a Windows version only if another part of the name indicates Windows.
 #[must_use]
 pub fn build_of(image: &str) -> Option<Build> {
     let tag = tag(image)?;
@@ -50,8 +50,8 @@ pub fn build_of(image: &str) -> Option<Build> {
     by_word.map(|product| product.build).or_else(|| full_build(tag).filter(|_| is_windows))
 }
 
-/// The same image for another build; `None` if the tag does not consist of one word for the build and words that may
-/// stay, or if those could be taken for the build.
+/// Returns the same image for another build. Returns `None` unless the tag consists of one word for the build and words
+/// that do not depend on the build, or if the latter could be read as the build.
 #[must_use]
 pub fn for_build(image: &str, build: Build) -> Option<String> {
     let (from, tag) = (build_of(image)?, tag(image)?);
@@ -61,7 +61,7 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
         of_product.flat_map(|product| product.image_tags).any(|name| word.eq_ignore_ascii_case(name))
     });
     let (Some(old), None) = (old.next(), old.next()) else { return None };
-    // The same letters may occur in another word.
+    // The same letters may be part of another word.
     let at = old.as_ptr().addr() - tag.as_ptr().addr();
     // An update such as KB4493509 belongs to the old build.
     let has_update = words(tag).any(|word| word.to_ascii_uppercase().starts_with("KB"));
@@ -82,7 +82,7 @@ fn digest(image: &str) -> &str {
     image.find('@').map_or("", |at| &image[at..])
 }
 
-/// The part behind the last `:`, unless that is a port.
+/// Returns the part after the last `:`, unless that is a port.
 fn tag(image: &str) -> Option<&str> {
     let name = &image[..image.len() - digest(image).len()];
     name.rsplit_once(':').map(|(_, tag)| tag).filter(|tag| !tag.contains('/'))
@@ -92,7 +92,7 @@ fn words(tag: &str) -> impl Iterator<Item = &str> {
     tag.split(['-', '_', '.'])
 }
 
-/// Reads `10.0.17763.437`, with or without a suffix after `-`.
+/// Parses `10.0.17763.437`, with or without a suffix after `-`.
 fn full_build(tag: &str) -> Option<Build> {
     let version = tag.split('-').find(|word| word.starts_with("10.0."))?;
     let mut parts = version.split('.');

@@ -1,7 +1,7 @@
 //! The Windows builds that the documentation of each Kubernetes version lists.
 //!
-//! The lists say what Kubernetes tests and supports. Vendors support other builds, and builds that are no longer
-//! listed still run.
+//! The lists contain the builds that Kubernetes tests and supports. Vendors support other builds, and builds that are
+//! no longer listed still run.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl KubernetesVersion {
     ///
     /// # Errors
     ///
-    /// Fails if one of them is not a number.
+    /// Fails if `major` or `minor` is not a number.
     pub fn parse(major: &str, minor: &str) -> Result<Self, ParseKubernetesVersionError> {
         let version = || {
             let minor = minor.strip_suffix('+').unwrap_or(minor);
@@ -37,7 +37,7 @@ impl KubernetesVersion {
         version().ok_or_else(|| ParseKubernetesVersionError { major: excerpt(major), minor: excerpt(minor) })
     }
 
-    /// Tells if the documentation of this version lists a Windows build for nodes.
+    /// Returns the support of a Windows build for nodes, by the documentation of this version.
     #[must_use]
     pub fn support_of(self, build: Build) -> KubernetesSupport {
         let is_mine = |row: &&Documented| self.major == 1 && (row.first..=row.last).contains(&self.minor);
@@ -68,9 +68,9 @@ pub struct ParseKubernetesVersionError {
 /// The support of a Windows build in the documentation of a Kubernetes version.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum KubernetesSupport {
-    /// The list has it.
+    /// The list contains the build.
     Listed,
-    /// The list does not have it.
+    /// The list does not contain the build.
     Unlisted,
     /// This release of winpool does not know the list: the version is newer, or 1.10 to 1.13.
     #[default]
@@ -91,7 +91,7 @@ const fn documented(first: u32, last: u32, builds: &'static [u32]) -> Documented
 /// The section "Windows OS version support" of kubernetes/website, under its various names and places.
 const DOCUMENTED: &[Documented] = &[
     documented(5, 8, &[14393]),
-    // "Windows Server 2016 RTM or later, 1709 preferred". Later releases are not named, and so not listed.
+    // "Windows Server 2016 RTM or later, 1709 preferred". Later releases are not named, so they are not listed.
     documented(9, 9, &[14393, 16299]),
     // The documentation of 1.14 to 1.16 calls 1709 and 1803 "Not Supported"; a later table adds version 1809 of the
     // Semi-Annual Channel, which is the build of Windows Server 2019.
@@ -99,8 +99,8 @@ const DOCUMENTED: &[Documented] = &[
     documented(18, 18, &[17763, 18362, 18363]),
     documented(19, 20, &[17763, 18363, 19041]),
     documented(21, 22, &[17763, 19041, 19042]),
-    // From the documentation of 1.27 and later. That 2022 came with 1.23 is not verified. Until 2026 a sentence in the
-    // same text called 2019 the only one "fully supported" (kubernetes/website#44401, #55103).
+    // From the documentation of 1.27 and later. It is not verified that 2022 was added with 1.23. Until 2026 a sentence
+    // in the same text called 2019 the only one "fully supported" (kubernetes/website#44401, #55103).
     documented(23, 34, &[17763, 19042, 20348]),
     // kubernetes/website#53724. For 1.37: the changelog of 1.37 (kubernetes/kubernetes CHANGELOG/CHANGELOG-1.37.md) changes
     // no Windows release, and the page without a version, concepts/windows/intro, lists the same two.
@@ -110,7 +110,7 @@ const DOCUMENTED: &[Documented] = &[
 /// The newest minor version of Kubernetes 1 whose list is known.
 pub const NEWEST: u32 = DOCUMENTED[DOCUMENTED.len() - 1].last;
 
-/// Digits only.
+/// Parses a number of digits only.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

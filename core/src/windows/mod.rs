@@ -4,14 +4,14 @@
 //! when it starts (kubernetes/kubernetes `pkg/kubelet/winstats/version.go`). Its first three parts are the value of
 //! the label `node.kubernetes.io/windows-build` (kubernetes/api `core/v1/well_known_labels.go`). A host refuses a
 //! process-isolated container of another build, except for a few pairs such as 2022 images on Windows Server 2025
-//! (Microsoft, "Windows container version compatibility"). So the build is the key of everything here, and not the
+//! (Microsoft, "Windows container version compatibility"). Everything here is therefore keyed by the build, not by the
 //! product name: Windows Server 2019 and version 1809 are one build with two names, and the `osImage` of a 2019 node
 //! may be `Windows Server Datacenter`.
 //!
-//! - [`build`]: parsing and formatting builds.
+//! - [`build`]: parses and formats builds.
 //! - [`compatibility`]: the hosts that run the images of a build.
 //! - [`container_runtime`]: the container runtime of a node, which limits compatibility.
-//! - [`image`]: the build in the name of a container image.
+//! - [`image`]: reads the build in the name of a container image.
 //! - [`kubernetes`]: the builds that the documentation of a Kubernetes version lists.
 //! - [`product`]: the table of Windows Server releases. A new release of Windows is a new row there.
 //! - [`taint`]: the spellings of the taint that keeps Linux pods off Windows nodes.

@@ -1,9 +1,10 @@
 //! The releases of Windows Server that can be Kubernetes nodes, keyed by build.
 //!
 //! Sources: Microsoft's "Base image servicing lifecycles" and "Windows container version compatibility"
-//! (MicrosoftDocs/Virtualization-Documentation, today's text and, for releases dropped from it, its history),
+//! (MicrosoftDocs/Virtualization-Documentation, the current text and, for releases dropped from it, its history),
 //! microsoft/hcsshim `osversion/windowsbuilds.go` for the build numbers, endoflife-date/endoflife.date for 23H2.
-//! If sources differ on an end date, the earlier one is used, so that a warning comes too early rather than too late.
+//! If sources differ on an end date, the table has the earlier one, so that a warning comes too early rather than too
+//! late.
 
 use k8s_openapi::jiff::civil::{Date, date};
 
@@ -32,13 +33,13 @@ pub struct Product {
 }
 
 impl Product {
-    /// The spellings of the version: `2022`, and `ltsc2022` for a release of the Long-Term Servicing Channel.
+    /// Returns the spellings of the version: `2022`, and `ltsc2022` for a release of the Long-Term Servicing Channel.
     pub fn spellings(&self) -> impl Iterator<Item = String> + use<> {
         let long_term = (self.channel == Channel::Ltsc).then(|| format!("ltsc{}", self.version));
         [self.version.to_owned()].into_iter().chain(long_term)
     }
 
-    /// The last day on which Microsoft publishes fixes.
+    /// Returns the last day on which Microsoft publishes fixes.
     #[must_use]
     pub const fn end_of_support(&self) -> Date {
         match self.extended_end {
@@ -48,7 +49,7 @@ impl Product {
     }
 }
 
-/// Servicing channel of a release.
+/// The servicing channel of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Channel {
     /// Long-Term Servicing Channel: five years of mainstream and five of extended support.
@@ -73,7 +74,7 @@ pub const PRODUCTS: &[Product] = &[
         image_tags: &["ltsc2016", "sac2016", "1607"],
         available: date(2016, 10, 15),
         mainstream_end: date(2022, 1, 11),
-        // Microsoft's container documentation says the 11th, its product lifecycle pages the 12th.
+        // Microsoft's container documentation states the 11th, and its product lifecycle pages the 12th.
         extended_end: Some(date(2027, 1, 11)),
     },
     Product {
@@ -96,7 +97,8 @@ pub const PRODUCTS: &[Product] = &[
         mainstream_end: date(2019, 11, 12),
         extended_end: None,
     },
-    // Version 1809 of the Semi-Annual Channel, until 2020-11-10, has the same build; its images live on as these.
+    // Version 1809 of the Semi-Annual Channel, until 2020-11-10, has the same build; its images continue under these
+    // tags.
     Product {
         build: Build::new(17763),
         version: "2019",
@@ -176,19 +178,19 @@ pub const PRODUCTS: &[Product] = &[
         channel: Channel::Ltsc,
         image_tags: &["ltsc2025"],
         available: date(2024, 11, 1),
-        // Later texts say 2029-11-13 and 2034-11-14.
+        // Later texts state 2029-11-13 and 2034-11-14.
         mainstream_end: date(2029, 10, 9),
         extended_end: Some(date(2034, 10, 10)),
     },
 ];
 
-/// The release with this build, or `None` for a client, a preview, or a release newer than this table.
+/// Returns the release with this build, or `None` for a client, a preview, or a release newer than this table.
 #[must_use]
 pub fn by_build(build: Build) -> Option<&'static Product> {
     PRODUCTS.iter().find(|product| product.build == build)
 }
 
-/// The release with this name, in one of its [spellings](Product::spellings).
+/// Returns the release with this name, in one of its [spellings](Product::spellings).
 #[must_use]
 pub fn by_version(version: &str) -> Option<&'static Product> {
     PRODUCTS.iter().find(|product| product.spellings().any(|spelling| spelling == version))

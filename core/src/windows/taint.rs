@@ -1,6 +1,6 @@
-//! The taints that keep Linux pods off Windows nodes in existing clusters. There is no standard.
+//! The taints that keep Linux pods off Windows nodes in existing clusters. There is no standard taint.
 
-/// A taint's key and value that mean "this is a Windows node".
+/// A taint's key and value that mark a node as a Windows node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spelling {
     pub key: &'static str,
@@ -13,9 +13,9 @@ const fn spelling(key: &'static str, value: &'static str, used_by: &'static str)
     Spelling { key, value, used_by }
 }
 
-/// Every known spelling. The first is that of the Kubernetes documentation, which winpool writes by default.
+/// Every known spelling. The first one is from the Kubernetes documentation, and winpool uses it by default.
 ///
-/// AKS, EKS and kubeadm add no taint by themselves.
+/// AKS, EKS and kubeadm add no taint themselves.
 pub const SPELLINGS: &[Spelling] = &[
     spelling("os", "windows", "Kubernetes documentation, 1.17 and later"),
     // The value is capitalised: openshift/windows-machine-config-operator pkg/nodeconfig/nodeconfig.go.
@@ -23,14 +23,14 @@ pub const SPELLINGS: &[Spelling] = &[
     spelling("os", "Win1809", "Kubernetes documentation, 1.14 to 1.16"),
     spelling("node.kubernetes.io/os", "windows", "GKE, Google Distributed Cloud, Datadog, Azure Machine Learning"),
     spelling("node.kubernetes.io/os", "Windows", "AKS on Azure Stack HCI"),
-    // From one report about an AKS cluster, whose users set it. AKS says that it adds no taint.
+    // From one report about an AKS cluster, whose users set it. According to its documentation, AKS adds no taint.
     spelling("kubernetes.io/os", "windows", "users of AKS"),
     spelling("windows", "true", "Kubernetes enhancement proposal 1301"),
     spelling("OS", "Windows", "users of EKS (terraform-aws-eks-node-group)"),
     spelling("sku", "windows", "users of AKS (azure-docs)"),
 ];
 
-/// True if a taint with this key and value is one of the [`SPELLINGS`], in the same letter case.
+/// Returns true if a taint with this key and value is one of the [`SPELLINGS`], in the same letter case.
 #[must_use]
 pub fn is_known_spelling(key: &str, value: &str) -> bool {
     SPELLINGS.iter().any(|spelling| spelling.key == key && spelling.value == value)

@@ -1,4 +1,4 @@
-//! Scaling from zero with the real Karpenter: what winpool says beforehand, and what Karpenter does.
+//! Tests of scaling from zero with the real Karpenter: they compare winpool's prediction with Karpenter's behaviour.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod scene;
@@ -28,7 +28,7 @@ use scene::Scene;
 
 const HYPERV: &str = "runtimeclass.winpool.dev/vms";
 
-/// The pool, with a class of each kind that a pool can have.
+/// Returns the pool with these classes.
 fn pool(classes: &Value) -> WindowsPool {
     serde_json::from_value(json!({
         "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"},
@@ -50,7 +50,7 @@ fn all_classes() -> Value {
     ])
 }
 
-/// What `winpool render karpenter --windows` prints, for nodes that are simulated.
+/// Returns the output of `winpool render karpenter --windows`, changed for simulated nodes.
 fn rendered(pool: &WindowsPool, version: &str) -> Value {
     let text = render(Provisioner::Karpenter, &Pool::read(pool).unwrap(), by_version(version));
     let mut node_pool: Value = serde_yaml::from_str(&text).unwrap();
@@ -61,12 +61,12 @@ fn rendered(pool: &WindowsPool, version: &str) -> Value {
 fn simulated(mut node_pool: Value) -> Value {
     node_pool["spec"]["template"]["spec"]["nodeClassRef"] =
         json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
-    // Simulated nodes do not say their build, which Karpenter takes for drift where a NodePool allows several.
+    // Simulated nodes do not report their build. If a NodePool allows several builds, Karpenter treats that as drift.
     node_pool["spec"]["disruption"] = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]});
     node_pool
 }
 
-/// A NodePool with these requirements, as `(key, operator, values)`, merged with a change.
+/// Returns a NodePool with these requirements, as `(key, operator, values)`, merged with a change.
 fn node_pool(name: &str, requirements: &[(&str, &str, &[&str])], change: &Value) -> Value {
     let requirements: Vec<Value> = requirements
         .iter()
@@ -150,7 +150,8 @@ async fn winpool_and_karpenter_agree_on_every_node_pool_and_class() {
         node_pool("vms", &[windows], &labelled(HYPERV, "true")),
         node_pool("full", &[windows], &json!({"spec": {"limits": {"cpu": "0"}}})),
     ]);
-    // One of each for each class: a node that another class has brought gets labels by which more classes find it.
+    // Each class has its own NodePools, because a node that serves one class gets labels that other classes also
+    // select.
     let classes: Vec<&str> = pool.spec.runtime_classes.iter().map(|class| class.name.as_str()).collect();
     let of_class = |class: &str| {
         let class = class.to_owned();
@@ -177,7 +178,7 @@ async fn winpool_and_karpenter_agree_on_every_node_pool_and_class() {
     }
     assert!(expected.len() >= 30);
     let mut wrong = Vec::new();
-    // The built-in types have every architecture and do not know their build, so what depends on them works.
+    // The built-in types have every architecture and no build, so classes that depend on these labels get a node.
     let serves = |template: &Value| template["serves"] != false;
     for (name, template) in &expected {
         if serves(template) {
@@ -206,7 +207,7 @@ async fn winpool_and_karpenter_agree_on_every_node_pool_and_class() {
     scene.operator.stop().await;
 }
 
-/// Both name the same label, taint or limit. What Karpenter says of the other NodePools is left out.
+/// Returns true if both name the same label, taint or limit. Ignores Karpenter's messages about other NodePools.
 fn agree(template: &Value, refusal: &str) -> bool {
     let missing = template["missing"].to_string();
     let own: Vec<&str> = refusal.split("; ").filter(|part| !part.contains("key karpenter.sh/nodepool,")).collect();
@@ -225,7 +226,7 @@ async fn a_type_that_knows_its_build_is_started_without_a_requirement() {
     scene.run("old", "windows-2019", json!({})).await;
     let node = scene.runs_from_zero("old").await;
     assert_eq!(label(&node, "node.kubernetes.io/instance-type"), Some("win2019.xlarge"));
-    // No type has this build, which winpool cannot see: it does not promise that either class can start.
+    // No instance type has this build. winpool cannot know that, and does not promise that either class can start.
     let refusal = scene.refused("new").await;
     assert!(refusal.contains("no instance type"), "{refusal}");
     for class in ["windows-2019", "windows-2025"] {

@@ -1,4 +1,4 @@
-//! A cluster with Karpenter, and what is asked of it.
+//! A cluster with Karpenter, for the tests.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ use winpool_e2e::{
     lend_cluster, manifests, scene, wait_for, winpool_program,
 };
 
-/// How long a pod of a class that can scale from zero may be Pending.
+/// The longest time that a pod may be Pending if its class can scale from zero.
 const PROMISE: Duration = Duration::from_mins(1);
 
 /// A cluster with Karpenter and the operator, and without nodes.
@@ -69,12 +69,13 @@ impl Scene {
         Api::namespaced(self.cluster.client(), "default")
     }
 
-    /// Creates a pod of this class. It shares its node with none of the others.
+    /// Creates a pod of this class. It does not share its node with the other pods.
     pub async fn run(&self, name: &str, class: &str, selector: Value) {
         let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"labelSelector": {"matchLabels": {"app": "scale"}}, "topologyKey": "kubernetes.io/hostname"},
         ]}});
-        // The taint that Karpenter takes off a registered node: the controller that evicts pods may see that too late.
+        // Karpenter removes this taint from a registered node, but the controller that evicts pods may notice that too
+        // late.
         let registering = json!({"key": "karpenter.sh/unregistered", "operator": "Exists", "effect": "NoExecute"});
         let pod = json!({
             "metadata": {"name": name, "labels": {"app": "scale"}},
@@ -86,7 +87,7 @@ impl Scene {
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
 
-    /// Waits until the pod runs, for as long as is promised, and until winpool has labelled and tainted its node.
+    /// Waits until the pod runs within the promised time, and until winpool has labelled and tainted its node.
     pub async fn runs_from_zero(&self, name: &str) -> Node {
         let (node, nodes) = (self.runs(name).await, Api::<Node>::all(self.cluster.client()));
         let marked = async || {
@@ -96,7 +97,7 @@ impl Scene {
         self.cluster.wait_for(&format!("the node of pod {name} is labelled and tainted"), marked).await.unwrap()
     }
 
-    /// Waits until the pod runs, for as long as is promised, and returns the name of its node.
+    /// Waits until the pod runs within the promised time, and returns the name of its node.
     pub async fn runs(&self, name: &str) -> String {
         let pods = self.pods();
         let running = async || {
@@ -115,7 +116,7 @@ impl Scene {
         pod.spec.and_then(|spec| spec.node_name).unwrap()
     }
 
-    /// Waits until Karpenter says why it makes no node for the pod, and returns its words.
+    /// Waits until Karpenter reports why it creates no node for the pod, and returns the message.
     pub async fn refused(&self, name: &str) -> String {
         let events: Api<Event> = Api::namespaced(self.cluster.client(), "default");
         let about = ListParams::default().fields(&format!("involvedObject.name={name},reason=FailedScheduling"));
@@ -128,7 +129,7 @@ impl Scene {
         refused.unwrap()
     }
 
-    /// What Karpenter has logged about a pod that it refused: all of it, where the Event is cut.
+    /// Returns Karpenter's complete log message about a pod that it refused. The Event contains only a part of it.
     pub fn logged_refusal(&self, name: &str) -> String {
         let log = std::fs::read_to_string(self.cluster.api_server().directory().join("karpenter.log")).unwrap();
         let about = format!(r#""Pod":{{"name":"{name}","#);
@@ -136,7 +137,7 @@ impl Scene {
         lines.next().unwrap().to_owned()
     }
 
-    /// What `winpool why class` says: the NodePools, and those that serve the class.
+    /// Returns the output of `winpool why class`: the answer for the class, and the templates by NodePool.
     pub async fn answer(&self, class: &str) -> (Option<bool>, BTreeMap<String, Value>) {
         let output = Command::new(winpool_program().await.unwrap())
             .args(["why", "class", class, "--output", "json"])

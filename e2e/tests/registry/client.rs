@@ -1,4 +1,4 @@
-//! winpool's client with a real registry.
+//! Tests of winpool's client with a real registry.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
-/// The options of a user who has logged in with this password.
+/// Returns the options of a user who has logged in with this password.
 fn options(folder: &TempDir, registry: &ImageRegistry, password: Option<&str>) -> Options {
     let auth = password.map(|password| BASE64_STANDARD.encode(format!("{USER}:{password}")));
     let auths: BTreeMap<_, _> = auth.map(|auth| (registry.host(), json!({"auth": auth}))).into_iter().collect();
@@ -38,7 +38,7 @@ fn reference(registry: &ImageRegistry, name: &str) -> ImageReference {
     format!("{}/{name}", registry.host()).parse().unwrap()
 }
 
-/// An entry of an index: `windows/amd64/10.0.20348.1`, `linux/arm64`.
+/// Returns an entry of an index for a platform: `windows/amd64/10.0.20348.1`, `linux/arm64`.
 fn entry(media_type: &str, number: u64, platform: &str) -> Value {
     let mut parts = platform.split('/');
     let (os, architecture) = (parts.next().unwrap(), parts.next().unwrap());
@@ -54,7 +54,7 @@ fn index(media_type: &str, manifest: &str, platforms: &[&str]) -> Value {
     json!({"schemaVersion": 2, "mediaType": media_type, "manifests": manifests})
 }
 
-/// As `windows/amd64/10.0.20348.1`.
+/// Formats platforms: `windows/amd64/10.0.20348.1`.
 fn words(platforms: &ImagePlatforms) -> Vec<String> {
     let words = |platform: &winpool_core::image::Platform| {
         let version = platform.os_version.iter().map(|version| format!("/{version}"));
@@ -94,7 +94,7 @@ async fn platforms_are_those_that_were_pushed() {
         ("docker", Source::Index, &usual),
         ("attested", Source::Index, &["windows/amd64/10.0.17763.1"]),
         ("no-version", Source::Index, &["windows/amd64"]),
-        // What only a config names comes last.
+        // Platforms that only a config contains come last.
         ("unnamed", Source::Index, &["linux/amd64", "windows/amd64/10.0.17763.6189"]),
         ("empty", Source::Index, &[]),
         ("single", Source::Manifest, &["windows/amd64/10.0.17763.6189"]),
@@ -138,7 +138,7 @@ async fn a_protected_registry_answers_those_who_have_logged_in() {
         let client = Registry::new(options(&folder, &registry, Some(PASSWORD))).unwrap();
         let platforms = client.platforms(&image).await.unwrap();
         assert_eq!(words(&platforms), ["windows/amd64/10.0.20348.1"], "{protection:?}");
-        // The refusal, then tag, manifest and config.
+        // The requests are the refused one and those for the tag, the manifest and the config.
         let all = pulls_until(&registry, before + requests).await;
         assert_eq!(all.len() - before, requests, "{:?}", &all[before..]);
     }
@@ -157,12 +157,12 @@ async fn a_certificate_of_the_users_own_authority_is_trusted_if_it_is_named() {
     assert_eq!(words(&ask(Some(&registry.authority())).await.unwrap()), ["linux/amd64"]);
     let error = ask(Some(&other.authority())).await.unwrap_err();
     assert!(matches!(&error.problem, Problem::Unreachable(reason) if reason.contains("certificate")), "{error}");
-    // Without an authority, this machine is asked without TLS.
+    // Without an authority, the client uses plain HTTP for a loopback address.
     let error = ask(None).await.unwrap_err();
     assert_eq!(error.problem, Problem::Failed(400));
 }
 
-/// 10 teams with 35 different images and 15 more tags each.
+/// There are 10 teams, each with 35 different images and 15 additional tags.
 #[tokio::test]
 async fn no_manifest_of_500_images_is_asked_for_twice() {
     const TEAMS: usize = 10;
@@ -204,7 +204,7 @@ async fn no_manifest_of_500_images_is_asked_for_twice() {
     assert_eq!((manifests.len(), distinct.len()), (350, 350), "one request for each digest");
     assert_eq!((of(&all, "HEAD ", "/manifests/").len(), of(&all, "GET ", "/blobs/").len()), (500, 100));
 
-    // Another process finds all documents on disk.
+    // A new client finds all documents on disk.
     let started = Instant::now();
     let again = Registry::new(options(&folder, &registry, None)).unwrap().resolve_all(images).await;
     println!("again, from the cache: {:?}", started.elapsed());
@@ -213,13 +213,13 @@ async fn no_manifest_of_500_images_is_asked_for_twice() {
     assert_eq!((all.len(), of(&all, "HEAD ", "").len()), (1_450, 1_000));
 }
 
-/// The requests that read, so far.
+/// Returns the read requests so far.
 fn pulls(registry: &ImageRegistry) -> Vec<String> {
     let requests = registry.requests().unwrap().into_iter().map(|(request, _)| request);
     requests.filter(|line| line.starts_with("GET /v2/") || line.starts_with("HEAD /v2/")).collect()
 }
 
-/// The registry writes its log after it has answered.
+/// Waits for a number of read requests, because the registry writes its log after it answers.
 async fn pulls_until(registry: &ImageRegistry, count: usize) -> Vec<String> {
     wait_for("the requests are logged", LIMIT, async || {
         let all = pulls(registry);
@@ -250,7 +250,7 @@ async fn a_proxy_of_the_environment_is_used_as_curl_uses_it() {
             tokio::spawn(async move { copy_bidirectional(&mut stream, &mut server).await });
         }
     });
-    // Variables are those of the process, so another process asks.
+    // Environment variables apply to the whole process, so another process runs the client.
     for (exceptions, is_used) in [("other.test", true), ("registry.test", false)] {
         heads.lock().unwrap().clear();
         let child = std::env::current_exe().unwrap();

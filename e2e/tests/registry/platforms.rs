@@ -1,8 +1,9 @@
-//! The variant of an index that a node takes: winpool's rule says the same as containerd's own code.
+//! Compares the variant of an index that winpool chooses with the choice of containerd's own code.
 //!
-//! `e2e/platforms/main.go` is built from each version of `github.com/containerd/platforms` that releases of containerd 1.7.19
-//! and later require, for Windows, because half of the rule is compiled there alone. It runs under Wine. Not Wine but the test
-//! says which Windows the host is. The selection around the rule is copied from containerd's `core/images/handlers.go`.
+//! `e2e/platforms/main.go` is built with each version of `github.com/containerd/platforms` that releases of containerd
+//! 1.7.19 and later require. It is built for Windows, because half of the rule is compiled only there, and runs under
+//! Wine. The test, not Wine, sets the Windows version of the host. The code around the rule is copied from containerd's
+//! `core/images/handlers.go`.
 
 use serde_json::json;
 use winpool_core::{
@@ -14,7 +15,7 @@ use winpool_core::{
 };
 use winpool_e2e::{Dice, Machine, selected_by_containerd};
 
-/// A version of `containerd/platforms`, and the first and last release of containerd that require it, by their `go.mod`.
+/// A version of `containerd/platforms`, with the first and last release of containerd whose `go.mod` requires it.
 const VERSIONS: [(&str, [&str; 2]); 6] = [
     ("0.2.1", ["1.7.19", "1.7.30"]),
     ("1.0.0-rc.0", ["2.0.0", "2.0.0"]),
@@ -39,7 +40,7 @@ const ARCHITECTURES: [&str; 9] = ["amd64", "amd64", "amd64", "amd64", "arm64", "
 const VARIANTS: [&str; 5] = ["", "", "", "v1", "v8"];
 const BUILDS: [&str; 10] = ["14393", "17763", "19042", "20348", "20348", "22621", "25398", "26100", "26100", "26200"];
 const REVISIONS: [&str; 6] = ["", ".1", ".999", ".1006", ".2655", ".4061"];
-/// What is no version of Windows 10 and later.
+/// Texts that are not versions of Windows 10 or later.
 const OTHER_VERSIONS: [&str; 8] =
     ["10.0", "10.0.x", "10.0.20348.x", "6.3.9600.17031", "10.1.20348.1", "10.0.020348.1", "20348", "10.0.20348.1.2"];
 const FEATURES: [&[&str]; 4] = [&[], &[], &["win32k"], &["other"]];
@@ -82,7 +83,7 @@ async fn winpool_selects_the_same_variant_as_containerd() {
             .collect();
         for host in HOSTS {
             let kernel: KernelVersion = host.parse().unwrap();
-            // What Windows says about itself has no revision.
+            // The version that Windows reports about itself has no revision.
             let spec = json!({"os": "windows", "architecture": "amd64", "os.version": kernel.build.to_string()});
             for (version, releases) in VERSIONS {
                 questions.push(json!({"Version": version, "Host": spec, "Manifests": manifests}));
@@ -104,7 +105,7 @@ async fn winpool_selects_the_same_variant_as_containerd() {
         println!("{}\n  containerd {:?}, winpool {:?}", questions[*at], expected[*at], answers[*at]);
     }
     assert!(different.is_empty(), "{} of {} answers differ", different.len(), questions.len());
-    // The questions tell the rules apart.
+    // Check that the questions distinguish the rules.
     for (one, other) in [(2, 3), (3, 4), (4, 5)] {
         let differ = expected.chunks(VERSIONS.len()).filter(|answers| answers[one] != answers[other]).count();
         println!("{} and {} differ in {differ} questions", VERSIONS[one].0, VERSIONS[other].0);

@@ -59,8 +59,7 @@ impl Simulation {
     }
 
     /// Returns what conditions report and problems do not: taints held for reasons other than workloads, and workloads
-    /// that
-    /// the check could not list.
+    /// that the check could not list.
     fn unexplained(
         &self,
         pool: &str,

@@ -1,4 +1,4 @@
-//! Templates of cluster-autoscaler in manifests: tags of eksctl's node groups, and annotations of Cluster API.
+//! Reads templates for cluster-autoscaler from manifests: tags of eksctl's node groups, and annotations of Cluster API.
 //!
 //! Sources: `cloudprovider/aws/README.md` and `cloudprovider/clusterapi/README.md` of kubernetes/autoscaler, "Scale from 0".
 
@@ -15,7 +15,7 @@ const TAG: &str = "k8s.io/cluster-autoscaler/node-template/";
 const LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
 const TAINTS: &str = "capacity.cluster-autoscaler.kubernetes.io/taints";
 
-/// Labels that come from the instance type.
+/// Returns true if the label comes from the instance type.
 pub(super) fn is_implied(key: &str) -> bool {
     matches!(
         key,
@@ -38,7 +38,7 @@ struct NodeGroup {
     propagate_tags: bool,
 }
 
-/// The templates that this object has.
+/// Returns the templates in this object.
 pub(super) fn templates(object: &Value) -> Vec<Template> {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
     let group = text("apiVersion").split('/').next().unwrap_or_default();
@@ -69,7 +69,7 @@ fn eksctl(group: NodeGroup, managed: bool) -> Template {
         let (value, effect) = value.split_once(':').unwrap_or((value.as_str(), ""));
         taints.push(Taint::new(&key, value, effect));
     }
-    // For a managed group cluster-autoscaler asks EKS, and eksctl can write the tags itself.
+    // For a managed group, cluster-autoscaler queries EKS. With `propagateASGTags`, eksctl writes the tags itself.
     if managed || group.propagate_tags {
         labels.extend(group.labels);
         taints.extend(Vec::<Taint>::deserialize(&group.taints).unwrap_or_default());

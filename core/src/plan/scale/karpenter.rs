@@ -1,4 +1,4 @@
-//! Karpenter's NodePools and node classes, read without their types: providers have classes of their own.
+//! Reads Karpenter's NodePools and node classes as untyped objects, because each provider has its own node classes.
 //!
 //! Sources: `pkg/apis/v1/labels.go`, `pkg/scheduling/requirements.go` and `pkg/controllers/provisioning/` of
 //! sigs.k8s.io/karpenter 1.14, and the documentation of EC2NodeClass.
@@ -19,7 +19,7 @@ use super::{Kind, Requirement, Template};
 pub(super) const REQUIREMENTS: &str = "spec.template.spec.requirements";
 const LABELS: &str = "spec.template.metadata.labels";
 
-/// Labels with which Karpenter chooses among instance types, so that a NodePool need not name them.
+/// Labels with which Karpenter chooses among instance types, so that a NodePool need not set them.
 const WELL_KNOWN: [&str; 8] = [
     names::OS,
     names::ARCH,
@@ -30,11 +30,11 @@ const WELL_KNOWN: [&str; 8] = [
     "karpenter.sh/capacity-type",
     "karpenter.sh/nodepool",
 ];
-/// Those that a provider adds.
+/// Prefixes of the labels that providers add.
 const OF_PROVIDERS: [&str; 4] =
     ["karpenter.k8s.aws/", "karpenter.azure.com/", "karpenter.kwok.sh/", "topology.k8s.aws/"];
 
-/// Old names of labels, and what Karpenter takes them for.
+/// Deprecated label keys, with the keys that Karpenter uses instead.
 const OLD_NAMES: [(&str, &str); 5] = [
     ("beta.kubernetes.io/os", names::OS),
     ("beta.kubernetes.io/arch", names::ARCH),
@@ -43,7 +43,7 @@ const OLD_NAMES: [(&str, &str); 5] = [
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
 ];
 
-/// The name that the label has today.
+/// Returns the current key of the label.
 pub(super) fn current(key: &str) -> &str {
     OLD_NAMES.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new)
 }
@@ -122,7 +122,7 @@ struct Condition {
     message: String,
 }
 
-/// The templates of the NodePools among these objects.
+/// Returns the templates of the NodePools among these objects.
 pub(super) fn templates(objects: &[Value]) -> Vec<Template> {
     let pools = objects.iter().filter(|object| is(object, "karpenter.sh", "NodePool"));
     pools.map(|pool| template(pool, objects)).collect()
@@ -175,7 +175,7 @@ fn template(object: &Value, objects: &[Value]) -> Template {
     }
 }
 
-/// Why a NodePool makes no nodes for any pod.
+/// Returns the reasons why a NodePool creates no nodes for any pod.
 fn stops(metadata: &Metadata, replicas: Option<i64>, limits: &BTreeMap<String, Value>, status: &Status) -> Vec<String> {
     let mut stops = Vec::new();
     if metadata.deletion_timestamp.is_some() {
@@ -195,7 +195,7 @@ fn stops(metadata: &Metadata, replicas: Option<i64>, limits: &BTreeMap<String, V
     stops
 }
 
-/// What the EC2NodeClass says about the nodes, if these objects have node classes at all.
+/// Returns the requirements that follow from the EC2NodeClass; none if these objects contain no node classes.
 fn ec2_node_class(class: &NodeClassRef, objects: &[Value]) -> Result<Vec<Requirement>, String> {
     let field = format!("EC2NodeClass {}", class.name);
     let mut all = objects.iter().filter(|object| is(object, "karpenter.k8s.aws", "EC2NodeClass")).peekable();
@@ -213,7 +213,7 @@ fn ec2_node_class(class: &NodeClassRef, objects: &[Value]) -> Result<Vec<Require
             let build = build.map(|build| Requirement::is(names::WINDOWS_BUILD, &build, &field));
             [Requirement::is(names::OS, names::WINDOWS, &field)].into_iter().chain(build).collect()
         }
-        // An image of the user's own: Karpenter takes it for Linux unless the NodePool says otherwise.
+        // A custom image: Karpenter treats it as Linux unless the NodePool specifies the system.
         None if family.is_empty() || family == "custom" => Vec::new(),
         None => vec![Requirement::is(names::OS, "linux", &field)],
     })

@@ -24,7 +24,7 @@ fn read(yaml: &str) -> Autoscalers {
     Autoscalers::read(&serde_yaml::from_multiple::<Value>(yaml).unwrap(), Vec::new())
 }
 
-/// A NodePool of the EC2NodeClass `win`, with this in `spec.template.spec` and this in `spec`.
+/// Returns a NodePool of the EC2NodeClass `win`, with these fields in `spec.template.spec` and in `spec`.
 fn node_pool(template: &str, spec: &str) -> String {
     let class = "nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: win}";
     format!(
@@ -37,7 +37,7 @@ fn node_class(spec: &str) -> String {
     format!("apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: win}}\nspec: {{{spec}}}\n")
 }
 
-/// A requirement with values.
+/// Returns a requirement with values.
 fn requirement(key: &str, operator: &str, values: &str) -> String {
     format!("{{key: {key}, operator: {operator}, values: [{values}]}}")
 }
