@@ -50,13 +50,13 @@ pub struct Arguments {
     pub resolve: Resolve,
 }
 
-/// What prevents you from retiring a Windows version.
+/// The workloads and pools that prevent you from retiring a Windows version.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "BlockersReport")]
 pub struct Report {
     #[serde(flatten)]
     retirement: RetiredWindows,
-    /// What is pinned to it.
+    /// The workloads and pools that are pinned to it.
     blockers: Vec<Located<Blocker>>,
     /// Workloads of which it is not known what pins them.
     unknown: Vec<Located<Unknown>>,

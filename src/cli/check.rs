@@ -128,11 +128,11 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
     KubernetesVersion::parse(major, minor).map_err(|_| "write it as 1.36".to_owned())
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "CheckReport")]
 pub struct Report {
-    /// What was found.
+    /// The problems that were found.
     findings: Vec<Located<Finding>>,
     /// Objects that make no pods, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
