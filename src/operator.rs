@@ -41,7 +41,8 @@ pub struct Options {
     /// The name of the operator's ClusterRoleBinding and of the objects installed with it. When it is being deleted,
     /// the operator cleans up and ends. `None` turns that off.
     pub installation: Option<String>,
-    /// Whether Karpenter's NodePools and EC2NodeClasses are read, to report RuntimeClasses that cannot start from zero nodes.
+    /// If true, winpool reads Karpenter's NodePools and EC2NodeClasses, to report RuntimeClasses that cannot start
+    /// from zero nodes.
     pub karpenter: bool,
 }
 

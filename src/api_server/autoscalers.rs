@@ -1,4 +1,4 @@
-//! Karpenter's objects, read without their types: its API is not winpool's to depend on.
+//! Reads Karpenter's objects without typed structs, because winpool does not depend on Karpenter's API.
 
 use kube::{
     Api, Client,
@@ -9,14 +9,14 @@ use winpool_core::plan::Autoscalers;
 
 use super::{error::RequestError, pages};
 
-/// What is read, as (group, kind, plural). The second says which Windows the nodes of the first have on AWS.
+/// The kinds to read, as (group, kind, plural). An EC2NodeClass sets the Windows version of a NodePool's nodes on AWS.
 const KINDS: [(&str, &str, &str); 2] =
     [("karpenter.sh", "NodePool", "nodepools"), ("karpenter.k8s.aws", "EC2NodeClass", "ec2nodeclasses")];
 
-/// Reads what Karpenter knows of nodes that do not exist yet. Where it is not installed there is nothing.
+/// Reads Karpenter's descriptions of nodes that do not exist yet. The result is empty if Karpenter is not installed.
 ///
 /// # Errors
-/// When the API server does not answer. A missing permission is no error: it stands in the result.
+/// Fails if the API server does not answer. A missing permission is no error: it stands in the result.
 pub(crate) async fn read(client: &Client) -> Result<Autoscalers, RequestError> {
     let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
     for (group, kind, plural) in KINDS {

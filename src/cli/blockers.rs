@@ -1,4 +1,4 @@
-//! `winpool blockers`: what stands in the way of taking a Windows version out of service.
+//! `winpool blockers`: lists what prevents you from retiring a Windows version.
 
 use std::collections::BTreeSet;
 
@@ -41,24 +41,22 @@ pub struct Arguments {
     /// Version to move to; winpool shows what to write for it.
     #[arg(long, value_name = "VERSION", value_parser = super::release)]
     pub move_to: Option<&'static Product>,
-    /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
     /// Kubernetes version, such as 1.36; the version of the cluster if not set.
     #[arg(long, value_name = "VERSION", value_parser = check::version)]
     pub kubernetes_version: Option<KubernetesVersion>,
-    /// Whether registries are asked.
     #[command(flatten)]
     pub resolve: Resolve,
 }
 
-/// What prevents you from retiring a Windows version.
+/// The workloads and pools that prevent you from retiring a Windows version.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "BlockersReport")]
 pub struct Report {
     #[serde(flatten)]
     retirement: RetiredWindows,
-    /// What is pinned to it.
+    /// The workloads and pools that are pinned to it.
     blockers: Vec<Located<Blocker>>,
     /// Workloads of which it is not known what pins them.
     unknown: Vec<Located<Unknown>>,
@@ -77,7 +75,7 @@ pub struct Unknown {
 /// Runs the command.
 ///
 /// # Errors
-/// When the workloads cannot be read.
+/// Fails if the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let (version, origin) = (arguments.kubernetes_version, arguments.common.origin);
     let mut workloads = if origin.files.is_empty() {

@@ -24,7 +24,6 @@ const FIRST: u32 = 14;
   winpool builds
   winpool builds -o json")]
 pub struct Arguments {
-    /// How to print.
     #[command(flatten)]
     pub output: Output,
 }
@@ -93,7 +92,7 @@ fn listed(build: Build) -> Vec<String> {
 /// Runs the command.
 ///
 /// # Errors
-/// When the output does not take it.
+/// Fails if the output cannot be written.
 pub fn run(arguments: Arguments) -> Result<Outcome, OutputError> {
     let rows: Vec<Row> = PRODUCTS.iter().map(Row::of).collect();
     output::print(arguments.output.format, &rows, || text(&rows))?;

@@ -30,16 +30,16 @@ use super::{
 
 /// Check workloads: problems of Windows workloads, and Linux workloads that could be scheduled to Windows nodes.
 ///
-/// Checks the Services of Windows workloads too, and with -A or -f the Windows nodes. Reads the cluster, or manifests with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same
-/// manifests, make the result more precise. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on); 1: winpool
-/// cannot read the workloads.
+/// Checks the Services of Windows workloads too, and with -A or -f the Windows nodes. Reads the cluster, or manifests
+/// with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same manifests, make the result more
+/// precise. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on); 1: winpool cannot read the
+/// workloads.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool check -A
   winpool check -f deploy/ -f windowspool.yaml
   helm template web | winpool check -f - --fail-on error")]
 pub struct Arguments {
-    /// Where to look.
     #[command(flatten)]
     pub origin: Origin,
     /// Namespace; the one of the current context if not set.
@@ -63,12 +63,11 @@ pub struct Arguments {
     /// Output format; text if not set.
     #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
     pub format: Format,
-    /// Whether registries are asked.
     #[command(flatten)]
     pub resolve: Resolve,
 }
 
-/// How findings are printed.
+/// The output format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// As any command prints.
@@ -129,11 +128,11 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
     KubernetesVersion::parse(major, minor).map_err(|_| "write it as 1.36".to_owned())
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "CheckReport")]
 pub struct Report {
-    /// What was found.
+    /// The problems that were found.
     findings: Vec<Located<Finding>>,
     /// Objects that make no pods, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -148,7 +147,7 @@ pub struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// When the workloads cannot be read.
+/// Fails if the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let mut workloads = if arguments.origin.files.is_empty() {
         let config = arguments.origin.connection.config().await?;

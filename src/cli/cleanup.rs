@@ -42,15 +42,15 @@ use show::show;
 
 /// Names shown of each kind.
 const SHOWN: usize = 20;
-/// How long an operator that runs stands by: the whole of the cleanup, and the time to remove it.
+/// The time for which a running operator stands by: long enough for the cleanup and for removing the operator.
 const SEIZED: Duration = Duration::from_mins(10);
 /// Where the manifests put winpool.
 const NAMESPACE: &str = "winpool-system";
 /// In a pod, its namespace.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// How long after the last write it is seen whether an operator puts something back. One that runs acts when its watches
-/// show the write.
+/// The time after the last write in which a running operator would restore something. It acts when its watches show
+/// the write.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Remove winpool's labels, annotations, taints, finalizers and RuntimeClasses from a cluster, after showing them.
@@ -71,7 +71,6 @@ pub struct Arguments {
     /// Allow a running operator, because it is removed right after this, as `helm uninstall` does.
     #[arg(long)]
     pub uninstalling: bool,
-    /// Which cluster.
     #[command(flatten)]
     pub connection: Connection,
     /// Namespace of the operator. If not set: the one of the pod that this runs in, then the one of the ServiceAccount in the
@@ -143,7 +142,7 @@ fn remedy(left: &[Leftover]) -> &'static str {
 /// Runs the command for a person: shows, asks, does.
 ///
 /// # Errors
-/// When not everything could be taken off.
+/// Fails if not everything could be taken off.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let config = arguments.connection.config().await?;
     let ask = || {
@@ -165,7 +164,7 @@ fn asks_for_yes(answers: &mut impl BufRead) -> io::Result<bool> {
 /// The same on any cluster, with the text going to `out` and the question to `ask`.
 ///
 /// # Errors
-/// When not everything could be taken off.
+/// Fails if not everything could be taken off.
 pub async fn clean_up(
     config: Config,
     arguments: &Arguments,
@@ -231,7 +230,7 @@ pub async fn clean_up(
     if doubtful { Err(Error::Doubtful) } else { Ok(Outcome::Done) }
 }
 
-/// What stops the operators that are installed, unless that is done anyway.
+/// Returns the commands that stop installed operators; none if the user is uninstalling anyway.
 async fn commands(client: &Client, arguments: &Arguments) -> Vec<String> {
     if arguments.uninstalling {
         return Vec::new();
@@ -264,7 +263,7 @@ impl Alone {
         self.seized.as_ref().map_or_else(Leadership::alone, Seized::leadership)
     }
 
-    /// Whether an operator led before.
+    /// Returns true if an operator led before.
     fn had_leader(&self) -> bool {
         self.seized.as_ref().is_some_and(Seized::had_leader)
     }

@@ -1,4 +1,4 @@
-//! The cluster that a command looks at: a live one, or what manifests say of one.
+//! The cluster that a command reads: a live one, or the one that manifests describe.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -23,7 +23,7 @@ use super::{
     live::{self, ReadError},
 };
 
-/// What winpool looks at in a cluster.
+/// The objects that winpool reads from a cluster.
 #[derive(Debug, Default)]
 pub struct Cluster {
     /// Windows nodes, and those that carry winpool's marks from the time when they were.
@@ -34,13 +34,13 @@ pub struct Cluster {
     pub classes: Vec<Arc<RuntimeClass>>,
     /// Pods.
     pub pods: Pods,
-    /// What makes pods from a template.
+    /// The workloads that create pods from a template.
     pub workloads: Vec<(WorkloadKind, Workload)>,
     /// Kinds of those that cannot be listed, with the API server's words.
     pub unlisted: BTreeMap<String, String>,
     /// The labels of the other nodes.
     pub other_nodes: Vec<Labels>,
-    /// What the control plane tells of itself.
+    /// The facts about the control plane.
     pub control_plane: ControlPlaneInfo,
 }
 
@@ -60,7 +60,7 @@ impl Cluster {
     /// Reads a live cluster, in pages.
     ///
     /// # Errors
-    /// When it does not show its nodes, pools or classes.
+    /// Fails if it does not show its nodes, pools or classes.
     pub async fn live(client: &Client) -> Result<Self, ReadError> {
         let mut cluster = Self::default();
         let all = ListParams::default;
@@ -100,7 +100,7 @@ impl Cluster {
     /// Reads manifests.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if they cannot be read.
     pub fn from_manifests(paths: &[PathBuf]) -> Result<Self, InputError> {
         let (mut cluster, mut templates) = (Self::default(), Vec::new());
         for (_, part) in input::read(paths)? {

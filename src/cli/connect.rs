@@ -51,10 +51,10 @@ pub enum ConnectError {
 }
 
 impl Connection {
-    /// How to talk to the cluster that kubectl would talk to.
+    /// Returns the configuration for the cluster that kubectl would use.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails if there is none.
     pub async fn config(&self) -> Result<Config, ConnectError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match (&self.kubeconfig, &self.context) {
@@ -75,7 +75,7 @@ impl Connection {
     /// A client for it.
     ///
     /// # Errors
-    /// When there is no cluster, or its configuration is not usable.
+    /// Fails if there is no cluster, or its configuration is not usable.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         Ok(operator::connect(self.config().await?, None)?)
     }

@@ -1,4 +1,4 @@
-//! What keeps a command from its answer.
+//! Errors of commands that only read.
 
 use thiserror::Error;
 use winpool_core::plan::InvalidPool;
@@ -9,7 +9,7 @@ use super::{connect::ConnectError, input::InputError, live::ReadError, output::O
 
 const EMPTY_POOL: &str = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}}";
 
-/// A command that only looks has no answer.
+/// A command that only reads cannot answer.
 #[derive(Debug, Error)]
 pub enum Error {
     /// Manifests cannot be read.
@@ -50,7 +50,7 @@ pub enum Error {
     /// Which pool is meant?
     #[error("there are several WindowsPools: {0}; name one with --pool")]
     Ambiguous(String),
-    /// What was asked for cannot be written in a provisioner's language.
+    /// The provisioner's configuration cannot express what the user asked for.
     #[error("{0}")]
     NotRendered(String),
 }

@@ -12,7 +12,7 @@ use crate::metrics;
 
 use super::{reference, schema};
 
-/// What can be made.
+/// The files that can be generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum What {
     /// `crds/winpool.dev_windowspools.yaml`.
@@ -50,7 +50,7 @@ const HEADER: &str = "\
 /// The text of a file; `command` is the whole command line.
 ///
 /// # Errors
-/// Never in practice.
+/// Never fails in practice.
 pub fn generate(what: What, command: &mut Command) -> Result<String, Error> {
     Ok(match what {
         What::Crd => crate::crd_yaml()?,

@@ -31,14 +31,12 @@ use super::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Example:\n  kubectl get nodes -o yaml | winpool images -f deploy/ -f -")]
 pub struct Arguments {
-    /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
     /// Print the manifests instead, with an annotation of each Windows pod template that says on which builds all its images
     /// run. The admission policy assign-class reads it.
     #[arg(long, requires = "files")]
     pub annotate: bool,
-    /// How registries are asked.
     #[command(flatten)]
     pub registry: registry::Options,
 }
@@ -56,7 +54,7 @@ pub struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// When the workloads cannot be read.
+/// Fails if the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let registry = Registry::new(arguments.registry)?;
     let origin = arguments.common.origin;
@@ -172,8 +170,8 @@ fn short(build: &str) -> String {
     build.parse::<Build>().ok().and_then(product::by_build).map_or_else(|| build.to_owned(), |p| p.version.to_owned())
 }
 
-/// What cannot be read off the columns: unknown images, nodes that are older than the image, and single manifests, which containerd
-/// pulls to every node.
+/// Returns the reasons that the columns do not show: unknown images, nodes that are older than the image, and single
+/// manifests, which containerd pulls to every node.
 fn reasons(report: &Report) -> Vec<(&str, String)> {
     let mut reasons = Vec::new();
     for image in &report.images {

@@ -1,9 +1,9 @@
 //! Manifests from files, folders and standard input: YAML or JSON, one or many documents, and Lists as
 //! `kubectl get -o yaml` prints them.
 //!
-//! What is read was written by somebody else. It is read as a stream, one object at a time, within limits, and only
-//! what a command keeps of an object stays in memory. What begins as JSON is read by a parser for JSON, which takes an
-//! eighth of the time that the one for YAML takes.
+//! Manifests are not trusted. winpool reads them as a stream, one object at a time, within limits, and keeps only what
+//! the command needs. Input that begins as JSON goes to a JSON parser, which takes an eighth of the time of the YAML
+//! parser.
 
 mod document;
 mod fields;
@@ -74,16 +74,16 @@ impl Manifest {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// Whether the object is of this kind, in whatever version.
+    /// Returns true if the object is of this kind, in any version.
     #[must_use]
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.kind == kind && self.group() == group
     }
 
-    /// The object as a WindowsPool. One that does not decode is wrong, where somebody has just written it.
+    /// Returns the object as a WindowsPool. A pool that does not decode is an error.
     ///
     /// # Errors
-    /// When it is none.
+    /// Fails if the object does not decode as a WindowsPool.
     pub fn into_pool(self) -> Result<Box<GuardedPool>, serde_json::Error> {
         let pool = GuardedPool::deserialize(self.value)?;
         match &pool.pool {
@@ -102,12 +102,12 @@ impl Manifest {
     }
 }
 
-/// What a command keeps of an object.
+/// The part of an object that a command keeps.
 pub trait Keep: Sized {
     /// `None` for what it has no use for.
     ///
     /// # Errors
-    /// When the object is not what its kind says.
+    /// Fails if the object is not what its kind says.
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error>;
 }
 
@@ -135,7 +135,6 @@ pub enum InputError {
         line: u64,
         /// The column.
         column: u64,
-        /// What is wrong.
         message: String,
     },
     /// An object is not what its kind says.
@@ -145,7 +144,6 @@ pub enum InputError {
         at: Source,
         /// Kind and name.
         object: String,
-        /// What is wrong.
         message: String,
     },
 }
@@ -153,7 +151,7 @@ pub enum InputError {
 /// Reads everything that the paths name; `-` is standard input.
 ///
 /// # Errors
-/// At the first thing that cannot be read.
+/// Fails at the first error.
 pub fn read<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> {
     let mut kept = Vec::new();
     for path in paths {
@@ -201,7 +199,7 @@ fn read_file<K: Keep>(path: &Path, named: bool, kept: &mut Vec<(Source, K)>) -> 
 /// that a folder happens to contain.
 ///
 /// # Errors
-/// At the first thing that cannot be read.
+/// Fails at the first error.
 pub fn read_stream<K: Keep>(
     name: &str,
     source: impl Read,

@@ -1,4 +1,4 @@
-//! Reading a live cluster for a person, who sees on a terminal how far it is.
+//! Reads a live cluster and shows progress on a terminal.
 
 use std::{
     fmt::Debug,
@@ -30,10 +30,10 @@ pub enum ReadError {
          manifests with -f"
     )]
     NoDefinition,
-    /// A right is missing.
+    /// A permission is missing.
     #[error("not allowed to {verb} {what}: {words}; it takes the verb {verb} on {what}")]
     Forbidden {
-        /// What may not be done.
+        /// The verb that is not permitted.
         verb: &'static str,
         /// The resource.
         what: String,
@@ -55,7 +55,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// What it means that this could not be done to the resource `what`.
+    /// Converts the error of a request for the resource `what`.
     fn of(verb: &'static str, what: &str, error: RequestError) -> Self {
         let what = what.to_owned();
         match error {

@@ -47,10 +47,8 @@ pub struct Origin {
 /// Where to look and how to print.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Common {
-    /// Where to look.
     #[command(flatten)]
     pub origin: Origin,
-    /// How to print.
     #[command(flatten)]
     pub output: Output,
 }
@@ -64,7 +62,7 @@ fn release(text: &str) -> Result<&'static Product, String> {
     })
 }
 
-/// How a command ended that did not fail.
+/// The outcome of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing is left to do, nothing was found.

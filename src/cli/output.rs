@@ -1,4 +1,4 @@
-//! What commands print: tables and lines for people, JSON or YAML for programs.
+//! The output of commands: tables and lines for people, JSON or YAML for programs.
 //!
 //! Names and values were chosen by others. What a terminal would obey is shown instead of being sent.
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 use winpool_core::words::is_command;
 
-/// How a command prints.
+/// The output format of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Tables and sentences, for people.
@@ -34,7 +34,7 @@ pub struct Output {
     pub format: Format,
 }
 
-/// What cannot be printed.
+/// An error while printing.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// The output is closed or full.
@@ -48,10 +48,10 @@ pub enum OutputError {
     Yaml(#[from] serde_yaml::ser::Error),
 }
 
-/// Prints `data` as the user asked: as `text` says it, or as it is.
+/// Prints `data` in the chosen format; `text` makes the text for people.
 ///
 /// # Errors
-/// When the output does not take it.
+/// Fails if the output cannot be written.
 pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text) -> Result<(), OutputError> {
     match format {
         Format::Text => emit(&text().0),
@@ -60,11 +60,10 @@ pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text)
     }
 }
 
-/// Objects for `kubectl apply -f -`: documents of YAML, or a List as JSON. They are written as they are, because somebody applies
-/// them.
+/// Writes objects for `kubectl apply -f -` without escaping: YAML documents, or a List as JSON.
 ///
 /// # Errors
-/// Never in practice.
+/// Never fails in practice.
 pub fn objects(format: Format, objects: &[serde_json::Value]) -> Result<String, OutputError> {
     if format == Format::Json {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -74,11 +73,10 @@ pub fn objects(format: Format, objects: &[serde_json::Value]) -> Result<String, 
     Ok(documents?.join("---\n"))
 }
 
-/// Prints text whose styles a pipe, or somebody who set `NO_COLOR`, does not get. Nobody reading any more (`| head`) is
-/// no error.
+/// Prints text, without styles in a pipe or if `NO_COLOR` is set. A closed pipe (`| head`) is not an error.
 ///
 /// # Errors
-/// When the output does not take it.
+/// Fails if the output cannot be written.
 pub fn emit(text: &str) -> Result<(), OutputError> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -137,7 +135,7 @@ pub const BAD: Style = AnsiColor::Red.on_default();
 pub const WARN: Style = AnsiColor::Yellow.on_default();
 /// Headings.
 pub const BOLD: Style = Style::new().bold();
-/// What is less important.
+/// The style of less important text.
 pub const DIM: Style = Style::new().dimmed();
 
 /// Text for people, with what others wrote made harmless.
@@ -252,7 +250,7 @@ impl Table {
         self
     }
 
-    /// Whether it has no rows.
+    /// Returns true if the table has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

@@ -41,13 +41,11 @@ const SHOWN: usize = 5;
   winpool plan -f windowspool.yaml --live
   kubectl get nodes,runtimeclasses,windowspools -o yaml | winpool plan -f -")]
 pub struct Arguments {
-    /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
     /// Plan the WindowsPools of -f against the cluster, together with the pools that it has.
     #[arg(long, requires = "files")]
     pub live: bool,
-    /// Whether registries are asked.
     #[command(flatten)]
     pub resolve: Resolve,
 }
@@ -55,7 +53,7 @@ pub struct Arguments {
 /// Runs the command.
 ///
 /// # Errors
-/// When it cannot be told what would be done.
+/// Fails if the plan cannot be made.
 pub async fn run(Arguments { common, live, resolve }: Arguments) -> Result<Outcome, Error> {
     let origin = &common.origin;
     let mut cluster = match (origin.files.is_empty(), live) {
@@ -130,7 +128,7 @@ fn propose(pools: &mut Vec<GuardedPool>, proposed: GuardedPool) {
     }
 }
 
-/// What the operator would do to this cluster.
+/// Returns what the operator would do to this cluster.
 #[must_use]
 pub fn of(mut cluster: Cluster) -> Forecast {
     let in_dry_run = enforce(&mut cluster.pools);

@@ -1,4 +1,4 @@
-//! What is written from the commands' own descriptions: completions, man pages, the reference.
+//! Completions, man pages and the reference, generated from the descriptions of the commands.
 
 use std::{
     fmt::{self, Write},
@@ -20,7 +20,7 @@ pub struct Completions {
     pub shell: Shell,
 }
 
-/// What completes `command`, which is called by the name of its binary.
+/// Returns the completion script for `command`, which is named after its binary.
 #[must_use]
 pub fn completions(mut command: Command, shell: Shell) -> String {
     let name = command.get_bin_name().unwrap_or("winpool").to_owned();
@@ -32,7 +32,7 @@ pub fn completions(mut command: Command, shell: Shell) -> String {
 /// Writes a man page for the command and for each of its subcommands into a folder.
 ///
 /// # Errors
-/// When the folder does not take them.
+/// Fails if the folder does not take them.
 pub fn man_pages(command: Command, folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     clap_mangen::generate_to(command, folder)

@@ -28,7 +28,6 @@ pub struct Arguments {
     /// Windows version of the nodes, such as 2022.
     #[arg(long, value_name = "VERSION", value_parser = super::release)]
     pub windows: Option<&'static Product>,
-    /// Where to look.
     #[command(flatten)]
     pub origin: Origin,
 }
@@ -42,7 +41,7 @@ fn provisioners() -> impl TypedValueParser<Value = Provisioner> {
 /// Runs the command.
 ///
 /// # Errors
-/// When the pool cannot be found or used.
+/// Fails if the pool cannot be found or used.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let pools = if arguments.origin.files.is_empty() {
         let mut pools = Vec::new();

@@ -13,7 +13,6 @@ pub struct Resolve {
     /// no registry.
     #[arg(long)]
     pub resolve_images: bool,
-    /// How registries are asked.
     #[command(flatten)]
     pub registry: registry::Options,
 }
@@ -32,7 +31,7 @@ impl Resolve {
     /// Looks up the images that workloads name. Without the flag it does nothing.
     ///
     /// # Errors
-    /// If the options cannot be used. What a registry does is never an error.
+    /// Fails if the options cannot be used. What a registry does is never an error.
     pub async fn images(&self, names: impl FnOnce() -> BTreeSet<String>) -> Result<Images, OptionsError> {
         let mut images = Images::default();
         if self.is_wanted() {

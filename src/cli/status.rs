@@ -28,7 +28,6 @@ const NAMED: usize = 10;
   winpool status
   winpool status -o json | jq '.nodes'")]
 pub struct Arguments {
-    /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
 }
@@ -36,7 +35,7 @@ pub struct Arguments {
 /// Runs the command.
 ///
 /// # Errors
-/// If the cluster cannot be read.
+/// Fails if the cluster cannot be read.
 pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
     let cluster = match common.origin.files.as_slice() {
         [] => Cluster::live(&common.origin.connection.client().await?).await?,

@@ -40,10 +40,8 @@ pub struct Arguments {
     /// Namespace; the one of the current context if not set.
     #[arg(long, short)]
     pub namespace: Option<String>,
-    /// Where to look and how to print.
     #[command(flatten)]
     pub common: Common,
-    /// Whether registries are asked.
     #[command(flatten)]
     pub resolve: Resolve,
 }
@@ -107,7 +105,7 @@ fn parse(words: &[String]) -> Result<(Kind, &str), Error> {
 /// Runs the command.
 ///
 /// # Errors
-/// If there is no such object, or its surroundings cannot be read.
+/// Fails if there is no such object, or its surroundings cannot be read.
 pub async fn run(Arguments { object, namespace, common, resolve }: Arguments) -> Result<Outcome, Error> {
     let format = common.output.format;
     match parse(&object)? {

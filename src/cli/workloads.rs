@@ -37,7 +37,6 @@ type Identity = (String, String, String);
 /// Something found, and where the object stands of which it is said.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Located<T> {
-    /// What was found.
     #[serde(flatten)]
     pub found: T,
     /// The file; `None` in a live cluster.
@@ -60,9 +59,9 @@ impl<T> Located<T> {
 /// Workloads and what is known of their cluster.
 #[derive(Debug, Default)]
 pub struct Workloads {
-    /// What is known.
+    /// The facts about the cluster.
     pub facts: Facts,
-    /// What could not be looked at, in words.
+    /// Messages about what could not be read.
     pub notes: Vec<String>,
     /// Objects in the manifests that make no pods, are no Services, and tell nothing of the cluster, by kind.
     pub skipped: BTreeMap<String, usize>,
@@ -82,7 +81,7 @@ impl Workloads {
     /// Reads manifests.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if they cannot be read.
     pub fn from_manifests(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
         let mut this = Self { facts: Facts::of_version(version), ..Self::default() };
         for (source, part) in input::read(paths)? {
@@ -105,7 +104,7 @@ impl Workloads {
     /// Reads a live cluster, in pages: all of it, or the workloads of one namespace.
     ///
     /// # Errors
-    /// When it does not show its workloads.
+    /// Fails if it does not show its workloads.
     pub async fn live(
         client: &Client,
         namespace: Option<&str>,
@@ -136,7 +135,8 @@ impl Workloads {
         Ok(this)
     }
 
-    /// Nodes, classes and pools. Whoever may not see them can still check what needs none.
+    /// Reads nodes, RuntimeClasses and pools. A user without permission to list them can still run the checks that do
+    /// not need them.
     async fn read_facts(&mut self, client: &Client) -> Result<(), ReadError> {
         let windows = ListParams::default().labels(&node::windows());
         let (facts, seen) = (&mut self.facts, &mut self.nodes);
@@ -186,7 +186,7 @@ impl Workloads {
     /// Reads the Services of a live cluster. Notes if that is not permitted.
     ///
     /// # Errors
-    /// If the cluster does not answer.
+    /// Fails if the cluster does not answer.
     pub async fn read_services(&mut self, client: &Client, namespace: Option<&str>) -> Result<(), ReadError> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Service"));
         let api: Api<DynamicObject> = match namespace {
@@ -209,7 +209,7 @@ impl Workloads {
         self.pools.extend(pool.pool.ok().map(|pool| (source, pool)));
     }
 
-    /// Says on standard error what could not be looked at.
+    /// Prints to standard error what could not be read.
     pub fn print_notes(&self) {
         for note in &self.notes {
             eprintln!("winpool: {}", output::escape_lines(note));

@@ -110,7 +110,7 @@ impl Synced {
         self.all.send_if_modified(|known| std::mem::replace(known, all) != all);
     }
 
-    /// True if all caches are filled.
+    /// Returns true if all caches are filled.
     #[must_use]
     pub fn all(&self) -> bool {
         *self.all.borrow()

@@ -135,7 +135,7 @@ fn observe(event: Event<CachedNode>, queue: &mut Queue, context: &Context) {
     nodes.iter().filter(|node| needs_work(node, context)).for_each(|node| queue.add(node.name()));
 }
 
-/// True if there is something to write, and no reason to wait.
+/// Returns true if there is something to write, and no reason to wait.
 fn needs_work(node: &CachedNode, context: &Context) -> bool {
     let Some(policy) = context.policy.current() else { return false };
     let assessment = judge(node, &policy, context);
@@ -229,7 +229,7 @@ async fn bring_up_to_date(
     Err(RequestError::Conflict)
 }
 
-/// A build label that is given time to be confirmed is looked at again when that is over.
+/// Returns the time after which a build label that waits to be confirmed is checked again.
 fn next_look(assessment: &Assessment) -> Option<Duration> {
     assessment.label_settles.map(|until| until.saturating_duration_since(Instant::now()))
 }
@@ -271,7 +271,7 @@ async fn send_parts(
     }
 }
 
-/// No write fight: waits, longer each time, and says who it is.
+/// Backs off, longer each time, instead of fighting over the node, and names the other writer.
 async fn back_off(node: &CachedNode, pause: Duration, context: &Context) -> Duration {
     let writer = other_writer::find(&context.metadata, node.name()).await;
     if context.index.back_off(node, &writer, pause) {

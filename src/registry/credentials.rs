@@ -20,12 +20,12 @@ use winpool_core::image::ImageReference;
 
 use super::error::OptionsError;
 
-/// How long a helper may take. It may ask the user to unlock a keychain.
+/// The time limit for a helper, which may ask the user to unlock a keychain.
 const HELPER_LIMIT: Duration = Duration::from_secs(20);
-/// What helpers print if they do not know the registry (docker-credential-helpers `credentials/error.go`).
+/// The output of helpers that do not know the registry (docker-credential-helpers `credentials/error.go`).
 const UNKNOWN_TO_HELPER: &str = "credentials not found in native keychain";
 
-/// What a user logs in with.
+/// The credentials of a user.
 #[derive(Clone)]
 pub(super) enum Login {
     /// User and password.
@@ -72,7 +72,7 @@ impl Credentials {
     /// Reads this file, or Docker's own if it is there.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// Fails if the file cannot be read.
     pub(super) fn read(file: Option<&Path>) -> Result<Self, OptionsError> {
         let variable = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let directory = variable("DOCKER_CONFIG").or_else(|| Some(variable("HOME")?.join(".docker")));

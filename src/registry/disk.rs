@@ -1,7 +1,7 @@
 //! Manifests and configs on disk, by digest, so that none is asked for twice.
 //!
-//! What is read is compared with its digest, so a damaged or forged file counts as missing. A cache that cannot be written
-//! costs requests and nothing else.
+//! Files are compared with their digest, so a damaged or forged file counts as missing. If the cache cannot be
+//! written, winpool only sends more requests.
 
 use std::{
     fmt::Write as _,

@@ -23,7 +23,7 @@ use super::{
     web::Web,
 };
 
-/// What is known of registries and how to log in to them.
+/// The registries' login methods, and the credentials for them.
 pub(super) struct Session {
     web: Web,
     credentials: Credentials,
@@ -33,7 +33,7 @@ pub(super) struct Session {
     authorizations: Mutex<HashMap<(String, String), HeaderValue>>,
 }
 
-/// How a registry wants to be logged in to: the header `WWW-Authenticate` (RFC 9110 section 11.6.1, and distribution
+/// The login method that a registry requires: the header `WWW-Authenticate` (RFC 9110 section 11.6.1, and distribution
 /// `docs/content/spec/auth/token.md`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {

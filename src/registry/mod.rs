@@ -36,7 +36,7 @@ const MOST_UNNAMED: usize = 16;
 const MOST_FAILURES: usize = 3;
 const DIGEST: &str = "docker-content-digest";
 
-/// How registries are asked.
+/// The options for registries.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Registries")]
 pub struct Options {
@@ -73,7 +73,7 @@ impl Registry {
     /// Makes a client. It sends nothing yet.
     ///
     /// # Errors
-    /// If a file that the options name cannot be used, or the user's Docker configuration cannot be read.
+    /// Fails if a file that the options name cannot be used, or the user's Docker configuration cannot be read.
     pub fn new(mut options: Options) -> Result<Self, OptionsError> {
         Ok(Self {
             disk: Disk::new(options.registry_cache.take()),
@@ -101,7 +101,7 @@ impl Registry {
     /// Returns the platforms for which an image was built.
     ///
     /// # Errors
-    /// If the registry does not tell, within a time limit.
+    /// Fails if the registry does not tell, within a time limit.
     pub async fn platforms(&self, image: &ImageReference) -> Result<ImagePlatforms, RegistryError> {
         let answer = timeout(self.limit, self.look_up(image)).await.unwrap_or(Err(Problem::TimedOut(self.limit)));
         match &answer {

@@ -20,12 +20,12 @@ use super::{SEIZED, list};
 const INSTALLED: &str = "app.kubernetes.io/name=winpool";
 const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "operator");
 
-/// An operator that may put back what was taken off.
+/// An operator that may restore what cleanup removed.
 #[derive(Debug, Default)]
 pub struct StillRuns {
-    /// What was put back.
+    /// The objects that an operator restored.
     pub came_back: Vec<Leftover>,
-    /// Whether an operator held the Lease. It waits until that runs out.
+    /// True if an operator held the Lease. It waits until the Lease expires.
     pub stands_by: bool,
     /// Commands that stop the Deployments of operators.
     pub commands: Vec<String>,
@@ -34,7 +34,7 @@ pub struct StillRuns {
 }
 
 impl StillRuns {
-    /// Whether nothing says that there is one.
+    /// Returns true if there is no sign of an operator.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.came_back.is_empty() && !self.stands_by && self.commands.is_empty()
@@ -79,7 +79,7 @@ impl fmt::Display for StillRuns {
 /// Commands that stop the Deployments of operators that are there.
 ///
 /// # Errors
-/// When Deployments cannot be listed.
+/// Fails if Deployments cannot be listed.
 pub async fn commands_to_stop(client: &Client) -> Result<Vec<String>, RequestError> {
     let deployments: Api<Deployment> = Api::all(client.clone());
     let mut commands = Vec::new();
@@ -93,7 +93,7 @@ pub async fn commands_to_stop(client: &Client) -> Result<Vec<String>, RequestErr
     Ok(commands)
 }
 
-/// Whether there are pods of it, or will be: one that is being deleted makes no new ones.
+/// Returns true if the Deployment has or will have pods. A Deployment that is being deleted creates no new pods.
 fn runs_an_operator(deployment: &Deployment) -> bool {
     let Some(spec) = &deployment.spec else { return false };
     let labels = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());

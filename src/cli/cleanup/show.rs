@@ -1,4 +1,4 @@
-//! What `winpool cleanup` shows before it asks.
+//! The text that `winpool cleanup` shows before it asks.
 
 use std::{
     collections::BTreeMap,

@@ -11,7 +11,7 @@ use serde_yaml::Spanned;
 
 use super::{Keep, Manifest};
 
-/// How it is known on which line something begins.
+/// The way to find the line on which a value begins.
 #[derive(Clone, Copy)]
 pub(super) enum Lines<'l> {
     /// The parser tells.
@@ -46,7 +46,7 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for At<'_, T> {
     }
 }
 
-/// What a document holds.
+/// The contents of a document.
 pub(super) enum Document<K> {
     /// One object, or those of a List.
     Objects(Vec<Found<K>>),

@@ -28,7 +28,7 @@ impl<'l, R: Read> Stream<'l, R> {
         Self { source, limit, read: 0, buffer: Vec::with_capacity(AHEAD), at: 0, line }
     }
 
-    /// Whether a JSON object comes next. If so, the blanks and document separators before it are read.
+    /// Returns true if a JSON object comes next. If so, skips the blanks and document separators before it.
     ///
     /// A YAML mapping may begin with a brace too; the first 64 KiB have to show that it is none of JSON.
     pub(super) fn json_is_next(&mut self) -> io::Result<bool> {

@@ -61,7 +61,7 @@ fn lock(check: &Mutex<WorkloadCheck>) -> MutexGuard<'_, WorkloadCheck> {
     check.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Leaves out what may not be listed.
+/// Calls `forbidden` instead of failing if the list is not permitted.
 fn allowed(what: &'static str, listed: Result<(), RequestError>, forbidden: impl FnOnce(String)) -> Result<(), Error> {
     match listed {
         Ok(()) => Ok(()),
@@ -81,7 +81,7 @@ async fn selects_another_system(client: &Client, selector: &BTreeMap<String, Str
     Ok(!in_time(nodes.list_metadata(&one)).await?.items.is_empty())
 }
 
-/// True if none of these workloads is a reason to hold a taint any more, as far as they can be read.
+/// Returns true if none of these workloads is a reason to hold a taint any more, as far as they can be read.
 pub(super) async fn are_settled(
     client: &Client,
     check: &WorkloadCheck,
