@@ -14,7 +14,9 @@ use super::{Nodes, Provisioner};
 pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
     let version = windows.version;
     match (provisioner, version) {
-        (Provisioner::Gke, "2019" | "2022") | (Provisioner::Aks, "2022" | "2025") => None,
+        (Provisioner::Gke, "2019" | "2022")
+        | (Provisioner::Aks, "2022" | "2025")
+        | (Provisioner::Karpenter | Provisioner::Eksctl, "2019" | "2022" | "2025") => None,
         (Provisioner::Gke, _) => Some(format!("GKE has node pools of Windows 2019 and 2022 only, not of {version}")),
         (Provisioner::Aks, "2019") => Some(
             "AKS retired Windows 2019 on 2026-03-01: Kubernetes 1.33 and later have no node pools of it. Use 2022 or 2025"
@@ -24,7 +26,6 @@ pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
             Some("AKS retired the Annual Channel of Windows on 2026-05-15. Use 2022 or 2025".to_owned())
         }
         (Provisioner::Aks, _) => Some(format!("AKS has node pools of Windows 2022 and 2025 only, not of {version}")),
-        (Provisioner::Karpenter | Provisioner::Eksctl, "2019" | "2022" | "2025") => None,
         (Provisioner::Karpenter | Provisioner::Eksctl, _) => {
             Some(format!("AWS has images of Windows 2019, 2022 and 2025 only, not of {version}"))
         }
