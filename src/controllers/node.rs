@@ -183,13 +183,12 @@ async fn bring_up_to_date(
 ) -> Result<Option<Duration>, RequestError> {
     let name = cached.name();
     let mut node = cached.clone();
-    let mut failed = None;
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS {
         let assessment = judge(&node, policy, context);
         let plan = &assessment.plan;
         if plan.is_empty() {
             // A taint may no longer be added, although the node has not changed.
-            if failed.is_none() && context.index.look_again(&node) {
+            if attempt == 0 && context.index.look_again(&node) {
                 context.changed.send_replace(());
             }
             return Ok(next_look(&assessment));
@@ -201,23 +200,24 @@ async fn bring_up_to_date(
             return Ok(Some(back_off(&node, pause, context).await));
         }
         let patch = node_patch(node.uid(), &node.seen, plan, policy);
-        if failed.as_ref() == Some(&patch) {
-            let message = "the patch's tests fail although the node is as it was read";
-            return Ok(Some(give_up(&node, plan.clone(), message.to_owned(), context).await));
-        }
-        match context.applier.patch_node(name, patch.clone()).await {
+        match context.applier.patch_node(name, patch).await {
             Ok(()) => {
                 report(name, &assessment, context);
                 return Ok(None);
             }
             Err(error @ (RequestError::Stale | RequestError::Conflict)) => {
-                failed = matches!(error, RequestError::Stale).then_some(patch);
-                node = match context.applier.read_node(name).await {
+                let fresh = match context.applier.read_node(name).await {
                     Ok(fresh) if fresh.uid() == node.uid() => fresh,
                     // Another node of that name: its own event brings it here.
                     Ok(_) | Err(RequestError::Gone) => return Ok(None),
                     Err(error) => return Err(error),
                 };
+                let is_unchanged = fresh.metadata.resource_version == node.metadata.resource_version;
+                if is_unchanged && matches!(error, RequestError::Stale) {
+                    let message = "the patch's tests fail although the node is as it was read";
+                    return Ok(Some(give_up(&fresh, plan.clone(), message.to_owned(), context).await));
+                }
+                node = fresh;
             }
             Err(RequestError::Gone) => return Ok(None),
             Err(RequestError::Denied(message)) => {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use winpool::Options;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     Fault, Passing, Refusal,
@@ -130,6 +131,26 @@ async fn a_patch_whose_tests_fail_without_a_reason_blocks_its_node_temporarily()
     stage.proxy.calm();
     stage.is_marked("win").await;
     blocked(&stage, 0).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_patch_whose_tests_fail_on_a_node_that_changed_is_sent_again() {
+    let stage = Stage::new().await;
+    stage.join("win", WINDOWS_2022).await;
+    // The cache keeps the node as it was listed.
+    stage.proxy.inject(|passing| {
+        hits("patch", "nodes", 0..1, Fault::Refuse(Refusal::FailedTest))(passing)
+            .or_else(|| hits("watch", "nodes", ALL, Fault::Stall { after: 0, lasts: FOR_EVER })(passing))
+    });
+    // It would be patient for ten minutes.
+    let operator = Operator::start_with(stage.config(), Options { leader_election: false, ..Options::default() });
+    stage.harness.apply_until_ready(json!({"mode": "DryRun"})).await;
+    // The change has the effect of two that cancel each other out: the fields that winpool reads are as they were.
+    stage.harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/changed": "true"}}})).await;
+    stage.harness.apply_pool(json!({})).await;
+    let expected = ["patch nodes 422", "get nodes 200", "patch nodes 200"];
+    assert_eq!(stage.until_about("nodes", expected.len()).await, expected);
     operator.stop().await;
 }
 
