@@ -17,8 +17,9 @@ use super::{
     ledger::{Edit, FOREIGN, GROUP, Ledger, identity},
 };
 
-const KEYS: usize = 4;
-const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+/// Few, so that writers often undo each other's edits: a node is then as winpool cached it, though it has changed.
+const KEYS: usize = 1;
+const EFFECTS: [&str; 2] = ["NoSchedule", "NoExecute"];
 
 /// The kind of request for a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
