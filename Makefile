@@ -34,6 +34,9 @@ SOURCE ?=
 # All timestamps are that of the commit, so that builds are reproducible.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
+# Most tests wait for a control plane, so more of them than processors run at a time.
+export RUST_TEST_THREADS ?= $(shell echo $$(( 3 * $$(nproc) )))
+
 # $(call timed,commands): runs the commands and prints their duration, also if they fail.
 timed = @start=$$(date +%s); code=0; ( $(1) ) || code=$$?; \
 	result=passed; if [ $$code -ne 0 ]; then result=failed; fi; \
@@ -54,7 +57,8 @@ KUBELETS ?=
 
 .PHONY: demo
 demo: ## Show winpool at work on a local control plane with simulated Windows nodes; KUBELETS=real: with real kubelets
-	$(call timed,cargo build --locked -p winpool-e2e --bin demo && $(if $(KUBELETS),WINPOOL_E2E_KUBERNETES=1.36) cargo run -q --locked -p winpool-e2e --bin demo $(KUBELETS))
+	@[ -x target/debug/demo ] || echo "==> the first run compiles winpool (3 minutes on 2 cores), the control plane (4) and kwok (1)"
+	$(call timed,cargo build --locked -p winpool-e2e --bin demo && $(if $(KUBELETS),WINPOOL_E2E_KUBERNETES=1.36) target/debug/demo $(KUBELETS))
 
 .PHONY: demo-image
 demo-image: ## Draw docs/images/demo.svg from the output of the demo
@@ -68,13 +72,20 @@ cluster: ## The cluster of the guides with the operator, for experiments (Ctrl-C
 	@cargo run -q --locked -p winpool-e2e --bin cluster
 
 .PHONY: test
-test: ## Everything that has to pass: format, lints, dependencies, tests, the static binary; KUBERNETES=1.33: tests on that version
-	$(call timed,$(MAKE) --no-print-directory $(if $(KUBERNETES),unit control-plane-test,\
-		fmt-check lint core-alone deny unit control-plane-test binary-test))
+test: ## What every change has to pass: format, lints, tests on the control plane; KUBERNETES=1.33: the tests on that version
+	$(call timed,$(MAKE) --no-print-directory $(if $(KUBERNETES),,fmt-check lint core-alone) unit control-plane-test)
+
+.PHONY: verify
+verify: ## What CI runs besides: licences, the static binary, tests with other programs, faults, real kubelets (40 minutes)
+	$(call timed,$(MAKE) --no-print-directory deny binary-test programs-test chaos kubelet-test)
+
+.PHONY: soak
+soak: ## The long tests, before a release: the guard, each older Kubernetes version, long runs of faults (2 hours)
+	$(call timed,$(MAKE) --no-print-directory guard-test test-all chaos-long)
 
 .PHONY: test-all
-test-all: ## The same, and the tests on each older supported Kubernetes version (each is built once, 4 minutes)
-	$(call timed,for version in "" $(OLDER); do $(MAKE) --no-print-directory test KUBERNETES=$$version || exit; done)
+test-all: ## The tests on each older supported Kubernetes version (each is built once, 4 minutes)
+	$(call timed,for version in $(OLDER); do $(MAKE) --no-print-directory test KUBERNETES=$$version || exit; done)
 
 .PHONY: fmt
 fmt: ## Format the Rust code
@@ -127,7 +138,14 @@ unit: ## Unit, property and snapshot tests of the core, and tests of the binary,
 .PHONY: control-plane-test
 control-plane-test: ## Tests on a real local control plane, which is built from Go modules the first time (about 5 minutes)
 	$(call step,control-plane tests)
-	$(call timed,cargo test --locked -p winpool-e2e $(if $(KUBERNETES),--lib --test control_plane --test operator))
+	$(call timed,cargo test --locked -p winpool-e2e --lib --test control_plane --test operator)
+
+.PHONY: programs-test
+programs-test: ## Tests with Helm, Prometheus, Karpenter and a registry, which are built from Go modules the first time (10 minutes)
+	$(call step,tests with other programs)
+	$(call timed,cargo test --locked -p winpool --test install --test documentation --test images -- --ignored \
+		&& cargo test --locked -p winpool-e2e --test control_plane --test operator -- --ignored --skip measure \
+		&& cargo test --locked -p winpool-e2e --test karpenter --test registry)
 
 # Real kubelets need Wine. The script names the packages, and installs them only in CI.
 KUBELETS_RUN := e2e/kubelet/wine.sh
@@ -143,9 +161,6 @@ kubelet-test: ## Tests with real Windows kubelets of 1.36 under Wine, built the 
 test-real: ## Try winpool on a cluster with real Windows nodes: KUBECONFIG=FILE; it asks before it writes, and prints a report
 	@cargo build -q --locked -p winpool-e2e --bin test-real
 	@target/debug/test-real $(if $(YES),--yes)
-
-.PHONY: verify
-verify: test guard-test kubelet-test chaos ## All tests: also under guard, with real kubelets, and with the long runs of faults (1 hour)
 
 .PHONY: guard-test
 guard-test: ## The operator's control-plane tests once more, under the admission policy guard
@@ -169,10 +184,19 @@ fuzz: $(CARGO_FUZZ) ## Fuzz everything that parses and plans, FUZZ_SECONDS for e
 # Repeats one run of all faults at once, with the seed that a failed test printed.
 SEED ?=
 
+# $(call faults,arguments): runs the tests with faults.
+faults = RUST_LOG=$${RUST_LOG:-off} WINPOOL_CHAOS_SEED=$(SEED) \
+	cargo test --locked -p winpool-e2e --test chaos --test reliability -- --nocapture $(1)
+
 .PHONY: chaos
-chaos: ## Test the operator with faults, crashes, outages, races and long runs; SEED=7 repeats a run (docs/reliability.md)
+chaos: ## Test the operator with faults, crashes, outages and races; SEED=7 repeats a run (docs/reliability.md)
 	$(call step,chaos)
-	$(call timed,RUST_LOG=$${RUST_LOG:-off} WINPOOL_CHAOS_SEED=$(SEED) cargo test --locked -p winpool-e2e --test chaos --test reliability -- --include-ignored --nocapture)
+	$(call timed,$(call faults,))
+
+.PHONY: chaos-long
+chaos-long: ## The long runs of chaos (25 minutes)
+	$(call step,long runs of chaos)
+	$(call timed,$(call faults,--ignored))
 
 .PHONY: docs
 docs: $(MDBOOK) ## Build the book of docs/ into target/book (mdBook), and check every link in the repository

@@ -42,7 +42,7 @@ async fn generated_pools_lead_to_the_same_state_with_and_without_a_history() {
 }
 
 #[tokio::test]
-#[ignore = "takes minutes: make chaos"]
+#[ignore = "takes minutes: make chaos-long"]
 async fn many_generated_pools_lead_to_the_same_state_with_and_without_a_history() {
     // Longer than any pause of the operator.
     apply(60, Duration::from_secs(70)).await;
