@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::api_server::{ApiServer, PODS_WITHOUT_SERVICE_ACCOUNTS};
+use crate::audit::{AuditFile, AuditLog};
 use crate::cluster::{Cluster, Flags};
 use crate::emptying::Baseline;
 use crate::etcd::Etcd;
@@ -11,14 +12,16 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The number of idle API servers that are kept. `cargo test` runs as many tests in parallel as there are
-/// cores; each server takes 265 MB.
-const IDLE: usize = 2;
+/// The number of idle API servers that are kept. Each takes 265 MB.
+const IDLE: usize = 8;
 
 /// An API server that can be lent repeatedly, with its initial objects.
 struct Lendable {
     server: ApiServer,
+    audit: AuditFile,
     baseline: Baseline,
+    /// The token of the operator's account, if winpool is installed.
+    token: Option<String>,
 }
 
 static IDLE_SERVERS: Mutex<Vec<Arc<Lendable>>> = Mutex::new(Vec::new());
@@ -34,18 +37,43 @@ pub struct Lent {
 /// Lends an API server with an empty state: one that another test has used and that was emptied, or a new one. See
 /// [`ApiServer::start`] for the effects of a missing controller manager.
 pub async fn lend() -> Result<Lent> {
-    while let Some(lendable) = take_idle() {
+    match lend_idle(false).await {
+        Some(lent) => Ok(lent),
+        None => lend_new(async |_, _| Ok(None)).await,
+    }
+}
+
+/// Lends an API server that has what `install` installs and nothing else. `install` returns a token for
+/// [`Lent::token`].
+pub(crate) async fn lend_installed(install: impl AsyncFnOnce(&ApiServer, &Client) -> Result<String>) -> Result<Lent> {
+    match lend_idle(true).await {
+        Some(lent) => Ok(lent),
+        None => lend_new(async |server, client| Ok(Some(install(server, client).await?))).await,
+    }
+}
+
+async fn lend_idle(is_installed: bool) -> Option<Lent> {
+    while let Some(lendable) = take_idle(is_installed) {
         match emptied(&lendable).await {
-            Ok(client) => return Ok(Lent { client, lendable }),
-            // Printed, because each new server costs two seconds.
+            Ok(client) => return Some(Lent { client, lendable }),
+            // Printed, because each new server costs seconds.
             Err(error) => progress(&format!("an API server is thrown away: {error}")),
         }
     }
-    let server = ApiServer::start(&shared_etcd().await?, &fresh_prefix()).await?;
+    None
+}
+
+async fn lend_new(install: impl AsyncFnOnce(&ApiServer, &Client) -> Result<Option<String>>) -> Result<Lent> {
+    let audit = AuditFile::new()?;
+    let flags = audit.flags()?;
+    let server = lend_with(&flags.each_ref().map(String::as_str)).await?;
     let client = server.connect()?;
-    let baseline = Baseline::of(&client).await?;
-    let lendable = Arc::new(Lendable { server, baseline });
-    Ok(Lent { client, lendable })
+    let mut baseline = Baseline::of(&client).await?;
+    let token = install(&server, &client).await?;
+    if token.is_some() {
+        baseline = Baseline::of(&client).await?;
+    }
+    Ok(Lent { client, lendable: Arc::new(Lendable { server, audit, baseline, token }) })
 }
 
 /// Starts an API server with more flags, on the same etcd as the lent ones. It serves one test and is then stopped.
@@ -70,6 +98,16 @@ impl Lent {
     /// A client of an administrator.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// The requests of operators from now on.
+    pub fn audit(&self) -> AuditLog {
+        self.lendable.audit.log()
+    }
+
+    /// The token that was returned when this server was prepared.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.lendable.token.as_deref()
     }
 }
 
@@ -115,8 +153,10 @@ fn fresh_prefix() -> String {
     format!("server-{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-fn take_idle() -> Option<Arc<Lendable>> {
-    idle_servers().pop()
+fn take_idle(is_installed: bool) -> Option<Arc<Lendable>> {
+    let mut idle = idle_servers();
+    let found = idle.iter().position(|lendable| lendable.token.is_some() == is_installed)?;
+    Some(idle.swap_remove(found))
 }
 
 fn idle_servers() -> std::sync::MutexGuard<'static, Vec<Arc<Lendable>>> {

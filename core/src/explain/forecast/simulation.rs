@@ -18,8 +18,8 @@ use crate::{
         CheckAnswer, ClassUsers, Consent, GuardedPool, HeldTaints, Node, NodeShare, PODS, Policy, Pool, Sighting,
         Tally, Watched, WorkloadCheck, assess,
         reconcile::{
-            Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Pauses, Refusal, SeenNode,
-            Step, next,
+            Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Pauses, Refusal, SeenNode, Step,
+            next,
         },
         runtime_class_patch,
     },
