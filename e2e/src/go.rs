@@ -119,7 +119,7 @@ fn watch(mut build: Child, name: &str, log: &Path, all: usize) -> std::io::Resul
 
 /// The progress of a build after this time.
 fn still(name: &str, elapsed: Duration, done: usize, all: usize) -> String {
-    let left = elapsed.as_secs() as usize * all.saturating_sub(done) / done.max(1);
+    let left = elapsed.as_secs() * all.saturating_sub(done) as u64 / done.max(1) as u64;
     format!("still building {name}: {done} of at most {all} packages in {} s, at most {left} s left", elapsed.as_secs())
 }
 
@@ -152,4 +152,24 @@ fn output_of(mut command: Command) -> Result<String> {
 pub(crate) fn progress(message: &str) {
     // Nobody reads it.
     let _ = writeln!(std::io::stderr(), "winpool-e2e: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_is_left_follows_from_the_packages_that_are_compiled() {
+        let half_a_minute = Duration::from_secs(30);
+        assert_eq!(
+            still("etcd", half_a_minute, 300, 900),
+            "still building etcd: 300 of at most 900 packages in 30 s, at most 60 s left"
+        );
+    }
+
+    #[test]
+    fn errors_of_a_build_are_not_packages() {
+        let said = ["k8s.io/api/core/v1", "# winpool.dev/a", "./main.go:3:2: undefined: x", "fmt"];
+        assert_eq!(said.map(is_package), [true, false, false, true]);
+    }
 }

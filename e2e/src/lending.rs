@@ -15,13 +15,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The number of idle API servers that are kept. Each takes 265 MB.
 const IDLE: usize = 8;
 
-/// An API server that can be lent repeatedly, with its initial objects.
+/// An API server that can be lent repeatedly.
 struct Lendable {
     server: ApiServer,
     audit: AuditFile,
-    baseline: Baseline,
-    /// The token of the operator's account, if winpool is installed.
-    token: Option<String>,
+    /// Its initial objects.
+    bare: Baseline,
+    installed: Mutex<Option<Installed>>,
+}
+
+/// What a test may find installed.
+#[derive(Clone)]
+struct Installed {
+    baseline: Arc<Baseline>,
+    /// The token of the operator's account.
+    token: String,
 }
 
 static IDLE_SERVERS: Mutex<Vec<Arc<Lendable>>> = Mutex::new(Vec::new());
@@ -37,43 +45,52 @@ pub struct Lent {
 /// Lends an API server with an empty state: one that another test has used and that was emptied, or a new one. See
 /// [`ApiServer::start`] for the effects of a missing controller manager.
 pub async fn lend() -> Result<Lent> {
-    match lend_idle(false).await {
-        Some(lent) => Ok(lent),
-        None => lend_new(async |_, _| Ok(None)).await,
-    }
-}
-
-/// Lends an API server that has what `install` installs and nothing else. `install` returns a token for
-/// [`Lent::token`].
-pub(crate) async fn lend_installed(install: impl AsyncFnOnce(&ApiServer, &Client) -> Result<String>) -> Result<Lent> {
-    match lend_idle(true).await {
-        Some(lent) => Ok(lent),
-        None => lend_new(async |server, client| Ok(Some(install(server, client).await?))).await,
-    }
-}
-
-async fn lend_idle(is_installed: bool) -> Option<Lent> {
-    while let Some(lendable) = take_idle(is_installed) {
+    while let Some(lendable) = take_idle(false) {
         match emptied(&lendable).await {
-            Ok(client) => return Some(Lent { client, lendable }),
+            Ok(client) => return Ok(Lent { client, lendable }),
             // Printed, because each new server costs seconds.
             Err(error) => progress(&format!("an API server is thrown away: {error}")),
         }
     }
-    None
-}
-
-async fn lend_new(install: impl AsyncFnOnce(&ApiServer, &Client) -> Result<Option<String>>) -> Result<Lent> {
     let audit = AuditFile::new()?;
     let flags = audit.flags()?;
     let server = lend_with(&flags.each_ref().map(String::as_str)).await?;
     let client = server.connect()?;
-    let mut baseline = Baseline::of(&client).await?;
-    let token = install(&server, &client).await?;
-    if token.is_some() {
-        baseline = Baseline::of(&client).await?;
+    let bare = Baseline::of(&client).await?;
+    Ok(Lent { client, lendable: Arc::new(Lendable { server, audit, bare, installed: Mutex::default() }) })
+}
+
+/// Lends an API server that has what `install` installs and nothing else. Returns it with the token that `install`
+/// returned, for this test or an earlier one.
+pub(crate) async fn lend_installed(
+    install: impl AsyncFnOnce(&ApiServer, &Client) -> Result<String>,
+) -> Result<(Lent, String)> {
+    if let Some(lendable) = take_idle(true) {
+        if let Some(Installed { baseline, token }) = lendable.installed() {
+            let client = lendable.server.connect()?;
+            if lendable.server.check().is_ok() && baseline.restore(&client).await.is_ok() {
+                return Ok((Lent { client, lendable }, token));
+            }
+        }
+        // A test has changed the installation: all of it goes, and is installed again.
+        lendable.set_installed(None);
+        idle_servers().push(lendable);
     }
-    Ok(Lent { client, lendable: Arc::new(Lendable { server, audit, baseline, token }) })
+    let lent = lend().await?;
+    let token = install(&lent.lendable.server, &lent.client).await?;
+    let baseline = Arc::new(Baseline::of(&lent.client).await?);
+    lent.lendable.set_installed(Some(Installed { baseline, token: token.clone() }));
+    Ok((lent, token))
+}
+
+impl Lendable {
+    fn installed(&self) -> Option<Installed> {
+        self.installed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_installed(&self, installed: Option<Installed>) {
+        *self.installed.lock().unwrap_or_else(PoisonError::into_inner) = installed;
+    }
 }
 
 /// Starts an API server with more flags, on the same etcd as the lent ones. It serves one test and is then stopped.
@@ -104,11 +121,6 @@ impl Lent {
     pub fn audit(&self) -> AuditLog {
         self.lendable.audit.log()
     }
-
-    /// The token that was returned when this server was prepared.
-    pub(crate) fn token(&self) -> Option<&str> {
-        self.lendable.token.as_deref()
-    }
 }
 
 impl Deref for Lent {
@@ -132,7 +144,8 @@ impl Drop for Lent {
 async fn emptied(lendable: &Lendable) -> Result<Client> {
     lendable.server.check()?;
     let client = lendable.server.connect()?;
-    lendable.baseline.restore(&client).await?;
+    lendable.set_installed(None);
+    lendable.bare.restore(&client).await?;
     Ok(client)
 }
 
@@ -153,10 +166,12 @@ fn fresh_prefix() -> String {
     format!("server-{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Takes an idle server, preferably one on which winpool is installed, or one without it.
 fn take_idle(is_installed: bool) -> Option<Arc<Lendable>> {
     let mut idle = idle_servers();
-    let found = idle.iter().position(|lendable| lendable.token.is_some() == is_installed)?;
-    Some(idle.swap_remove(found))
+    let preferred = idle.iter().position(|lendable| lendable.installed().is_some() == is_installed);
+    let last = idle.len().checked_sub(1)?;
+    Some(idle.swap_remove(preferred.unwrap_or(last)))
 }
 
 fn idle_servers() -> std::sync::MutexGuard<'static, Vec<Arc<Lendable>>> {

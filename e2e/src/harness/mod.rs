@@ -108,9 +108,9 @@ impl Harness {
             install_crd(client).await?;
             Ok(Account::create(server, client).await.token())
         };
-        let server = lend_installed(install).await.unwrap();
+        let (server, token) = lend_installed(install).await.unwrap();
         let client = server.client();
-        let account = Account::with_token(&server, &client, server.token().unwrap());
+        let account = Account::with_token(&server, &client, &token);
         Self { server: Server::Lent(server), client, account }
     }
 
