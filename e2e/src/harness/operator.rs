@@ -40,6 +40,11 @@ impl Operator {
         Self::start_with(config, alone())
     }
 
+    /// Starts it without leader election and with the pauses of an installation.
+    pub fn unhurried(config: Config) -> Self {
+        Self::start_with(config, Options { leader_election: false, ..Options::default() })
+    }
+
     /// Starts it without leader election and with short pauses after refusals.
     pub fn impatient(config: Config) -> Self {
         Self::start_with(config, Options { patience: Duration::from_secs(2), ..alone() })

@@ -11,7 +11,6 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio::process::Command;
-use winpool::Options;
 use winpool_e2e::{
     SimulatedNode,
     harness::{END_OF_HOLD, Harness, OS_WINDOWS, Operator, condition_text, has_taint, pod_of, workload},
@@ -270,9 +269,7 @@ async fn a_hold_ends_within_seconds_after_the_last_workload_was_fixed() {
     for name in ["by-template", "ignored", "deleted"] {
         harness.apply(workload("Deployment", name, on_windows())).await;
     }
-    // With the pauses of an installation.
-    let options = Options { leader_election: false, ..Options::default() };
-    let operator = Operator::start_with(harness.account.config.clone(), options);
+    let operator = Operator::unhurried(harness.account.config.clone());
     harness.apply_pool(json!({})).await;
     let names = ["by-class", "by-template", "ignored", "deleted"].map(|name| format!("Deployment default/{name}"));
     harness.held(OS_WINDOWS, &["busy"], &names.each_ref().map(String::as_str)).await;
