@@ -53,7 +53,7 @@ pub(super) async fn out_of_force(client: &Client, listings: &[Listing], deleted:
     Ok(())
 }
 
-/// A policy that concerns only a ConfigMap of the same name, which is created in dry runs only.
+/// A policy that concerns only a `ConfigMap` of the same name, which is created in dry runs only.
 fn policy(listing: &Listing, name: &str) -> Value {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
     let mut spec = json!({
