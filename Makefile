@@ -34,6 +34,14 @@ SOURCE ?=
 # All timestamps are that of the commit, so that builds are reproducible.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
+# The features of a dependency follow from the packages and the kinds of targets that Cargo is told to build. These name
+# the whole workspace, and `--examples` (there are none) adds the dependencies of tests: nothing is compiled twice.
+BUILD := cargo build --locked --workspace --examples
+TEST := cargo test --locked --workspace
+
+# Most tests wait for a control plane, so more of them than processors run at a time.
+export RUST_TEST_THREADS ?= $(shell echo $$(( 3 * $$(nproc) )))
+
 # $(call timed,commands): runs the commands and prints their duration, also if they fail.
 timed = @start=$$(date +%s); code=0; ( $(1) ) || code=$$?; \
 	result=passed; if [ $$code -ne 0 ]; then result=failed; fi; \
@@ -54,27 +62,35 @@ KUBELETS ?=
 
 .PHONY: demo
 demo: ## Show winpool at work on a local control plane with simulated Windows nodes; KUBELETS=real: with real kubelets
-	$(call timed,cargo build --locked -p winpool-e2e --bin demo && $(if $(KUBELETS),WINPOOL_E2E_KUBERNETES=1.36) cargo run -q --locked -p winpool-e2e --bin demo $(KUBELETS))
+	@[ -x target/debug/demo ] || echo "==> the first run compiles winpool (3 minutes on 2 cores), the control plane (4) and kwok (1)"
+	$(call timed,$(BUILD) --bin demo && $(if $(KUBELETS),WINPOOL_E2E_KUBERNETES=1.36) target/debug/demo $(KUBELETS))
 
 .PHONY: demo-image
 demo-image: ## Draw docs/images/demo.svg from the output of the demo
-	@cargo build --locked -p winpool-e2e --bins
+	@$(BUILD) --bins
 	@target/debug/demo | target/debug/recording 'make demo' > docs/images/demo.svg.new
 	@mv docs/images/demo.svg.new docs/images/demo.svg
 
 .PHONY: cluster
 cluster: ## The cluster of the guides with the operator, for experiments (Ctrl-C ends it)
-	@cargo build --locked -p winpool-e2e --bin cluster
-	@cargo run -q --locked -p winpool-e2e --bin cluster
+	@$(BUILD) --bin cluster
+	@target/debug/cluster
 
 .PHONY: test
-test: ## Everything that has to pass: format, lints, dependencies, tests, the static binary; KUBERNETES=1.33: tests on that version
-	$(call timed,$(MAKE) --no-print-directory $(if $(KUBERNETES),unit control-plane-test,\
-		fmt-check lint core-alone deny unit control-plane-test binary-test))
+test: ## What every change has to pass: format, lints, tests on the control plane; KUBERNETES=1.33: the tests on that version
+	$(call timed,$(MAKE) --no-print-directory $(if $(KUBERNETES),,fmt-check lint) unit control-plane-test)
+
+.PHONY: verify
+verify: ## What CI runs besides: the core alone, licences, the static binary, tests with other programs, faults, real kubelets (40 minutes)
+	$(call timed,$(MAKE) --no-print-directory core-alone deny binary-test programs-test chaos kubelet-test)
+
+.PHONY: soak
+soak: ## The long tests, before a release: the guard, each older Kubernetes version, long runs of faults (2 hours)
+	$(call timed,$(MAKE) --no-print-directory guard-test test-all chaos-long)
 
 .PHONY: test-all
-test-all: ## The same, and the tests on each older supported Kubernetes version (each is built once, 4 minutes)
-	$(call timed,for version in "" $(OLDER); do $(MAKE) --no-print-directory test KUBERNETES=$$version || exit; done)
+test-all: ## The tests on each older supported Kubernetes version (each is built once, 4 minutes)
+	$(call timed,for version in $(OLDER); do $(MAKE) --no-print-directory test KUBERNETES=$$version || exit; done)
 
 .PHONY: fmt
 fmt: ## Format the Rust code
@@ -89,7 +105,8 @@ fmt-check: ## Check that the Rust code is formatted
 lint: ## Clippy and rustdoc, warnings are errors
 	$(call step,clippy and rustdoc)
 	$(call timed,cargo clippy --locked --workspace --all-targets -- -D warnings \
-		&& RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet)
+		&& RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet --lib --examples \
+			$(patsubst e2e/src/bin/%,--bin %,$(basename $(wildcard e2e/src/bin/*))))
 
 .PHONY: core-alone
 core-alone: ## Check that the core builds by itself and has no client, runtime or metrics among its dependencies
@@ -122,12 +139,19 @@ $(CARGO_TOOLS):
 .PHONY: unit
 unit: ## Unit, property and snapshot tests of the core, and tests of the binary, some on the control plane
 	$(call step,unit tests)
-	$(call timed,cargo test --locked $(if $(KUBERNETES),,-p winpool-core) -p winpool)
+	$(call timed,$(TEST) --exclude winpool-e2e)
 
 .PHONY: control-plane-test
 control-plane-test: ## Tests on a real local control plane, which is built from Go modules the first time (about 5 minutes)
 	$(call step,control-plane tests)
-	$(call timed,cargo test --locked -p winpool-e2e $(if $(KUBERNETES),--lib --test control_plane --test operator))
+	$(call timed,$(TEST) --lib --test control_plane --test operator)
+
+.PHONY: programs-test
+programs-test: ## Tests with Helm, Prometheus, Karpenter and a registry, which are built from Go modules the first time (10 minutes)
+	$(call step,tests with other programs)
+	$(call timed,$(TEST) --test install --test documentation --test images --test control_plane --test operator \
+			-- --ignored --skip measure \
+		&& $(TEST) --test karpenter --test registry)
 
 # Real kubelets need Wine. The script names the packages, and installs them only in CI.
 KUBELETS_RUN := e2e/kubelet/wine.sh
@@ -136,21 +160,18 @@ KUBELETS_RUN := e2e/kubelet/wine.sh
 kubelet-test: export WINPOOL_E2E_KUBERNETES := 1.36
 kubelet-test: ## Tests with real Windows kubelets of 1.36 under Wine, built the first time (8 minutes); skipped where Wine is missing
 	$(call step,tests with real kubelets)
-	$(call timed,if $(KUBELETS_RUN); then cargo test --locked -p winpool-e2e --test kubelet -- --include-ignored; \
+	$(call timed,if $(KUBELETS_RUN); then $(TEST) --test kubelet -- --include-ignored; \
 		else echo "make $@: skipped"; fi)
 
 .PHONY: test-real
 test-real: ## Try winpool on a cluster with real Windows nodes: KUBECONFIG=FILE; it asks before it writes, and prints a report
-	@cargo build -q --locked -p winpool-e2e --bin test-real
+	@$(BUILD) -q --bin test-real
 	@target/debug/test-real $(if $(YES),--yes)
-
-.PHONY: verify
-verify: test guard-test kubelet-test chaos ## All tests: also under guard, with real kubelets, and with the long runs of faults (1 hour)
 
 .PHONY: guard-test
 guard-test: ## The operator's control-plane tests once more, under the admission policy guard
 	$(call step,operator tests under guard)
-	$(call timed,WINPOOL_E2E_GUARD=1 cargo test --locked -p winpool-e2e --test operator)
+	$(call timed,WINPOOL_E2E_GUARD=1 $(TEST) --test operator)
 
 FUZZ_TARGETS := versions annotation node patch class manifests
 # Seconds for each target.
@@ -169,15 +190,24 @@ fuzz: $(CARGO_FUZZ) ## Fuzz everything that parses and plans, FUZZ_SECONDS for e
 # Repeats one run of all faults at once, with the seed that a failed test printed.
 SEED ?=
 
+# $(call faults,arguments): runs the tests with faults.
+faults = RUST_LOG=$${RUST_LOG:-off} WINPOOL_CHAOS_SEED=$(SEED) \
+	$(TEST) --test chaos --test reliability -- --nocapture $(1)
+
 .PHONY: chaos
-chaos: ## Test the operator with faults, crashes, outages, races and long runs; SEED=7 repeats a run (docs/reliability.md)
+chaos: ## Test the operator with faults, crashes, outages and races; SEED=7 repeats a run (docs/reliability.md)
 	$(call step,chaos)
-	$(call timed,RUST_LOG=$${RUST_LOG:-off} WINPOOL_CHAOS_SEED=$(SEED) cargo test --locked -p winpool-e2e --test chaos --test reliability -- --include-ignored --nocapture)
+	$(call timed,$(call faults,))
+
+.PHONY: chaos-long
+chaos-long: ## The long runs of chaos (25 minutes)
+	$(call step,long runs of chaos)
+	$(call timed,$(call faults,--ignored))
 
 .PHONY: docs
 docs: $(MDBOOK) ## Build the book of docs/ into target/book (mdBook), and check every link in the repository
 	$(call step,book)
-	$(call timed,cargo test --locked -p winpool --test documentation -- links manifests \
+	$(call timed,$(TEST) --test documentation -- links manifests \
 		&& $(MDBOOK) build docs 2>&1 | tee target/book.log && ! grep -E ' (WARN|ERROR) ' target/book.log)
 
 # The scenarios and their sizes: BENCH=--help lists them. By default everything, including the core.
@@ -213,9 +243,9 @@ GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \
 
 .PHONY: generate
 generate: ## Write all generated files: CRD, policy advise, references, copies and values table of the chart
-	@cargo build -q --locked -p winpool
+	@$(BUILD) -q --bin winpool
 	@for pair in $(GENERATED); do \
-		cargo run -q --locked -- generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
+		target/debug/winpool generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
 	@$(MAKE) --no-print-directory chart-files
 
 .PHONY: binary
@@ -241,7 +271,7 @@ binary-%: $(CARGO_AUDITABLE)
 binary-test: binary-$(HOST_ARCH) ## Test the static binary of this machine's architecture, as in a container
 	$(call step,static binary)
 	$(call timed,WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(HOST_ARCH) \
-		cargo test --locked -p winpool --test container -- --ignored)
+		$(TEST) --test container -- --ignored)
 
 # Cargo cannot leave out the dependencies of tests (the CEL interpreter), so the list is slightly too long.
 .PHONY: sbom

@@ -11,6 +11,7 @@ use kube::{Api, Client, Config, runtime::reflector};
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
+use winpool_core::plan::reconcile::Pauses;
 
 use crate::{
     api_server::{client, pages},
@@ -38,6 +39,8 @@ pub struct Options {
     /// The pause after a write that was refused, and the time for which nodes that refuse may delay the deletion of
     /// their pool.
     pub patience: Duration,
+    /// The other pauses of the loop of pools.
+    pub pauses: Pauses,
     /// The name of the operator's ClusterRoleBinding and of the objects installed with it. When it is being deleted,
     /// the operator cleans up and ends. `None` turns that off.
     pub installation: Option<String>,
@@ -62,6 +65,7 @@ impl Default for Options {
             leader_election: true,
             lease_namespace: None,
             patience: Self::DEFAULT_PATIENCE,
+            pauses: Pauses::default(),
             installation: None,
             karpenter: false,
         }
@@ -125,6 +129,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         changed: watch::Sender::new(()),
         client: client.clone(),
         patience: options.patience,
+        pauses: options.pauses,
     });
     let endpoints = server::Endpoints { metrics, ready: context.synced.subscribe() };
     let listener = match options.listen {

@@ -105,6 +105,7 @@ async fn scene(registry: &ImageRegistry) -> TempDir {
 }
 
 #[tokio::test]
+#[ignore = "needs a registry: make verify"]
 async fn commands_say_what_the_registry_says() {
     let registry = ImageRegistry::start(Protection::None).await.unwrap();
     let folder = scene(&registry).await;
@@ -168,6 +169,7 @@ fn a_registry_that_does_not_answer_changes_no_exit_code() {
 }
 
 #[tokio::test]
+#[ignore = "needs a registry: make verify"]
 async fn five_hundred_images_take_seconds_and_one_request_for_each_digest() {
     const IMAGES: usize = 500;
     const DIGESTS: usize = 100;

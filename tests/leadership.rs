@@ -15,7 +15,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use winpool_core::api::{WindowsPool, WindowsPoolSpec, names};
-use winpool_e2e::{ApiServer, AuditLog, LIMIT, Request, SimulatedNode, sample, scene::install_crd, wait_for};
+use winpool_e2e::{AuditLog, LIMIT, Lent, Request, SimulatedNode, lend, sample, scene::install_crd, wait_for};
 
 use program::Program;
 
@@ -23,9 +23,9 @@ const FIRST: &str = "winpool-first";
 const SECOND: &str = "winpool-second";
 
 /// A leader and a standby, and a pool with one converged node: from now on each node needs one request.
-async fn two_programs() -> (ApiServer, AuditLog, Client, Program, Program) {
-    let (server, audit) = AuditLog::start().await.unwrap();
-    let client = server.connect().unwrap();
+async fn two_programs() -> (Lent, AuditLog, Client, Program, Program) {
+    let server = lend().await.unwrap();
+    let (client, audit) = (server.client(), server.audit());
     install_crd(&client).await.unwrap();
     let pools: Api<WindowsPool> = Api::all(client.clone());
     let pool = WindowsPool::new("default", WindowsPoolSpec::default());

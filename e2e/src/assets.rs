@@ -122,6 +122,20 @@ fn kubernetes() -> Result<&'static Module> {
 }
 
 impl Component {
+    const ALL: [Self; 11] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeScheduler,
+        Self::KubeControllerManager,
+        Self::Kwok,
+        Self::Prometheus,
+        Self::Promtool,
+        Self::Kubectl,
+        Self::Helm,
+        Self::Registry,
+        Self::Karpenter,
+    ];
+
     /// The file name of the binary.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -164,16 +178,39 @@ impl Component {
     }
 
     fn cached(self) -> Result<PathBuf> {
-        let module = self.module()?;
+        let target = self.target()?;
+        make_once(&target, self.name(), |unfinished| {
+            let mut missing = Vec::new();
+            for component in Self::ALL {
+                let is_of_module = component.module()?.directory == self.module()?.directory;
+                if is_of_module && !component.target()?.exists() {
+                    missing.push(component);
+                }
+            }
+            let packages: Vec<&str> = missing.iter().map(|component| component.package()).collect();
+            let names: Vec<&str> = missing.iter().map(|component| component.name()).collect();
+            let directory = unfinished.with_added_extension("programs");
+            fs::create_dir_all(&directory).when("make the directory", &directory)?;
+            let flags = self.linker_flags()?;
+            let options = go::Options { linker_flags: &flags, ..go::Options::default() };
+            go::build(self.module()?, &packages, &options, &names.join(", "), &directory)?;
+            for component in missing {
+                let (built, target) = (directory.join(component.built_as()), component.target()?);
+                let target = if component == self { unfinished } else { &target };
+                fs::rename(&built, target).when("rename", &built)?;
+            }
+            fs::remove_dir_all(&directory).when("remove", &directory)
+        })?;
+        Ok(target)
+    }
+
+    /// Its file in the cache. The name contains everything that it is built from.
+    fn target(self) -> Result<PathBuf> {
+        let (module, flags) = (self.module()?, self.linker_flags()?);
         let version = module.version_of(self.pinned_module())?;
-        let flags = self.linker_flags(version);
         let tags = Some(module.tags).filter(|tags| !tags.is_empty());
         let parts: Vec<&str> = [module.go_mod, module.go_sum, &flags].into_iter().chain(tags).collect();
-        let fingerprint = fingerprint(&parts);
-        let target = cache_folder()?.join(format!("{}-{version}-{fingerprint}", self.name()));
-        let options = go::Options { linker_flags: &flags, ..go::Options::default() };
-        make_once(&target, self.name(), |path| go::build(module, self.package(), &options, self.name(), path))?;
-        Ok(target)
+        Ok(cache_folder()?.join(format!("{}-{version}-{}", self.name(), fingerprint(&parts))))
     }
 
     fn module(self) -> Result<&'static Module> {
@@ -217,15 +254,27 @@ impl Component {
         }
     }
 
-    /// Kubernetes and Helm learn their versions only from the linker; without these flags the API server reports
-    /// v0.0.0.
-    fn linker_flags(self, version: &str) -> String {
+    /// The file name that Go gives to the binary: the last part of the package without the major version.
+    fn built_as(self) -> &'static str {
+        let is_version = |part: &&str| part.strip_prefix('v').is_some_and(|rest| rest.parse::<u32>().is_ok());
+        self.package().rsplit('/').find(|part| !is_version(part)).unwrap_or_default()
+    }
+
+    /// Programs of one module have the same flags. Kubernetes and Helm learn their versions only from the linker;
+    /// without these flags the API server reports v0.0.0.
+    fn linker_flags(self) -> Result<String> {
+        let module = self.module()?;
         let small = "-s -w";
-        match self.pinned_module() {
-            "k8s.io/kubernetes" => kubernetes_linker_flags(version),
-            "helm.sh/helm/v4" => format!("{small} -X helm.sh/helm/v4/internal/version.version={version}"),
+        Ok(match self {
+            Self::Etcd | Self::KubeApiserver | Self::KubeScheduler | Self::KubeControllerManager | Self::Kubectl => {
+                kubernetes_linker_flags(module.version_of("k8s.io/kubernetes")?)
+            }
+            Self::Helm => {
+                let version = module.version_of(self.pinned_module())?;
+                format!("{small} -X helm.sh/helm/v4/internal/version.version={version}")
+            }
             _ => small.to_owned(),
-        }
+        })
     }
 }
 

@@ -3,6 +3,8 @@
 //! Every kind that the server lists is compared with its initial objects. If the restoration cannot be complete, it
 //! fails and the server is stopped.
 
+mod policies;
+
 use crate::{Error, Result, wait_for};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -15,9 +17,6 @@ use std::time::Duration;
 
 /// More than enough to delete the nodes of a large test.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// The API server reads admission policies once a second: a deleted one stays in force for a while.
-const SLOW_TO_GO: &str = "admissionregistration.k8s.io";
 
 /// The API server renews its own Leases all the time.
 const VOLATILE: &str = "leases";
@@ -84,6 +83,9 @@ impl Baseline {
         wait_for("the API server is empty", LIMIT, async || {
             let listings = list_everything(client).await?;
             self.expect_unchanged(&listings)?;
+            if self.remove_policies(client, &listings).await? {
+                return Ok(None);
+            }
             let mut empty = kinds(&listings) == self.kinds;
             let (last, first): (Vec<_>, Vec<_>) =
                 listings.iter().partition(|listing| LAST.contains(&listing.resource.plural.as_str()));
@@ -98,6 +100,25 @@ impl Baseline {
             Ok(empty.then_some(()))
         })
         .await
+    }
+
+    /// Removes admission policies, which could refuse what follows, and waits until they are out of force. Returns false
+    /// if there were none.
+    async fn remove_policies(&self, client: &Client, listings: &[Listing]) -> Result<bool> {
+        let is_left =
+            |listing: &&Listing| listing.objects.iter().any(|object| !self.objects.contains_key(&listing.id(object)));
+        let left: Vec<&Listing> = listings.iter().filter(|l| policies::are_in(l)).filter(is_left).collect();
+        if left.iter().any(|listing| policies::are_webhooks(listing)) {
+            return Err(not_to_be_emptied("it has webhooks"));
+        }
+        for listing in &left {
+            self.delete_leftovers(client, listing).await?;
+        }
+        if left.is_empty() {
+            return Ok(false);
+        }
+        policies::out_of_force(client, listings, &left).await?;
+        Ok(true)
     }
 
     /// Fails if an initial object was changed.
@@ -117,9 +138,6 @@ impl Baseline {
             if !self.objects.contains_key(&listing.id(object)) {
                 leftovers.entry(object.namespace()).or_default().push(object);
             }
-        }
-        if !leftovers.is_empty() && listing.resource.group == SLOW_TO_GO {
-            return Err(not_to_be_emptied("it has admission policies"));
         }
         for (namespace, objects) in &leftovers {
             self.delete(client, listing, namespace.as_deref(), objects).await?;

@@ -1,7 +1,6 @@
 //! The Go toolchain: builds a package of a pinned module, and finds a module's source.
 
 use crate::error::FileContext;
-use crate::guard::tail;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io::Write;
@@ -54,47 +53,74 @@ pub(crate) struct Options<'a> {
     pub overlay: Option<&'a str>,
 }
 
-/// Builds `package` to the file `target`.
-pub(crate) fn build(module: &Module, package: &str, options: &Options<'_>, name: &str, target: &Path) -> Result<()> {
+/// Builds `packages` with one run of `go build`, so that nothing is compiled twice. `target` is the file for a single
+/// package, or the directory for several.
+pub(crate) fn build(
+    module: &Module,
+    packages: &[&str],
+    options: &Options<'_>,
+    name: &str,
+    target: &Path,
+) -> Result<()> {
     let output = target.with_added_extension("log");
     let log = File::create(&output).when("write", &output)?;
     let target = crate::error::text(target)?;
     let started = Instant::now();
-    progress(&format!("building {name} from Go modules ({}, once)", module.duration));
-    let build = module
-        .command(&["build", "-trimpath", "-tags", module.tags, "-ldflags", options.linker_flags, "-o", target])
-        .args(options.overlay.iter().flat_map(|overlay| ["-overlay", overlay]))
-        .arg(package)
-        .envs(options.os.map(|os| ("GOOS", os)))
+    progress(&format!("building {name} from Go modules (once; {})", module.duration));
+    let command = |arguments: &[&str]| {
+        let mut command = module.command(arguments);
+        command.args(["-tags", module.tags]).args(packages).envs(options.os.map(|os| ("GOOS", os)));
+        command
+    };
+    // It downloads their modules too.
+    let all = output_of(command(&["list", "-deps"]))?.lines().count();
+    let overlay = options.overlay.iter().flat_map(|overlay| ["-overlay", overlay]);
+    let arguments = ["build", "-v", "-trimpath", "-ldflags", options.linker_flags, "-o", target];
+    let build = command(&arguments.into_iter().chain(overlay).collect::<Vec<_>>())
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
         .map_err(|source| Error::GoMissing { component: name.to_owned(), source })?;
-    let status = watch(build, name, started).when("wait for the build in", Path::new(module.directory))?;
+    let status = watch(build, name, &output, all).when("wait for the build in", Path::new(module.directory))?;
     if !status.success() {
+        let said = std::fs::read_to_string(&output).unwrap_or_default();
         return Err(Error::GoFailed {
-            command: format!("go build {package}"),
+            command: format!("go build {}", packages.join(" ")),
             status: status.to_string(),
-            tail: tail(&output, 20),
+            tail: said.lines().filter(|line| !is_package(line)).collect::<Vec<_>>().join("\n"),
         });
     }
-    progress(&format!("{name} is built, {} s", started.elapsed().as_secs()));
+    progress(&format!("built {name} in {} s", started.elapsed().as_secs()));
     std::fs::remove_file(&output).when("remove", &output)
 }
 
-/// Waits for the build, and reports from time to time that it continues.
-fn watch(mut build: Child, name: &str, started: Instant) -> std::io::Result<std::process::ExitStatus> {
-    let mut next_word = Duration::from_secs(20);
+/// With `-v` Go prints the name of each package that it compiles. Anything else that it prints has spaces.
+fn is_package(line: &str) -> bool {
+    !line.contains(' ')
+}
+
+/// Waits until the build ends. From time to time it prints how many of `all` packages are compiled, and how long the
+/// rest takes. Packages in Go's cache are not compiled, so there may be fewer.
+fn watch(mut build: Child, name: &str, log: &Path, all: usize) -> std::io::Result<std::process::ExitStatus> {
+    const INTERVAL: Duration = Duration::from_secs(15);
+    let (started, mut next_word) = (Instant::now(), INTERVAL);
     loop {
         if let Some(status) = build.try_wait()? {
             return Ok(status);
         }
         if started.elapsed() >= next_word {
-            progress(&format!("still building {name}, {} s", next_word.as_secs()));
-            next_word += Duration::from_secs(20);
+            let done = std::fs::read_to_string(log)?.lines().filter(|line| is_package(line)).count();
+            progress(&still(name, started.elapsed(), done, all));
+            next_word += INTERVAL;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// The progress of a build after this time.
+fn still(name: &str, elapsed: Duration, done: usize, all: usize) -> String {
+    let left = elapsed.as_secs() * all.saturating_sub(done) as u64 / done.max(1) as u64;
+    format!("still building {name}: {done} of at most {all} packages in {} s, at most {left} s left", elapsed.as_secs())
 }
 
 /// The directory with the source of `dependency`, downloaded if necessary.
@@ -106,15 +132,17 @@ pub(crate) fn source_folder(module: &Module, dependency: &str) -> Result<PathBuf
 
 /// Runs `go` in the module's directory and returns its output.
 pub(crate) fn run(module: &Module, arguments: &[&str]) -> Result<String> {
-    let output = module
-        .command(arguments)
-        .output()
-        .map_err(|source| Error::GoMissing { component: "the control plane".to_owned(), source })?;
+    output_of(module.command(arguments))
+}
+
+fn output_of(mut command: Command) -> Result<String> {
+    let output =
+        command.output().map_err(|source| Error::GoMissing { component: "the control plane".to_owned(), source })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(Error::GoFailed {
-        command: format!("go {}", arguments.join(" ")),
+        command: command.get_args().fold("go".to_owned(), |text, next| text + " " + &next.to_string_lossy()),
         status: output.status.to_string(),
         tail: String::from_utf8_lossy(&output.stderr).into_owned(),
     })
@@ -124,4 +152,24 @@ pub(crate) fn run(module: &Module, arguments: &[&str]) -> Result<String> {
 pub(crate) fn progress(message: &str) {
     // Nobody reads it.
     let _ = writeln!(std::io::stderr(), "winpool-e2e: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_is_left_follows_from_the_packages_that_are_compiled() {
+        let half_a_minute = Duration::from_secs(30);
+        assert_eq!(
+            still("etcd", half_a_minute, 300, 900),
+            "still building etcd: 300 of at most 900 packages in 30 s, at most 60 s left"
+        );
+    }
+
+    #[test]
+    fn errors_of_a_build_are_not_packages() {
+        let said = ["k8s.io/api/core/v1", "# winpool.dev/a", "./main.go:3:2: undefined: x", "fmt"];
+        assert_eq!(said.map(is_package), [true, false, false, true]);
+    }
 }

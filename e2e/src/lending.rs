@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::api_server::{ApiServer, PODS_WITHOUT_SERVICE_ACCOUNTS};
+use crate::audit::{AuditFile, AuditLog};
 use crate::cluster::{Cluster, Flags};
 use crate::emptying::Baseline;
 use crate::etcd::Etcd;
@@ -11,14 +12,24 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The number of idle API servers that are kept. `cargo test` runs as many tests in parallel as there are
-/// cores; each server takes 265 MB.
-const IDLE: usize = 2;
+/// The number of idle API servers that are kept. Each takes 265 MB.
+const IDLE: usize = 8;
 
-/// An API server that can be lent repeatedly, with its initial objects.
+/// An API server that can be lent repeatedly.
 struct Lendable {
     server: ApiServer,
-    baseline: Baseline,
+    audit: AuditFile,
+    /// Its initial objects.
+    bare: Baseline,
+    installed: Mutex<Option<Installed>>,
+}
+
+/// What a test may find installed.
+#[derive(Clone)]
+struct Installed {
+    baseline: Arc<Baseline>,
+    /// The token of the operator's account.
+    token: String,
 }
 
 static IDLE_SERVERS: Mutex<Vec<Arc<Lendable>>> = Mutex::new(Vec::new());
@@ -34,18 +45,52 @@ pub struct Lent {
 /// Lends an API server with an empty state: one that another test has used and that was emptied, or a new one. See
 /// [`ApiServer::start`] for the effects of a missing controller manager.
 pub async fn lend() -> Result<Lent> {
-    while let Some(lendable) = take_idle() {
+    while let Some(lendable) = take_idle(false) {
         match emptied(&lendable).await {
             Ok(client) => return Ok(Lent { client, lendable }),
-            // Printed, because each new server costs two seconds.
+            // Printed, because each new server costs seconds.
             Err(error) => progress(&format!("an API server is thrown away: {error}")),
         }
     }
-    let server = ApiServer::start(&shared_etcd().await?, &fresh_prefix()).await?;
+    let audit = AuditFile::new()?;
+    let flags = audit.flags()?;
+    let server = lend_with(&flags.each_ref().map(String::as_str)).await?;
     let client = server.connect()?;
-    let baseline = Baseline::of(&client).await?;
-    let lendable = Arc::new(Lendable { server, baseline });
-    Ok(Lent { client, lendable })
+    let bare = Baseline::of(&client).await?;
+    Ok(Lent { client, lendable: Arc::new(Lendable { server, audit, bare, installed: Mutex::default() }) })
+}
+
+/// Lends an API server that has what `install` installs and nothing else. Returns it with the token that `install`
+/// returned, for this test or an earlier one.
+pub(crate) async fn lend_installed(
+    install: impl AsyncFnOnce(&ApiServer, &Client) -> Result<String>,
+) -> Result<(Lent, String)> {
+    if let Some(lendable) = take_idle(true) {
+        if let Some(Installed { baseline, token }) = lendable.installed() {
+            let client = lendable.server.connect()?;
+            if lendable.server.check().is_ok() && baseline.restore(&client).await.is_ok() {
+                return Ok((Lent { client, lendable }, token));
+            }
+        }
+        // A test has changed the installation: all of it goes, and is installed again.
+        lendable.set_installed(None);
+        idle_servers().push(lendable);
+    }
+    let lent = lend().await?;
+    let token = install(&lent.lendable.server, &lent.client).await?;
+    let baseline = Arc::new(Baseline::of(&lent.client).await?);
+    lent.lendable.set_installed(Some(Installed { baseline, token: token.clone() }));
+    Ok((lent, token))
+}
+
+impl Lendable {
+    fn installed(&self) -> Option<Installed> {
+        self.installed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_installed(&self, installed: Option<Installed>) {
+        *self.installed.lock().unwrap_or_else(PoisonError::into_inner) = installed;
+    }
 }
 
 /// Starts an API server with more flags, on the same etcd as the lent ones. It serves one test and is then stopped.
@@ -71,6 +116,11 @@ impl Lent {
     pub fn client(&self) -> Client {
         self.client.clone()
     }
+
+    /// The requests of operators from now on.
+    pub fn audit(&self) -> AuditLog {
+        self.lendable.audit.log()
+    }
 }
 
 impl Deref for Lent {
@@ -94,7 +144,8 @@ impl Drop for Lent {
 async fn emptied(lendable: &Lendable) -> Result<Client> {
     lendable.server.check()?;
     let client = lendable.server.connect()?;
-    lendable.baseline.restore(&client).await?;
+    lendable.set_installed(None);
+    lendable.bare.restore(&client).await?;
     Ok(client)
 }
 
@@ -115,8 +166,12 @@ fn fresh_prefix() -> String {
     format!("server-{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-fn take_idle() -> Option<Arc<Lendable>> {
-    idle_servers().pop()
+/// Takes an idle server, preferably one on which winpool is installed, or one without it.
+fn take_idle(is_installed: bool) -> Option<Arc<Lendable>> {
+    let mut idle = idle_servers();
+    let preferred = idle.iter().position(|lendable| lendable.installed().is_some() == is_installed);
+    let last = idle.len().checked_sub(1)?;
+    Some(idle.swap_remove(preferred.unwrap_or(last)))
 }
 
 fn idle_servers() -> std::sync::MutexGuard<'static, Vec<Arc<Lendable>>> {

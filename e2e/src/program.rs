@@ -46,7 +46,8 @@ async fn build() -> Result<PathBuf> {
     let release = directory.file_name().is_some_and(|name| name == "release").then_some("--release");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(&cargo);
-    command.args(["build", "--quiet", "--locked", "-p", "winpool", "--bin", "winpool"]).args(release);
+    // As the Makefile builds it, so that no dependency is compiled twice.
+    command.args(["build", "--quiet", "--locked", "--workspace", "--examples", "--bin", "winpool"]).args(release);
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let output = command.output().await.map_err(|source| Error::NotStarted { program: cargo, source })?;
     if output.status.success() {

@@ -3,8 +3,10 @@
 use crate::{Error, Result};
 use std::time::{Duration, Instant};
 
-/// Short, because most conditions become true within a few milliseconds.
-const INTERVAL: Duration = Duration::from_millis(20);
+/// Short at first, because most conditions become true within a few milliseconds.
+const FIRST: Duration = Duration::from_millis(20);
+/// Later fewer requests, because others need the processors.
+const LONGEST: Duration = Duration::from_millis(80);
 
 /// The limit for any condition in a simulated cluster.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -20,14 +22,14 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 /// # Ok(()) }
 /// ```
 pub async fn wait_for<T>(what: &str, limit: Duration, mut probe: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    let deadline = Instant::now() + limit;
+    let started = Instant::now();
     loop {
         if let Some(value) = probe().await? {
             return Ok(value);
         }
-        if Instant::now() >= deadline {
+        if started.elapsed() >= limit {
             return Err(Error::Timeout { what: what.to_owned(), limit, seen: String::new() });
         }
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep((started.elapsed() / 10).clamp(FIRST, LONGEST)).await;
     }
 }

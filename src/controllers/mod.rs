@@ -10,6 +10,7 @@ use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
 use tokio::sync::watch;
 pub use winpool_core::plan::GuardedPool;
+use winpool_core::plan::reconcile::Pauses;
 
 use crate::{
     api_server::pods::ListedPod,
@@ -46,6 +47,7 @@ pub struct Context {
     pub client: Client,
     /// The pause after a write that was refused.
     pub(crate) patience: Duration,
+    pub(crate) pauses: Pauses,
 }
 
 impl Context {

@@ -118,7 +118,7 @@ struct Loop {
 impl Loop {
     fn new(context: Arc<Context>) -> Self {
         Self {
-            memory: Memory::new(context.patience),
+            memory: Memory::new(context.patience, context.pauses),
             context,
             term: None,
             under_way: FuturesUnordered::new(),
@@ -221,7 +221,7 @@ impl Loop {
     /// Starts or ends a term of leadership, and forgets the last one.
     fn begin(&mut self, term: Option<u64>) {
         self.term = term;
-        self.memory = Memory::new(self.context.patience);
+        self.memory = Memory::new(self.context.patience, self.context.pauses);
         self.under_way.clear();
         self.busy.clear();
         self.rounds.clear();

@@ -7,7 +7,7 @@ use tokio::process::Command;
 use winpool_e2e::{Component, LIMIT, wait_for};
 
 use crate::{
-    page::ROOT,
+    page::{Page, ROOT},
     scene::Scene,
     transcript::{Step, agrees},
 };
@@ -27,7 +27,7 @@ struct Outcome {
 }
 
 impl Terminal {
-    pub async fn open(scene: &Scene) -> Self {
+    pub async fn open(scene: &Scene, page: &Page) -> Self {
         let (directory, programs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let link = |from: &Path, to: &Path| std::os::unix::fs::symlink(from, to).unwrap();
         for entry in ["charts", "config", "crds", "docs", "examples"] {
@@ -36,7 +36,8 @@ impl Terminal {
         let winpool = Path::new(env!("CARGO_BIN_EXE_winpool"));
         link(winpool, &programs.path().join("winpool"));
         link(winpool, &programs.path().join("kubectl-winpool"));
-        for component in [Component::Kubectl, Component::Helm] {
+        let uses_helm = page.blocks.iter().any(|block| block.text.contains("$ helm "));
+        for component in [Component::Kubectl].into_iter().chain(uses_helm.then_some(Component::Helm)) {
             link(&component.path().await.unwrap(), &programs.path().join(component.name()));
         }
         Self { directory, programs, kubeconfig: scene.kubeconfig() }

@@ -20,6 +20,7 @@ use crate::scene::{CHART, CONFIG, NAMESPACE, Scene};
 const MUTATING: usize = 4;
 
 #[tokio::test]
+#[ignore = "needs Helm: make verify"]
 async fn a_release_is_installed_upgraded_with_its_definition_and_uninstalled_completely() {
     let scene = Scene::new().await;
     // With restricted Pod Security, which Helm's own --create-namespace does not set.
@@ -55,6 +56,7 @@ async fn a_release_is_installed_upgraded_with_its_definition_and_uninstalled_com
 }
 
 #[tokio::test]
+#[ignore = "needs Helm: make verify"]
 async fn with_all_policies_winpool_does_its_work_and_is_uninstalled_completely() {
     let mutates = MUTATING_ADMISSION_POLICY.is_there().await.unwrap();
     let scene = Scene::new().await;

@@ -30,16 +30,13 @@ use classes::ClassMemory;
 use memory::{Intent, PoolMemory, Request, Retry};
 
 pub use check::{CheckTask, WorkloadName};
-pub use memory::Memory;
+pub use memory::{Memory, Pauses};
 pub use step::{
     Answer, ClassRequest, ClassStep, Cluster, ControlPlaneInfo, Note, Now, Refusal, SeenNode, ShowNodes, Step,
 };
 
 /// The pause between reads of what cannot be watched: pods, and facts about the control plane.
 pub const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// The time that nodes wait after the tolerations of an existing class were changed. Admission reads RuntimeClasses
-/// from a cache and writes their tolerations into each new pod.
-const CLASSES_SEEN: Duration = Duration::from_secs(5);
 /// The pause between status writes, unless one records a taint.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause before winpool reads a pool again that the cache shows in an old version.

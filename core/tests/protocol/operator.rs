@@ -16,7 +16,7 @@ use winpool_core::{
     plan::{
         Applied, Assessment, CheckAnswer, Consent, Entry, GuardedPool, NodePlan, NodeShare, Policy, Pool, Sighting,
         Tally, Watched, WorkloadCheck, assess, node_patch,
-        reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, SeenNode, Step, next},
+        reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, Pauses, SeenNode, Step, next},
     },
 };
 
@@ -97,7 +97,7 @@ impl Operator {
             nodes: BTreeMap::new(),
             pools,
             classes,
-            memory: Memory::new(patience.unwrap_or(PATIENCE)),
+            memory: Memory::new(patience.unwrap_or(PATIENCE), Pauses::default()),
             watched: BTreeMap::new(),
             refused: BTreeMap::new(),
             published: None,

@@ -35,7 +35,16 @@ async fn a_server_returns_to_its_initial_state() -> Result<()> {
     assert_eq!(again.kinds, baseline.kinds);
     assert!(again.objects.keys().eq(baseline.objects.keys()));
 
-    create(&client, "validatingadmissionpolicies", None, policy()).await?;
+    deny_config_maps(&client).await?;
+    baseline.restore(&client).await?;
+    create(&client, "configmaps", Some("default"), config_map()).await?;
+
+    let webhooks = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "left"},
+    });
+    create(&client, "validatingwebhookconfigurations", None, webhooks).await?;
     let refused = baseline.restore(&client).await;
     assert!(matches!(refused, Err(Error::NotEmptied(_))), "{refused:?}");
     Ok(())
@@ -89,16 +98,28 @@ async fn create(client: &Client, plural: &str, namespace: Option<&str>, mut obje
     Ok(())
 }
 
-fn policy() -> Value {
-    json!({
+fn config_map() -> Value {
+    json!({"kind": "ConfigMap", "metadata": {"generateName": "a-"}})
+}
+
+/// Installs a policy, and waits until it is in force.
+async fn deny_config_maps(client: &Client) -> Result<()> {
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
+    let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": "left"},
-        "spec": {
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"],
-            }]},
-            "validations": [{"expression": "true"}],
-        },
-    })
+        "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]},
+    });
+    create(client, "validatingadmissionpolicies", None, policy).await?;
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "left"},
+        "spec": {"policyName": "left", "validationActions": ["Deny"]},
+    });
+    create(client, "validatingadmissionpolicybindings", None, binding).await?;
+    let denied = async || Ok(create(client, "configmaps", Some("default"), config_map()).await.err());
+    wait_for("ConfigMaps are denied", crate::LIMIT, denied).await?;
+    Ok(())
 }

@@ -55,9 +55,9 @@ impl Account {
 
     /// Creates the account in its namespace, for the first time or after it was uninstalled.
     pub async fn install(server: &ApiServer, admin: &Client) -> Self {
-        let role = create::<ClusterRole>(everywhere(admin), "cluster_role.yaml").await;
+        create::<ClusterRole>(everywhere(admin), "cluster_role.yaml").await;
         create::<ClusterRoleBinding>(everywhere(admin), "cluster_role_binding.yaml").await;
-        let local_role = create::<Role>(in_its_namespace(admin), "role.yaml").await;
+        create::<Role>(in_its_namespace(admin), "role.yaml").await;
         create::<RoleBinding>(in_its_namespace(admin), "role_binding.yaml").await;
         create::<ServiceAccount>(in_its_namespace(admin), "service_account.yaml").await;
 
@@ -66,15 +66,21 @@ impl Account {
         let spec = TokenRequestSpec { expiration_seconds: Some(7 * 24 * 3600), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec, ..TokenRequest::default() };
         let answer = accounts.create_token_request(NAME, &PostParams::default(), &request).await.unwrap();
-        let mut config = server.config().unwrap();
-        config.auth_info = serde_json::from_value(json!({"token": answer.status.unwrap().token})).unwrap();
-        NAMESPACE.clone_into(&mut config.default_namespace);
-        let client = Client::try_from(config.clone()).unwrap();
-        let account = Self { config, client, admin: admin.clone(), role, local_role };
+        let account = Self::with_token(server, admin, &answer.status.unwrap().token);
         // The API server caches roles and bindings.
         account.until(("list", "", "nodes"), true).await;
         account.until(("create", "coordination.k8s.io", "leases"), true).await;
         account
+    }
+
+    /// The account that is installed, with a token of it.
+    pub fn with_token(server: &ApiServer, admin: &Client, token: &str) -> Self {
+        let mut config = server.config().unwrap();
+        config.auth_info = serde_json::from_value(json!({"token": token})).unwrap();
+        NAMESPACE.clone_into(&mut config.default_namespace);
+        let client = Client::try_from(config.clone()).unwrap();
+        let (role, local_role) = (read("cluster_role.yaml"), read("role.yaml"));
+        Self { config, client, admin: admin.clone(), role, local_role }
     }
 
     /// Deletes the installation as `kubectl delete -k` does. Each object waits for the operator.
@@ -207,14 +213,18 @@ fn in_its_namespace<K: Resource<DynamicType = (), Scope = NamespaceResourceScope
 }
 
 /// Creates an object of `config/rbac/`.
-async fn create<K>(api: Api<K>, file: &str) -> K
+async fn create<K>(api: Api<K>, file: &str)
 where
     K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
 {
+    api.create(&PostParams::default(), &read(file)).await.unwrap();
+}
+
+/// Reads an object of `config/rbac/`.
+fn read<K: DeserializeOwned>(file: &str) -> K {
     let path = format!("{}/../config/rbac/{file}", env!("CARGO_MANIFEST_DIR"));
     let mut object: Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     // As `config/rbac/finalizers.yaml` does it.
     object["metadata"]["finalizers"] = json!(["winpool.dev/cleanup"]);
-    let object = serde_json::from_value(object).unwrap();
-    api.create(&PostParams::default(), &object).await.unwrap()
+    serde_json::from_value(object).unwrap()
 }

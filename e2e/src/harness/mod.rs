@@ -24,7 +24,7 @@ pub use objects::{
     approved, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of, problems,
     scheduling, taints, tolerates, unschedulable,
 };
-pub use operator::Operator;
+pub use operator::{Operator, alone, options};
 pub use workloads::{END_OF_HOLD, NEXT_CHECK, pod_of, workload};
 
 use std::net::SocketAddr;
@@ -45,8 +45,8 @@ use winpool::Options;
 use winpool_core::api::{NodeCounts, WindowsPool, crd};
 
 use crate::{
-    ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend, scene::install_crd,
-    wait_for,
+    ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lending::lend_installed,
+    scene::install_crd, wait_for,
 };
 
 use guarded::guard;
@@ -104,18 +104,21 @@ impl Harness {
 
     /// Borrows an API server without the guard, for tests that install it or that need requests which it refuses.
     pub async fn unguarded() -> Self {
-        let server = lend().await.unwrap();
+        let install = async |server: &ApiServer, client: &Client| {
+            install_crd(client).await?;
+            Ok(Account::create(server, client).await.token())
+        };
+        let (server, token) = lend_installed(install).await.unwrap();
         let client = server.client();
-        install_crd(&client).await.unwrap();
-        let account = Account::create(&server, &client).await;
+        let account = Account::with_token(&server, &client, &token);
         Self { server: Server::Lent(server), client, account }
     }
 
-    /// Starts an API server that writes an audit log.
+    /// Borrows an API server, and returns the requests of operators to it.
     pub async fn audited() -> (Self, AuditLog) {
-        let (server, audit) = AuditLog::start().await.unwrap();
-        let harness = Self::on(server).await;
-        guard(&harness.server, &harness.client).await;
+        let harness = Self::new().await;
+        let Server::Lent(server) = &harness.server else { unreachable!("it is borrowed") };
+        let audit = server.audit();
         (harness, audit)
     }
 
@@ -144,7 +147,7 @@ impl Harness {
 
     /// Starts an operator with leader election and with its endpoints at this address.
     pub fn operator_at(&self, listen: SocketAddr) -> Operator {
-        let options = Options { listen: Some(listen), ..Options::default() };
+        let options = Options { listen: Some(listen), ..options() };
         Operator::start_with(self.server.config().unwrap(), options)
     }
 

@@ -5,12 +5,24 @@ use std::{sync::Once, time::Duration};
 use kube::Config;
 use tracing_subscriber::{filter::Targets, fmt::layer, prelude::*};
 use winpool::{Options, telemetry::DIRECTIVES};
+use winpool_core::plan::reconcile::Pauses;
 
 use super::{Account, guarded::guard};
 use crate::{ApiServer, Cluster, scene};
 
 /// The limit for a regular stop.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// The options of operators in tests: one API server serves everything, so some pauses may be short.
+pub fn options() -> Options {
+    let short = Duration::from_millis(500);
+    Options { pauses: Pauses { listings: short, classes: short }, ..Options::default() }
+}
+
+/// The same without leader election.
+pub fn alone() -> Options {
+    Options { leader_election: false, ..options() }
+}
 
 /// The operator, running in this process with its own account.
 pub struct Operator(scene::Operator);
@@ -25,18 +37,22 @@ impl Operator {
 
     /// Starts it without leader election.
     pub fn start(config: Config) -> Self {
+        Self::start_with(config, alone())
+    }
+
+    /// Starts it without leader election and with the pauses of an installation.
+    pub fn unhurried(config: Config) -> Self {
         Self::start_with(config, Options { leader_election: false, ..Options::default() })
     }
 
     /// Starts it without leader election and with short pauses after refusals.
     pub fn impatient(config: Config) -> Self {
-        let options = Options { leader_election: false, patience: Duration::from_secs(2), ..Options::default() };
-        Self::start_with(config, options)
+        Self::start_with(config, Options { patience: Duration::from_secs(2), ..alone() })
     }
 
     /// Starts it with leader election, as this administrator.
     pub fn elected(server: &ApiServer, user: &str) -> Self {
-        Self::start_with(server.config_as(user, &["system:masters"]).unwrap(), Options::default())
+        Self::start_with(server.config_as(user, &["system:masters"]).unwrap(), options())
     }
 
     /// Starts it with these options.

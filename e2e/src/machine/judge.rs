@@ -58,6 +58,6 @@ fn program() -> Result<PathBuf> {
     let fingerprint = fingerprint(&[MODULE.go_mod, MODULE.go_sum, SOURCE]);
     let target = cache_folder()?.join(format!("platforms-{fingerprint}.exe"));
     let options = Options { linker_flags: "-s -w", os: Some("windows"), ..Options::default() };
-    make_once(&target, "platforms.exe", |path| go::build(&MODULE, ".", &options, "platforms.exe", path))?;
+    make_once(&target, "platforms.exe", |path| go::build(&MODULE, &["."], &options, "platforms.exe", path))?;
     Ok(target)
 }

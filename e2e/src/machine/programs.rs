@@ -49,7 +49,7 @@ pub(super) fn kubelet() -> Result<PathBuf> {
         fs::create_dir_all(&directory).when("make the directory", &directory)?;
         let overlay = overlay(&directory)?;
         let options = Options { linker_flags: &flags, os: Some("windows"), overlay: Some(text(&overlay)?) };
-        go::build(&MODULE, "k8s.io/kubernetes/cmd/kubelet", &options, "kubelet.exe", path)?;
+        go::build(&MODULE, &["k8s.io/kubernetes/cmd/kubelet"], &options, "kubelet.exe", path)?;
         fs::remove_dir_all(&directory).when("remove", &directory)
     })?;
     Ok(target)
@@ -61,7 +61,7 @@ pub(super) fn runtime() -> Result<PathBuf> {
     let target = cache_folder()?.join(format!("container-runtime-{fingerprint}"));
     let options = Options { linker_flags: "-s -w", ..Options::default() };
     make_once(&target, "container-runtime", |path| {
-        go::build(&MODULE, "./runtime", &options, "container-runtime", path)
+        go::build(&MODULE, &["./runtime"], &options, "container-runtime", path)
     })?;
     Ok(target)
 }

@@ -174,17 +174,17 @@ macro_rules! survives {
 
 survives! {
     the_setup_of_an_empty_pool_survives_every_crash: EmptyPool;
-    #[ignore = "takes minutes: make chaos"]
+    #[ignore = "takes minutes: make chaos-long"]
     a_new_handler_of_a_class_survives_every_crash: HandlerChange;
-    #[ignore = "takes minutes: make chaos"]
+    #[ignore = "takes minutes: make chaos-long"]
     joining_nodes_survive_every_crash: Join;
-    #[ignore = "takes minutes: make chaos"]
+    #[ignore = "takes minutes: make chaos-long"]
     a_change_of_taints_survives_every_crash: TaintChange;
-    #[ignore = "takes minutes: make chaos"]
+    #[ignore = "takes minutes: make chaos-long"]
     a_handover_between_pools_survives_every_crash: HandOver;
-    #[ignore = "takes minutes: make chaos"]
+    #[ignore = "takes minutes: make chaos-long"]
     the_deletion_of_a_pool_survives_every_crash: Deletion;
-    #[ignore = "takes minutes: make chaos"]
+    #[ignore = "takes minutes: make chaos-long"]
     the_adoption_of_a_class_survives_every_crash: Adoption;
 }
 

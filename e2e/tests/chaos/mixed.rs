@@ -45,7 +45,7 @@ async fn all_faults_at_once_lead_to_the_same_result_as_none() {
 }
 
 #[tokio::test]
-#[ignore = "takes minutes: make chaos"]
+#[ignore = "takes minutes: make chaos-long"]
 async fn other_faults_at_once_lead_to_the_same_result_as_none() {
     if given_seed().is_some() {
         return;

@@ -28,6 +28,11 @@ pub struct Stage {
     pub proxy: FaultProxy,
 }
 
+/// An operator that soon repeats a refused request, with the other pauses of an installation.
+fn options() -> Options {
+    Options { patience: Duration::from_secs(2), ..Options::default() }
+}
+
 impl Stage {
     pub async fn new() -> Self {
         let harness = Harness::new().await;
@@ -42,12 +47,12 @@ impl Stage {
 
     /// Starts an operator behind the proxy, in this process.
     pub fn operator(&self) -> Operator {
-        Operator::impatient(self.config())
+        Operator::start_with(self.config(), Options { leader_election: false, ..options() })
     }
 
     /// Starts an operator with leader election.
     pub fn candidate(&self) -> Operator {
-        Operator::start_with(self.config(), Options { patience: Duration::from_secs(2), ..Options::default() })
+        Operator::start_with(self.config(), options())
     }
 
     /// Starts an operator behind the proxy as a process, without leader election.

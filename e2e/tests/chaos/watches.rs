@@ -165,7 +165,7 @@ async fn a_watch_that_repeats_old_events_changes_nothing() {
 
 /// A watch asks for 290 seconds. The client restarts it 10 seconds later if the API server has not ended it.
 #[tokio::test]
-#[ignore = "takes five minutes: make chaos"]
+#[ignore = "takes five minutes: make chaos-long"]
 async fn a_silent_watch_is_restarted() {
     let stage = Stage::new().await;
     stage.proxy.inject(hits("watch", "nodes", 0..2, Fault::Stall { after: 0, lasts: FOR_EVER }));

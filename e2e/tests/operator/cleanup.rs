@@ -22,7 +22,8 @@ use winpool::cli::{
 use winpool_e2e::{
     ApiServer, AuditLog, LIMIT, SimulatedNode,
     harness::{
-        APPLIED, BUILD, Harness, INSTALLATION, NAMESPACE, OS_WINDOWS, Operator, POOL, face, has_taint, label, taints,
+        APPLIED, BUILD, Harness, INSTALLATION, NAMESPACE, OS_WINDOWS, Operator, POOL, alone, face, has_taint, label,
+        options, taints,
     },
     wait_for,
 };
@@ -288,10 +289,7 @@ async fn a_running_operator_stands_by_and_reverts_nothing() {
 /// The command cannot take the Lease of these operators.
 #[tokio::test]
 async fn cleanup_fails_if_an_operator_restores_everything() {
-    for options in [
-        Options { leader_election: false, ..Options::default() },
-        Options { lease_namespace: Some(NAMESPACE.to_owned()), ..Options::default() },
-    ] {
+    for options in [alone(), Options { lease_namespace: Some(NAMESPACE.to_owned()), ..options() }] {
         let harness = Harness::new().await;
         harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
         let operator = Operator::start_with(harness.account.config.clone(), options.clone());

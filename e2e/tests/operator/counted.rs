@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use winpool_e2e::{
     SimulatedNode,
-    harness::{END_OF_HOLD, Harness, OS_WINDOWS, condition_text, has_taint, pod_of, workload},
+    harness::{END_OF_HOLD, Harness, OS_WINDOWS, Operator, condition_text, has_taint, pod_of, workload},
     wait_for, winpool_program,
 };
 
@@ -269,7 +269,7 @@ async fn a_hold_ends_within_seconds_after_the_last_workload_was_fixed() {
     for name in ["by-template", "ignored", "deleted"] {
         harness.apply(workload("Deployment", name, on_windows())).await;
     }
-    let operator = harness.operator().await;
+    let operator = Operator::unhurried(harness.account.config.clone());
     harness.apply_pool(json!({})).await;
     let names = ["by-class", "by-template", "ignored", "deleted"].map(|name| format!("Deployment default/{name}"));
     harness.held(OS_WINDOWS, &["busy"], &names.each_ref().map(String::as_str)).await;

@@ -19,7 +19,7 @@ use winpool::{
 };
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
 use winpool_e2e::{
-    AuditLog, LIMIT, Proxy, SimulatedNode,
+    LIMIT, Proxy, SimulatedNode,
     harness::{Harness, Operator, POOL, label},
     lend, wait_for,
 };
@@ -136,8 +136,8 @@ async fn a_leader_that_cannot_renew_its_lease_stops_writing_before_it_expires_an
 
 #[tokio::test]
 async fn a_deleted_lease_is_recreated_and_the_leader_stays() {
-    let (server, audit) = AuditLog::start().await.unwrap();
-    let client = server.connect().unwrap();
+    let server = lend().await.unwrap();
+    let (client, audit) = (server.client(), server.audit());
     let leader = Contender::new(client.clone());
     let term = leader.leads().await;
     let standby = Contender::new(server.client_as("winpool-standby", &["system:masters"]).unwrap());

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{
     Api, ResourceExt,
@@ -14,7 +15,7 @@ use winpool::{
 };
 use winpool_core::{
     api::WindowsPool,
-    explain::forecast::{ForecastOutcome, forecast},
+    explain::forecast::{ForecastOutcome, ForecastSummary, forecast},
 };
 use winpool_e2e::{
     Dice, LIMIT, SimulatedNode, WINDOWS_BUILD,
@@ -236,31 +237,34 @@ async fn look(harness: &Harness) -> ForecastOutcome {
     forecast(snapshot(Cluster::live(&harness.client).await.unwrap()))
 }
 
+/// Compares the cluster of this seed with the plan for it, and returns the plan's summary.
+async fn is_as_planned(seed: u64) -> ForecastSummary {
+    // The guard refuses some of what pools ask for here.
+    let harness = Harness::unguarded().await;
+    fill(&harness, &mut Dice::new(seed)).await;
+    let predicted = look(&harness).await;
+
+    let operator = harness.operator().await;
+    until_as_predicted(&harness, &predicted, &format!("seed {seed}")).await;
+    // The repair of a label shows that the operator still runs, and did nothing else.
+    harness.edit_node("canary", json!({"metadata": {"labels": {WINDOWS_BUILD: null}}})).await;
+    harness.node_until("canary", "has its build", |node| node.labels().contains_key(WINDOWS_BUILD)).await;
+    until_as_predicted(&harness, &predicted, &format!("seed {seed}, later")).await;
+    let nothing = async || Ok(look(&harness).await.forecast.is_empty().then_some(()));
+    wait_for("plan says that nothing is left to do", LIMIT, nothing).await.unwrap();
+    operator.stop().await;
+    let pools = harness.pools().list(&ListParams::default()).await.unwrap();
+    assert!(pools.iter().all(|pool: &WindowsPool| pool.metadata.deletion_timestamp.is_none()), "seed {seed}");
+    predicted.forecast.summary
+}
+
 #[tokio::test]
 async fn winpool_plan_predicts_what_the_operator_does() {
-    let (mut nodes_written, mut classes_written, mut held) = (0, 0, 0);
-    for seed in 1..=8 {
-        // The guard refuses some of what pools ask for here.
-        let harness = Harness::unguarded().await;
-        fill(&harness, &mut Dice::new(seed)).await;
-        let predicted = look(&harness).await;
-        let summary = &predicted.forecast.summary;
-        nodes_written += summary.nodes_to_change;
-        classes_written += summary.runtime_classes_to_change;
-        held += summary.pools.iter().filter(|pool| !pool.held_taints.is_empty()).count();
-
-        let operator = harness.operator().await;
-        until_as_predicted(&harness, &predicted, &format!("seed {seed}")).await;
-        // The repair of a label shows that the operator still runs, and did nothing else.
-        harness.edit_node("canary", json!({"metadata": {"labels": {WINDOWS_BUILD: null}}})).await;
-        harness.node_until("canary", "has its build", |node| node.labels().contains_key(WINDOWS_BUILD)).await;
-        until_as_predicted(&harness, &predicted, &format!("seed {seed}, later")).await;
-        let nothing = async || Ok(look(&harness).await.forecast.is_empty().then_some(()));
-        wait_for("plan says that nothing is left to do", LIMIT, nothing).await.unwrap();
-        operator.stop().await;
-        let pools = harness.pools().list(&ListParams::default()).await.unwrap();
-        assert!(pools.iter().all(|pool: &WindowsPool| pool.metadata.deletion_timestamp.is_none()), "seed {seed}");
-    }
-    println!("{nodes_written} nodes and {classes_written} RuntimeClasses written, {held} pools held, all as predicted");
-    assert!(nodes_written > 40 && classes_written > 16 && held > 1, "{nodes_written} {classes_written} {held}");
+    let summaries: Vec<ForecastSummary> = stream::iter(1..=8).map(is_as_planned).buffer_unordered(4).collect().await;
+    let nodes: usize = summaries.iter().map(|summary| summary.nodes_to_change).sum();
+    let classes: usize = summaries.iter().map(|summary| summary.runtime_classes_to_change).sum();
+    let pools = summaries.iter().flat_map(|summary| &summary.pools);
+    let held = pools.filter(|pool| !pool.held_taints.is_empty()).count();
+    println!("{nodes} nodes and {classes} RuntimeClasses written, {held} pools held, all as predicted");
+    assert!(nodes > 40 && classes > 16 && held > 1, "{nodes} {classes} {held}");
 }

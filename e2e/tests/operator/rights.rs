@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use winpool::Options;
 use winpool_e2e::{
     AuditLog, LIMIT, MUTATING_ADMISSION_POLICY,
-    harness::{Harness, Operator},
+    harness::{Harness, Operator, options},
     wait_for,
 };
 
@@ -16,7 +16,7 @@ use winpool_e2e::{
 async fn every_permission_is_used_and_none_is_missing() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
-    let installed = Options { installation: Some("winpool".to_owned()), ..Options::default() };
+    let installed = Options { installation: Some("winpool".to_owned()), ..options() };
     let operator = Operator::start_with(harness.account.config.clone(), installed.clone());
     harness.apply_until_ready(json!({})).await;
     another_writer_removes_the_taint(&harness).await;

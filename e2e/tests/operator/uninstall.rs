@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::{
     Api, ResourceExt,
@@ -22,7 +23,7 @@ use winpool::{
 };
 use winpool_e2e::{
     LIMIT, SimulatedNode,
-    harness::{Account, Harness, INSTALLATION, NAMESPACE, OS_WINDOWS, Operator, face, has_taint},
+    harness::{Account, Harness, INSTALLATION, NAMESPACE, OS_WINDOWS, Operator, face, has_taint, options},
     wait_for,
 };
 
@@ -30,7 +31,7 @@ const NAME: &str = "winpool";
 
 /// Starts it like its Deployment.
 fn start(harness: &Harness) -> Operator {
-    let options = Options { installation: Some(NAME.to_owned()), ..Options::default() };
+    let options = Options { installation: Some(NAME.to_owned()), ..options() };
     Operator::start_with(harness.account.config.clone(), options)
 }
 
@@ -90,23 +91,26 @@ async fn a_process_that_gets_sigterm_checks_once_more_whether_it_is_being_remove
 /// has no permissions any more.
 #[tokio::test]
 async fn the_operator_cleans_up_and_releases_all_finalizers_whichever_part_is_deleted() {
-    for part in INSTALLATION.into_iter().chain(["Namespace"]) {
-        let harness = Harness::new().await;
-        let before = join(&harness, "win", "a").await;
-        let operator = start(&harness);
-        harness.apply_until_ready(json!({})).await;
-        harness.account.delete(part).await;
-        if part == "Namespace" {
-            // What the namespace controller deletes first are the pods.
-            operator.stop().await;
-        } else {
-            operator.ended().await;
-            harness.account.is_gone(part, LIMIT).await;
-        }
-        assert_eq!(face(&harness.node("win").await), before, "{part}");
-        assert_eq!(harness.account.held().await, [""; 0], "{part}");
-        assert!(harness.pools().get("default").await.unwrap().finalizers().is_empty(), "{part}");
+    let parts = INSTALLATION.into_iter().chain(["Namespace"]);
+    stream::iter(parts).for_each_concurrent(3, deletion_of_is_clean).await;
+}
+
+async fn deletion_of_is_clean(part: &str) {
+    let harness = Harness::new().await;
+    let before = join(&harness, "win", "a").await;
+    let operator = start(&harness);
+    harness.apply_until_ready(json!({})).await;
+    harness.account.delete(part).await;
+    if part == "Namespace" {
+        // What the namespace controller deletes first are the pods.
+        operator.stop().await;
+    } else {
+        operator.ended().await;
+        harness.account.is_gone(part, LIMIT).await;
     }
+    assert_eq!(face(&harness.node("win").await), before, "{part}");
+    assert_eq!(harness.account.held().await, [""; 0], "{part}");
+    assert!(harness.pools().get("default").await.unwrap().finalizers().is_empty(), "{part}");
 }
 
 /// Each of the objects permits to write the others. So many rounds show nearly always when they are not released together.

@@ -129,7 +129,7 @@ async fn judged(harness: &Harness, nodes: usize) -> NodeCounts {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes: make chaos"]
+#[ignore = "takes minutes: make chaos-long"]
 async fn a_hundred_nodes_and_pods_of_maximum_size_fit_into_the_memory_of_an_installation() {
     let harness = Harness::unguarded().await;
     let (server, client) = (&harness.server, &harness.client);

@@ -1,6 +1,6 @@
 //! Races, generated input and long runs: `docs/reliability.md`.
 //!
-//! The long runs are ignored by default; `make chaos` runs them too.
+//! The long runs are ignored by default; `make chaos-long` runs them.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;

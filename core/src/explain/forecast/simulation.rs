@@ -18,7 +18,8 @@ use crate::{
         CheckAnswer, ClassUsers, Consent, GuardedPool, HeldTaints, Node, NodeShare, PODS, Policy, Pool, Sighting,
         Tally, Watched, WorkloadCheck, assess,
         reconcile::{
-            Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Refusal, SeenNode, Step, next,
+            Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Pauses, Refusal, SeenNode, Step,
+            next,
         },
         runtime_class_patch,
     },
@@ -95,7 +96,7 @@ impl Simulation {
 
     /// Restarts the operator, which loses its state.
     pub fn restart(&mut self) {
-        (self.memory, self.published) = (Memory::new(PATIENCE), None);
+        (self.memory, self.published) = (Memory::new(PATIENCE, Pauses::default()), None);
         self.watched.clear();
         self.watch(Sighting::Listed);
     }

@@ -24,8 +24,6 @@ use super::{
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
 
-/// The shortest pause between two listings.
-const PAUSE: Duration = Duration::from_secs(10);
 /// The pause after a listing, as a multiple of its duration. After one that failed, which mostly waited for an answer,
 /// the pause is as long as the listing.
 const PAUSE_TIMES: u32 = 10;
@@ -182,7 +180,7 @@ impl Memory {
     ) {
         let started = self.check.running.unwrap_or(now);
         let pause = now.duration_since(started) * if result.is_ok() { PAUSE_TIMES } else { 1 };
-        self.check = CheckMemory { running: None, not_before: Some(now + PAUSE.max(pause)) };
+        self.check = CheckMemory { running: None, not_before: Some(now + self.pauses.listings.max(pause)) };
         for (pool, memory) in &mut self.pools {
             let Some(basis) = memory.check_basis.take() else { continue };
             let result = match &mut result {

@@ -230,7 +230,8 @@ impl Memory {
     }
 
     fn class_written(&mut self, pool: &str, step: &ClassStep, class: Option<Arc<RuntimeClass>>, now: Instant) {
-        let (name, memory) = (&step.name, self.of(pool));
+        let (name, unseen) = (&step.name, self.pauses.classes);
+        let memory = self.of(pool);
         let uid = class.as_ref().and_then(|class| class.uid());
         let known = memory.class(name);
         known.answer = Some((step.cached.clone(), class));
@@ -239,7 +240,7 @@ impl Memory {
         known.conflict.written(desired.clone(), now);
         let (reason, fields) = if let ClassAction::Change { changes, tolerations, .. } = action {
             if *tolerations {
-                known.was_widened(step.current.clone(), now);
+                known.was_widened(step.current.clone(), now, unseen);
             }
             ("RuntimeClassChanged", changes.iter().map(|change| change.path.join(".")).collect())
         } else {

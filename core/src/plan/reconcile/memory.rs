@@ -15,7 +15,7 @@ use crate::{
 
 use super::{
     super::{ApprovedTaint, CleanCheck, Entry, GuardedPool, LaggingClass, Policy, Pool, ever_applied, pools},
-    CLASSES_SEEN, Cluster, Note, Refusal, Step,
+    Cluster, Note, Refusal, Step,
     check::{Basis, CheckMemory, PoolCheck},
     classes::ClassMemory,
     deletion::DeletionMemory,
@@ -24,11 +24,28 @@ use super::{
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
+/// Pauses that may be shorter where one API server serves everything, as in tests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pauses {
+    /// The shortest one between two listings of workloads.
+    pub listings: Duration,
+    /// The time that nodes wait after the tolerations of an existing class were changed. Admission reads
+    /// RuntimeClasses from a cache and writes their tolerations into each new pod.
+    pub classes: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self { listings: Duration::from_secs(10), classes: Duration::from_secs(5) }
+    }
+}
+
 /// The state between steps. It begins with the term of leadership.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
     /// The pause after a refused request, and the time that a deletion waits without progress.
     pub patience: Duration,
+    pub(super) pauses: Pauses,
     pub(super) pools: BTreeMap<String, PoolMemory>,
     /// The pools in the last published policy.
     pub(super) published: BTreeMap<String, Arc<Pool>>,
@@ -136,8 +153,8 @@ impl Refusal {
 
 impl Memory {
     #[must_use]
-    pub fn new(patience: Duration) -> Self {
-        Self { patience, ..Self::default() }
+    pub fn new(patience: Duration, pauses: Pauses) -> Self {
+        Self { patience, pauses, ..Self::default() }
     }
 
     /// Returns the notes since the last call, each with its pool.
@@ -217,9 +234,9 @@ impl Memory {
     /// Remembers the taints of every published policy until no node patch by it is in flight, and a moment longer,
     /// because the cache shows the node later. Until then the pool's classes keep their tolerations.
     pub(super) fn keep_former_taints(&mut self, cluster: &Cluster<'_>, pool: &str, now: Instant) {
-        let published = self.published_taints(pool);
+        let (published, until) = (self.published_taints(pool), now + self.pauses.classes);
         let memory = self.of(pool);
-        memory.former.extend(published.into_iter().map(|taint| (taint, now + CLASSES_SEEN)));
+        memory.former.extend(published.into_iter().map(|taint| (taint, until)));
         memory.former.retain(|_, until| !cluster.settled || now < *until);
     }
 

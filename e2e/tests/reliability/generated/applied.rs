@@ -19,7 +19,7 @@ use winpool_core::{
 use winpool_e2e::{
     Dice, SimulatedNode,
     harness::{
-        APPLIED, Harness, POOL,
+        APPLIED, Harness, Operator, POOL,
         schema::{loosen_schema, object, untyped},
     },
 };
@@ -42,7 +42,7 @@ async fn generated_pools_lead_to_the_same_state_with_and_without_a_history() {
 }
 
 #[tokio::test]
-#[ignore = "takes minutes: make chaos"]
+#[ignore = "takes minutes: make chaos-long"]
 async fn many_generated_pools_lead_to_the_same_state_with_and_without_a_history() {
     // Longer than any pause of the operator.
     apply(60, Duration::from_secs(70)).await;
@@ -64,7 +64,7 @@ async fn apply(rounds: u64, quiet: Duration) {
     let client = &harness.client;
     join(client).await;
     let fresh = look(client).await;
-    let operator = harness.operator().await;
+    let operator = Operator::unhurried(harness.account.config.clone());
     let (generator, mut tally) = (Generator::new(), Tally::default());
     for group in 0..GROUPS {
         put(client, group, &in_group(group, json!({}))).await.unwrap();
@@ -108,7 +108,7 @@ async fn generated_pools_that_were_stored_without_validation_do_no_harm() {
     join(client).await;
     let fresh = look(client).await;
     loosen_schema(client).await;
-    let operator = harness.operator().await;
+    let operator = Operator::unhurried(harness.account.config.clone());
     for group in 0..GROUPS {
         put(client, group, &in_group(group, json!({}))).await.unwrap();
     }

@@ -28,7 +28,7 @@ async fn thousands_of_generated_pools_are_refused_with_a_message_or_valid_for_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes: make chaos"]
+#[ignore = "takes minutes: make chaos-long"]
 async fn a_hundred_thousand_generated_pools_are_refused_with_a_message_or_valid_for_the_operator_too() {
     judge(100_000).await;
 }

@@ -54,7 +54,7 @@ async fn every_foreign_edit_survives_while_pools_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes: make chaos"]
+#[ignore = "takes minutes: make chaos-long"]
 async fn every_foreign_edit_survives_minutes_of_it() {
     race(50, Duration::from_mins(5)).await;
 }

@@ -28,7 +28,7 @@ const NODES: usize = 500;
 const GAIN_MB: f64 = 4.0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes WINPOOL_SOAK_SECONDS, 600 if not given: make chaos"]
+#[ignore = "takes WINPOOL_SOAK_SECONDS, 600 if not given: make chaos-long"]
 async fn the_operator_does_not_grow_and_ends_as_planned() {
     let seconds = std::env::var("WINPOOL_SOAK_SECONDS").ok();
     let seconds = seconds.map_or(600, |seconds| seconds.parse().expect("WINPOOL_SOAK_SECONDS is a number"));

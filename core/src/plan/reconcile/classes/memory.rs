@@ -16,7 +16,7 @@ use crate::{
 use super::{
     super::{
         super::{ClassAction, ClassUsers, DesiredClass, FieldChange, PlannedClass, WriteConflict},
-        CLASSES_SEEN, ClassRequest, LOOK_AGAIN, problem,
+        ClassRequest, LOOK_AGAIN, problem,
     },
     report::{contested, in_use},
 };
@@ -132,11 +132,11 @@ impl ClassMemory {
         self.widened.as_ref().is_some_and(|(until, _)| now < *until)
     }
 
-    /// Records that the class got tolerations that `before` lacks. Some API servers may not know them yet.
-    pub(super) fn was_widened(&mut self, before: Option<Arc<RuntimeClass>>, now: Instant) {
+    /// Records that the class got tolerations that `before` lacks. Some API servers may not know them for this time.
+    pub(super) fn was_widened(&mut self, before: Option<Arc<RuntimeClass>>, now: Instant, unseen: Duration) {
         // The wait for an earlier change still counts.
         let open = self.widened.take().filter(|(until, _)| now < *until);
-        self.widened = Some((now + CLASSES_SEEN, open.map_or(before, |(_, earlier)| earlier)));
+        self.widened = Some((now + unseen, open.map_or(before, |(_, earlier)| earlier)));
         self.early_again = Some(now);
     }
 
