@@ -11,6 +11,7 @@ use serde::Serialize;
 use winpool_core::{
     lint::{
         Finding, Severity, UNKNOWN_ID, check,
+        gmsa::check_credential_spec,
         objects::{check_node, check_service, selects},
         rule,
     },
@@ -156,6 +157,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         let mut workloads = Workloads::live(&client, namespace, arguments.kubernetes_version).await?;
         workloads.read_services(&client, namespace).await?;
+        workloads.read_credential_specs(&client).await?;
         if namespace.is_some() {
             workloads.nodes.clear();
         }
@@ -206,6 +208,9 @@ fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
     }
     for (source, node) in &workloads.nodes {
         add(source.as_ref(), check_node(node, facts));
+    }
+    for (source, object) in &workloads.credential_specs {
+        add(source.as_ref(), check_credential_spec(object, facts));
     }
     report.workloads = number;
     name_fields(&mut report.findings);

@@ -16,11 +16,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
-    lint::{Facts, Workload, objects, recommended::ISOLATION_ANNOTATION, workload::KINDS},
+    lint::{Facts, Workload, gmsa, objects, recommended::ISOLATION_ANNOTATION, workload::KINDS},
     windows::KubernetesVersion,
 };
 
 use crate::{
+    api_server::error::RequestError,
     cache::node::{self, CachedNode},
     controllers::{GuardedPool, pool::kubernetes_version},
 };
@@ -67,6 +68,8 @@ pub struct Workloads {
     pub skipped: BTreeMap<String, usize>,
     /// The Windows nodes, cut down to what rules read.
     pub nodes: Vec<(Option<Source>, Value)>,
+    /// The `GMSACredentialSpec` objects.
+    pub credential_specs: Vec<(Option<Source>, Value)>,
     /// The Services.
     pub services: Vec<(Option<Source>, Value)>,
     /// The pools that decode.
@@ -90,6 +93,7 @@ impl Workloads {
                     this.facts.add_node(&node.seen);
                     this.nodes.extend(is_windows(&node).then_some((Some(source), value)));
                 }
+                Part::CredentialSpec(object) => this.add_credential_specs([(Some(source), object)]),
                 Part::Service(service) => this.services.push((Some(source), service)),
                 Part::Pool(pool) => this.add_pool(Some(source), *pool),
                 Part::Class(class) => this.facts.add_class(*class),
@@ -201,6 +205,35 @@ impl Workloads {
         Ok(())
     }
 
+    /// Reads the `GMSACredentialSpec` objects of a live cluster if a workload names one. Notes if that is not permitted.
+    ///
+    /// # Errors
+    /// Fails if the cluster does not answer.
+    pub async fn read_credential_specs(&mut self, client: &Client) -> Result<(), ReadError> {
+        if !self.found.iter().any(|(_, text)| text.contains(gmsa::NAME)) {
+            return Ok(());
+        }
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(gmsa::GROUP, "v1", "GMSACredentialSpec"));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let mut found = Vec::new();
+        match live::list(&resource.plural, &api, ListParams::default(), |object| found.push((None, whole(object)))).await {
+            // Without the custom resource definition there are no such objects.
+            Ok(()) | Err(ReadError::Failed { error: RequestError::Gone, .. }) => self.add_credential_specs(found),
+            Err(error @ ReadError::Forbidden { .. }) => {
+                self.notes.push(format!("{error}; names of GMSACredentialSpecs are not checked"));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn add_credential_specs(&mut self, found: impl IntoIterator<Item = (Option<Source>, Value)>) {
+        let before = self.credential_specs.len();
+        self.credential_specs.extend(found);
+        let name = |(_, object): &(_, Value)| object["metadata"]["name"].as_str().map(str::to_owned);
+        self.facts.add_credential_specs(self.credential_specs[before..].iter().filter_map(name));
+    }
+
     fn add_pool(&mut self, source: Option<Source>, pool: GuardedPool) {
         match pool.read() {
             Ok(pool) => self.facts.add_pool(pool),
@@ -280,6 +313,7 @@ impl From<Value> for Reduced {
 enum Part {
     Node(Box<CachedNode>, Value),
     Service(Value),
+    CredentialSpec(Value),
     Pool(Box<GuardedPool>),
     Class(Box<RuntimeClass>),
     Workload(Reduced),
@@ -302,6 +336,8 @@ impl Keep for Part {
             Some(Self::Node(Box::new(CachedNode::deserialize(manifest.value)?), reduced))
         } else if manifest.is("", "Service") {
             Some(Self::Service(manifest.value))
+        } else if manifest.is(gmsa::GROUP, "GMSACredentialSpec") {
+            Some(Self::CredentialSpec(manifest.value))
         } else if manifest.is(names::GROUP, "WindowsPool") {
             Some(Self::Pool(manifest.into_pool()?))
         } else if manifest.is("node.k8s.io", "RuntimeClass") {

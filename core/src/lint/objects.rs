@@ -114,16 +114,17 @@ pub(super) const NODES: &[Rule] = &[
 /// Returns the findings about a Service that selects Windows pods.
 #[must_use]
 pub fn check_service(service: &Value, facts: &Facts) -> Vec<Finding> {
-    check("Service", SERVICES, service, facts)
+    check_object("Service", SERVICES, service, facts)
 }
 
 /// Returns the findings about a Windows node.
 #[must_use]
 pub fn check_node(node: &Value, facts: &Facts) -> Vec<Finding> {
-    check("Node", NODES, node, facts)
+    check_object("Node", NODES, node, facts)
 }
 
-fn check(kind: &str, rules: &[Rule], object: &Value, facts: &Facts) -> Vec<Finding> {
+/// Returns the findings about an object of this kind.
+pub(super) fn check_object(kind: &str, rules: &[Rule], object: &Value, facts: &Facts) -> Vec<Finding> {
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
     let object_name =

@@ -112,16 +112,6 @@ pub(super) const RULES: &[Rule] = &[
         "name the drive, such as C:/data; a named pipe is written \\\\.\\pipe\\name",
         host_paths,
     ),
-    rule(
-        "gmsa-credential-spec",
-        Judgement(Error, Fails),
-        Scope::Any,
-        "securityContext.windowsOptions.gmsaCredentialSpec",
-        "gmsaCredentialSpec is not a credential specification: that is a JSON object with DomainJoinConfig and \
-         ActiveDirectoryConfig",
-        "remove it and name the object in gmsaCredentialSpecName: the GMSA webhook fills it in",
-        gmsa,
-    ),
 ];
 
 fn resources(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
@@ -207,19 +197,4 @@ fn host_paths(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     };
     let without = paths_on_host(subject.workload.raw).filter(|(_, path)| !path.is_empty() && !has_drive(path));
     hits.extend(without.map(|(field, _)| Hit::at(field)));
-}
-
-fn gmsa(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    const OPTIONS: [&str; 3] = ["securityContext", "windowsOptions", "gmsaCredentialSpec"];
-    let pod = subject.workload.raw;
-    let of_containers = containers(pod).map(|(path, container)| (format!("{path}.{}", OPTIONS.join(".")), container));
-    for (field, place) in std::iter::once((OPTIONS.join("."), pod)).chain(of_containers) {
-        let Some(text) = get(place, &OPTIONS).and_then(Value::as_str) else { continue };
-        let spec: Option<Value> = serde_json::from_str(text).ok();
-        let is_one =
-            spec.is_some_and(|spec| spec["DomainJoinConfig"].is_object() && spec["ActiveDirectoryConfig"].is_object());
-        if !is_one {
-            hits.push(Hit::at(field));
-        }
-    }
 }

@@ -114,6 +114,8 @@ pub enum Scope {
     Service,
     /// Windows nodes.
     Node,
+    /// `GMSACredentialSpec` objects.
+    CredentialSpec,
 }
 
 /// A rule.
