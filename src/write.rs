@@ -208,7 +208,7 @@ impl Applier {
     /// # Errors
     /// Returns the number of the first object that is refused, and the reason. If it was refused at once, none was
     /// written.
-    pub async fn let_go(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, RequestError)> {
+    pub async fn release(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, RequestError)> {
         let mut requests = Vec::new();
         for (number, (api, object)) in objects.iter().enumerate() {
             let patch: Patch<()> = Patch::Json(finalizer_patch(object, false));

@@ -34,7 +34,7 @@ async fn it_lists_what_it_removes_asks_only_on_a_terminal_and_reports_the_result
     assert_eq!(marks().await, 0);
     let again = cleanup(&server, &["--dry-run"]);
     assert_eq!(again.status.code(), Some(0), "{again:?}");
-    assert!(text(&again.stdout).starts_with("There is nothing of winpool's to take off in https://"), "{again:?}");
+    assert!(text(&again.stdout).starts_with("There is nothing of winpool's to remove in https://"), "{again:?}");
 
     let elsewhere = cleanup(&server, &["--yes", "--context", "elsewhere"]);
     assert_eq!(elsewhere.status.code(), Some(1), "{elsewhere:?}");

@@ -78,7 +78,7 @@ fn an_empty_pool_labels_taints_and_makes_a_class_for_each_build() {
 }
 
 #[test]
-fn a_cluster_that_is_right_gets_nothing() {
+fn a_converged_cluster_has_no_changes() {
     let first = forecast(snapshot(&["{}"], &[("win", node("{}"))]));
     let right =
         Snapshot { nodes: first.nodes, classes: first.classes.into_values().collect(), ..snapshot(&["{}"], &[]) };
@@ -86,7 +86,7 @@ fn a_cluster_that_is_right_gets_nothing() {
 }
 
 #[test]
-fn a_node_that_is_ignored_or_foreign_gets_nothing() {
+fn an_ignored_or_foreign_node_is_not_changed() {
     let ignored = node("{metadata: {annotations: {winpool.dev/ignore: 'true'}}}");
     let other = node("{metadata: {labels: {kubernetes.io/os: linux}}}");
     let outcome = at_rest(snapshot(&["spec: {runtimeClassDiscovery: Disabled}"], &[("a", ignored), ("b", other)]));
@@ -95,7 +95,7 @@ fn a_node_that_is_ignored_or_foreign_gets_nothing() {
 }
 
 #[test]
-fn what_would_strand_somebody_is_held_and_the_rest_is_done() {
+fn a_taint_that_makes_workloads_unschedulable_is_held_and_the_rest_is_applied() {
     let held =
         Snapshot { pods: Ok(vec![running_on("win-2019")]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
     let outcome = at_rest(held);
@@ -160,7 +160,7 @@ fn dry_run_writes_nothing_and_says_what_it_would() {
 }
 
 #[test]
-fn a_pool_that_is_being_deleted_takes_its_marks_and_unused_classes_with_it() {
+fn deleting_a_pool_removes_its_marks_and_unused_classes() {
     let made = forecast(snapshot(&["{}"], &[("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]));
     let recorded: Vec<_> = made.classes.values().map(|class| recorded_class(class)).collect();
     let deleted = json!({

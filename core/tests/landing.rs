@@ -47,7 +47,7 @@ fn told(pod: &str) -> String {
 }
 
 #[test]
-fn a_pod_without_a_toleration_is_told_its_class() {
+fn the_remedy_of_a_pod_without_a_toleration_is_its_class() {
     insta::assert_snapshot!(told(
         "{metadata: {name: web, namespace: shop}, spec: {os: {name: windows}, containers: [{name: c, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}}"
     ));

@@ -209,7 +209,7 @@ fn a_class_of_an_older_pool_is_a_conflict_while_that_pool_exists() {
 }
 
 #[test]
-fn a_class_that_an_older_pool_wants_is_not_the_younger_ones_to_take() {
+fn a_younger_pool_does_not_take_over_a_class_that_an_older_pool_wants() {
     let younger =
         pool("{metadata: {creationTimestamp: '2021-01-01T00:00:00Z'}, spec: {runtimeClassAdoptionPolicy: Always}}");
     let wants = [

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_plans_need_is_read() {
+    fn the_fields_that_plans_need_are_read() {
         let pod = read(
             &json!({
                 "nodeName": "win", "runtimeClassName": "windows-2019", "os": {"name": "windows"},

@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown_instead() {
+    fn control_characters_are_escaped() {
         assert_eq!(escape("plain ü 日本"), "plain ü 日本");
         assert_eq!(escape("a\u{1b}[2Jb\r\n\u{9b}\u{202e}"), r"a\u{1b}[2Jb\u{d}\u{a}\u{9b}\u{202e}");
         assert_eq!(escape_lines("a\n\tb"), "a\n\\u{9}b");

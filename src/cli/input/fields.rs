@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_has_the_line_of_its_key_and_a_missing_one_that_of_what_it_is_missing_in() {
+    fn a_field_has_the_line_of_its_key_and_a_missing_field_that_of_its_parent() {
         let text = "# one\nkind: Pod\nspec:\n  os: {name: windows}\n  containers:\n  - image: a\n  -\n    image: b\n  hostPID: true\n";
         let expected = [
             ("spec", Some(3)),
