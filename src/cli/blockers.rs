@@ -58,7 +58,7 @@ pub struct Report {
     retirement: RetiredWindows,
     /// The workloads and pools that are pinned to it.
     blockers: Vec<Located<Blocker>>,
-    /// Workloads of which it is not known what pins them.
+    /// Workloads of which winpool does not know what pins them.
     unknown: Vec<Located<Unknown>>,
 }
 
@@ -176,7 +176,7 @@ fn text(report: &Report) -> Text {
     text
 }
 
-/// `web.yaml:3: Deployment shop/web`.
+/// Formats the position and the object: `web.yaml:3: Deployment shop/web`.
 fn placed(object: &str, file: Option<&str>, line: Option<u64>) -> String {
     file.map_or_else(|| object.to_owned(), |file| format!("{file}:{}: {object}", line.unwrap_or_default()))
 }

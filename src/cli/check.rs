@@ -1,4 +1,4 @@
-//! `winpool check`: what is wrong with workloads for Windows, and with those that could land there.
+//! `winpool check`: problems of workloads for Windows, and of workloads that could be scheduled to Windows nodes.
 
 mod sarif;
 
@@ -71,7 +71,7 @@ pub struct Arguments {
 /// The output format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As any command prints.
+    /// A format that every command has.
     Plain(output::Format),
     /// SARIF 2.1.0, for code scanning.
     Sarif,
@@ -97,14 +97,14 @@ impl ValueEnum for Format {
     }
 }
 
-/// The least severity.
+/// The lowest severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Least {
-    /// Everything.
+    /// All severities.
     Info,
-    /// No infos.
+    /// Warnings and errors.
     Warning,
-    /// Errors alone.
+    /// Only errors.
     Error,
 }
 
@@ -122,7 +122,7 @@ fn known_rule(name: &str) -> Result<String, String> {
     rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "there is no rule of this name".to_owned())
 }
 
-/// `1.36`, or `v1.36.3`.
+/// Parses `1.36` or `v1.36.3`.
 pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
     let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
     let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -135,7 +135,7 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
 pub struct Report {
     /// The problems that were found.
     findings: Vec<Located<Finding>>,
-    /// Objects that make no pods, by kind.
+    /// The number of objects that were not checked because they create no pods, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     skipped: BTreeMap<String, usize>,
     #[serde(skip)]
@@ -183,7 +183,7 @@ fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
     let mut add = |source: Option<&Source>, found: Vec<Finding>| {
         let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
         for finding in found {
-            // A registry that does not answer is no fault of the workload.
+            // An unreachable registry is not a problem of the workload.
             if finding.rule != UNKNOWN_ID {
                 report.worst = report.worst.max(Some(finding.severity));
             }
@@ -217,7 +217,7 @@ fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
     report
 }
 
-/// Has findings name the line of their field instead of that of their object, where it can be found.
+/// Sets the line of each finding to the line of its field, if that can be found.
 fn name_fields(findings: &mut [Located<Finding>]) {
     let mut last: Option<(String, Option<Fields>)> = None;
     for Located { found, file, line } in findings {

@@ -1,4 +1,4 @@
-//! `winpool render`: a pool's labels and taints in the language of what makes its nodes.
+//! `winpool render`: a pool's labels and taints as configuration for the tool that provisions its nodes.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_core::{

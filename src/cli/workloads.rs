@@ -1,4 +1,4 @@
-//! The workloads that a command looks at, and what is known of their cluster: a live one, or what manifests say of one.
+//! The workloads that a command checks, and facts about their cluster, from the API server or from manifests.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -35,7 +35,7 @@ use super::{
 /// Kind, namespace and name.
 type Identity = (String, String, String);
 
-/// Something found, and where the object stands of which it is said.
+/// A finding with the position of its object.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Located<T> {
     #[serde(flatten)]
@@ -49,7 +49,7 @@ pub struct Located<T> {
 }
 
 impl<T> Located<T> {
-    /// Of the object that stands there.
+    /// Adds the position of the object to the finding.
     #[must_use]
     pub fn new(found: T, source: Option<&Source>) -> Self {
         let (file, line) = source.map(|source| (source.file.to_string(), source.line)).unzip();
@@ -57,16 +57,16 @@ impl<T> Located<T> {
     }
 }
 
-/// Workloads and what is known of their cluster.
+/// Workloads and facts about their cluster.
 #[derive(Debug, Default)]
 pub struct Workloads {
     /// The facts about the cluster.
     pub facts: Facts,
-    /// Messages about what could not be read.
+    /// Messages about objects that could not be read.
     pub notes: Vec<String>,
-    /// Objects in the manifests that make no pods, are no Services, and tell nothing of the cluster, by kind.
+    /// The number of manifests that no rule checks, by kind.
     pub skipped: BTreeMap<String, usize>,
-    /// The Windows nodes, cut down to what rules read.
+    /// The Windows nodes, with only the fields that rules read.
     pub nodes: Vec<(Option<Source>, Value)>,
     /// The `GMSACredentialSpec` objects.
     pub credential_specs: Vec<(Option<Source>, Value)>,
@@ -74,9 +74,9 @@ pub struct Workloads {
     pub services: Vec<(Option<Source>, Value)>,
     /// The pools that decode.
     pub pools: Vec<(Option<Source>, WindowsPool)>,
-    /// Each as compact JSON, which takes a tenth of the memory of what it stands for.
+    /// The workloads as compact JSON, which needs a tenth of the memory of parsed JSON.
     found: Vec<(Option<Source>, Box<str>)>,
-    /// Those that may control others.
+    /// The workloads that may control others.
     owners: HashSet<Identity>,
 }
 
@@ -242,7 +242,7 @@ impl Workloads {
         self.pools.extend(pool.pool.ok().map(|pool| (source, pool)));
     }
 
-    /// Prints to standard error what could not be read.
+    /// Prints the notes to standard error.
     pub fn print_notes(&self) {
         for note in &self.notes {
             eprintln!("winpool: {}", output::escape_lines(note));
@@ -254,10 +254,10 @@ impl Workloads {
         self.owners.extend(owner);
     }
 
-    /// Hands over each workload. One that another one here controls is left out: it says the same again.
+    /// Calls `look` for each workload, except those that another workload here controls: they would repeat its findings.
     pub fn each(&self, mut look: impl FnMut(Option<&Source>, &Workload<'_>)) {
         for (source, text) in &self.found {
-            // It was written as JSON here.
+            // `Reduced` wrote this JSON.
             let object: Value = serde_json::from_str(text).unwrap_or_default();
             let Ok(Some(workload)) = Workload::read(&object) else { continue };
             let is_owned = |(kind, name)| self.owners.contains(&identity(kind, &workload, name));
@@ -268,7 +268,7 @@ impl Workloads {
     }
 }
 
-/// The object with its metadata, as the API server sent it.
+/// Returns the complete object with its metadata.
 fn whole(object: DynamicObject) -> Value {
     let mut value = object.data;
     value["metadata"] = json!(object.metadata);
@@ -283,11 +283,11 @@ fn identity(kind: &str, workload: &Workload<'_>, name: &str) -> Identity {
     (kind.to_owned(), workload.namespace.to_owned(), name.to_owned())
 }
 
-/// A workload without what no rule reads: its status, and most of its metadata.
+/// A workload without the fields that no rule reads: its status, and most of its metadata.
 #[derive(Debug)]
 struct Reduced {
     text: Box<str>,
-    /// Itself, if it may control others.
+    /// Its identity, if it may control others.
     owner: Option<Identity>,
 }
 
@@ -296,7 +296,7 @@ impl From<Value> for Reduced {
         if let Value::Object(object) = &mut object {
             object.remove("status");
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-                // Rules read the labels and one annotation of pods, not those of what makes them.
+                // Rules read the labels and one annotation of pods, not those of their controllers.
                 metadata.retain(|key, value| key != "annotations" || value.get(ISOLATION_ANNOTATION).is_some());
                 let kept = ["name", "generateName", "namespace", "ownerReferences", "labels", "annotations"];
                 *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
@@ -308,7 +308,7 @@ impl From<Value> for Reduced {
     }
 }
 
-/// An object of the manifests.
+/// An object in the manifests.
 #[derive(Debug)]
 enum Part {
     Node(Box<CachedNode>, Value),
@@ -324,7 +324,7 @@ impl Keep for Part {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         let mut manifest = manifest;
         if let Value::Object(object) = &mut manifest.value {
-            // In a typed List the items do not say what they are.
+            // The items of a typed list have no apiVersion and kind.
             object.insert("apiVersion".to_owned(), manifest.api_version.as_str().into());
             object.insert("kind".to_owned(), manifest.kind.as_str().into());
         }

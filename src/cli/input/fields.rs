@@ -1,4 +1,4 @@
-//! The lines of fields. Few objects have findings, so a file is read once more for those, and only then.
+//! The lines of fields. Few objects have findings, so winpool reads a file again only for those.
 
 use std::{
     fmt,
@@ -12,10 +12,10 @@ use serde::{
 };
 use serde_yaml::Spanned;
 
-/// Bytes of a file of which all fields may be in memory at once, at most. What people write is far smaller.
+/// The largest file, in bytes, whose fields winpool keeps in memory. Handwritten files are far smaller.
 const BYTES: u64 = 16 << 20;
 
-/// Where the fields of a file are.
+/// The lines of the fields of a file.
 pub struct Fields(Vec<Spanned<Shape>>);
 
 /// A part of a document without its values.
@@ -26,10 +26,10 @@ enum Shape {
 }
 
 impl Fields {
-    /// Of this file. One that is too long, or cannot be read a second time, has none.
+    /// Returns those of this file; `None` if it is too long or cannot be read a second time.
     #[must_use]
     pub fn of(file: &str) -> Option<Self> {
-        // Standard input, a pipe, has been read.
+        // Standard input and pipes cannot be read twice.
         let is_file = |path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= BYTES);
         if file == super::STDIN || !is_file(file) {
             return None;
@@ -43,8 +43,8 @@ impl Fields {
         documents.collect::<Result<_, _>>().ok().map(Self)
     }
 
-    /// The line of a field of the object that begins on `line`, or of what the field is missing in: `spec.os.name`,
-    /// `spec.containers[0].image`.
+    /// Returns the line of a field, such as `spec.containers[0].image`, of the object that begins on `line`. For a missing
+    /// field it returns the line of its parent.
     #[must_use]
     pub fn line(&self, line: u64, path: &str) -> Option<u64> {
         let items = self.0.iter().flat_map(|document| document.value.get("items").into_iter().flat_map(Shape::list));
@@ -63,7 +63,7 @@ impl Fields {
     }
 }
 
-/// The line on which an object begins: that of its brace, or else of its first key.
+/// Returns the line on which an object begins: the line of its brace, or of its first key.
 fn begins(object: &Spanned<Shape>) -> u64 {
     object.referenced.line()
 }
