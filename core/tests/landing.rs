@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use common::{class, node, yaml};
 use k8s_openapi::api::core::v1::Node;
 use winpool_core::{
-    explain::pod::{Answer, Machine, answer},
+    explain::pod::{Machine, PodStory, answer},
     pod::{Class, Pod},
 };
 
@@ -31,7 +31,7 @@ fn windows_class(name: &str, build: &str, handler: &str) -> (String, Class) {
 }
 
 /// On a tainted node of 2019 and one of 2022, each with its class.
-fn of(pod: &str) -> Answer {
+fn of(pod: &str) -> PodStory {
     let tainted = "spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}";
     let machines = [machine("win-2019", "10.0.17763", tainted), machine("win-2022", "10.0.20348", tainted)];
     let classes = [

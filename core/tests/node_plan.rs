@@ -9,7 +9,7 @@ use common::{applied, assess, converge, converge_with, label, marked, node, poli
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
-    plan::{self, Consent, Entry, Policy, State, assess_as},
+    plan::{self, Consent, Policy, PoolEntry, State, assess_as},
     windows::taint::SPELLINGS,
 };
 
@@ -369,7 +369,7 @@ fn a_dry_run_owns_no_node_and_previews_what_it_would_do() {
 
 #[test]
 fn a_pool_whose_classes_are_not_right_yet_holds_its_nodes_untouched() {
-    let entry = |ready, changes| Entry { pool: Arc::new(pool(changes)), ready };
+    let entry = |ready, changes| PoolEntry { pool: Arc::new(pool(changes)), ready };
     let younger = "metadata: {name: younger, creationTimestamp: '2026-06-01T00:00:00Z'}";
     let policy = Policy::new([entry(false, "{}"), entry(true, younger)], [].into());
     for node in [node("{}"), marked(tainted(&["os=old:NoSchedule"]), "younger", &["os=old:NoSchedule"])] {

@@ -9,7 +9,7 @@ use common::{applied, assess, converge, label, marked, node, policy, pool, read,
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
-    plan::{Entry, Policy, Pool},
+    plan::{Policy, Pool, PoolEntry},
 };
 
 const DEFAULT: &str = "os=windows:NoSchedule";
@@ -17,8 +17,8 @@ const MINE: &str = "example.com/mine:NoSchedule";
 /// A pool that selects no node here.
 const ELSEWHERE: &str = "spec: {nodeSelector: {team: nobody}}";
 
-fn entry(ready: bool, pool: Pool) -> Entry {
-    Entry { pool: Arc::new(pool), ready }
+fn entry(ready: bool, pool: Pool) -> PoolEntry {
+    PoolEntry { pool: Arc::new(pool), ready }
 }
 
 #[test]

@@ -172,7 +172,8 @@ pub fn read<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> 
 /// Returns the manifests in a directory and its subdirectories, sorted by name. It does not follow links to directories.
 fn files_in(directory: &Path) -> Result<Vec<PathBuf>, InputError> {
     let unreadable = |error| InputError::Unreadable { path: directory.display().to_string(), error };
-    let mut entries = std::fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
+    let mut entries =
+        std::fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     let mut files = Vec::new();
     for entry in entries {

@@ -216,7 +216,9 @@ impl Workloads {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(gmsa::GROUP, "v1", "GMSACredentialSpec"));
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let mut found = Vec::new();
-        match live::list(&resource.plural, &api, ListParams::default(), |object| found.push((None, whole(object)))).await {
+        match live::list(&resource.plural, &api, ListParams::default(), |object| found.push((None, whole(object))))
+            .await
+        {
             // Without the custom resource definition there are no such objects.
             Ok(()) | Err(ReadError::Failed { error: RequestError::Gone, .. }) => self.add_credential_specs(found),
             Err(error @ ReadError::Forbidden { .. }) => {

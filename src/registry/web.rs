@@ -87,8 +87,8 @@ impl Web {
                 tokio::time::sleep(pause).await;
             } else if let Some(location) = text(LOCATION).filter(|_| response.status().is_redirection()) {
                 let to = absolute(&from, location).filter(|to| self.may_refer(&from, to) && request.body().is_empty());
-                let to =
-                    to.ok_or_else(|| Problem::Invalid("it redirects to a URL that winpool does not follow".to_owned()))?;
+                let to = to
+                    .ok_or_else(|| Problem::Invalid("it redirects to a URL that winpool does not follow".to_owned()))?;
                 if origin(&from) != origin(&to) {
                     request.headers_mut().remove(AUTHORIZATION);
                 }

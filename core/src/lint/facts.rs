@@ -13,7 +13,7 @@ use crate::{
     api::{Taint, TaintPolicy, names},
     image::{Host, Images},
     labels::Labels,
-    plan::{Entry, Node, Policy, Pool, SeenNodes, WantedTaints, plan_classes},
+    plan::{Node, Policy, Pool, PoolEntry, SeenNodes, WantedTaints, plan_classes},
     pod::{Class, PodSpec, Tolerance, affinity::matches_affinity, tolerance},
     windows::{
         Build, KubernetesVersion,
@@ -157,7 +157,7 @@ impl Facts {
     /// versions and for the builds that it names.
     #[must_use]
     pub fn complete(mut self) -> Self {
-        let entries = self.pools.iter().map(|pool| Entry { pool: Arc::clone(pool), ready: true });
+        let entries = self.pools.iter().map(|pool| PoolEntry { pool: Arc::clone(pool), ready: true });
         let policy = Policy::new(entries, BTreeSet::new());
         for (kind, labels) in std::mem::take(&mut self.seen) {
             *self.nodes.entry(kind.under(&policy, &labels)).or_default() += 1;
