@@ -72,10 +72,6 @@ pub struct Unknown {
     runtime_class: String,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let (version, origin) = (arguments.kubernetes_version, arguments.common.origin);
     let mut workloads = if origin.files.is_empty() {

@@ -89,10 +89,6 @@ fn listed(build: Build) -> Vec<String> {
     spans.into_iter().map(text).collect()
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the output cannot be written.
 pub fn run(arguments: Arguments) -> Result<Outcome, OutputError> {
     let rows: Vec<Row> = PRODUCTS.iter().map(Row::of).collect();
     output::print(arguments.output.format, &rows, || text(&rows))?;

@@ -145,10 +145,6 @@ pub struct Report {
     worst: Option<Severity>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let mut workloads = if arguments.origin.files.is_empty() {
         let config = arguments.origin.connection.config().await?;

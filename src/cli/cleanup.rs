@@ -139,9 +139,6 @@ fn remedy(left: &[Leftover]) -> &'static str {
 }
 
 /// Runs the command: shows what it would remove, asks, and removes it.
-///
-/// # Errors
-/// Fails if it cannot remove everything.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let config = arguments.connection.config().await?;
     let ask = || {
@@ -161,9 +158,6 @@ fn asks_for_yes(answers: &mut impl BufRead) -> io::Result<bool> {
 }
 
 /// Runs the command on the cluster of this configuration; writes the text to `out` and asks with `ask`.
-///
-/// # Errors
-/// Fails if it cannot remove everything.
 pub async fn clean_up(
     config: Config,
     arguments: &Arguments,

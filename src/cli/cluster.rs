@@ -58,9 +58,6 @@ pub enum Pods {
 
 impl Cluster {
     /// Reads a live cluster, in pages.
-    ///
-    /// # Errors
-    /// Fails if it does not show its nodes, pools or classes.
     pub async fn live(client: &Client) -> Result<Self, ReadError> {
         let mut cluster = Self::default();
         let all = ListParams::default;
@@ -98,9 +95,6 @@ impl Cluster {
     }
 
     /// Reads manifests.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read.
     pub fn from_manifests(paths: &[PathBuf]) -> Result<Self, InputError> {
         let (mut cluster, mut templates) = (Self::default(), Vec::new());
         for (_, part) in input::read(paths)? {

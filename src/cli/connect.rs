@@ -52,9 +52,6 @@ pub enum ConnectError {
 
 impl Connection {
     /// Returns the configuration for the cluster that kubectl would use.
-    ///
-    /// # Errors
-    /// Fails if there is none.
     pub async fn config(&self) -> Result<Config, ConnectError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match (&self.kubeconfig, &self.context) {
@@ -73,9 +70,6 @@ impl Connection {
     }
 
     /// Returns a client for that cluster.
-    ///
-    /// # Errors
-    /// Fails if there is no configuration or it cannot be used.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         Ok(operator::connect(self.config().await?, None)?)
     }

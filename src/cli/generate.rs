@@ -48,9 +48,6 @@ const HEADER: &str = "\
 ";
 
 /// Returns the text of a file; `command` is the complete command line.
-///
-/// # Errors
-/// Never fails in practice.
 pub fn generate(what: What, command: &mut Command) -> Result<String, Error> {
     Ok(match what {
         What::Crd => crate::crd_yaml()?,

@@ -49,9 +49,6 @@ pub enum OutputError {
 }
 
 /// Prints `data` in this format; `text` returns the text for people.
-///
-/// # Errors
-/// Fails if the output cannot be written.
 pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text) -> Result<(), OutputError> {
     match format {
         Format::Text => emit(&text().0),
@@ -61,9 +58,6 @@ pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text)
 }
 
 /// Writes objects for `kubectl apply -f -` without escaping: YAML documents, or a List as JSON.
-///
-/// # Errors
-/// Never fails in practice.
 pub fn objects(format: Format, objects: &[serde_json::Value]) -> Result<String, OutputError> {
     if format == Format::Json {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -74,9 +68,6 @@ pub fn objects(format: Format, objects: &[serde_json::Value]) -> Result<String, 
 }
 
 /// Prints text, without styles in a pipe or if `NO_COLOR` is set. A closed pipe (`| head`) is not an error.
-///
-/// # Errors
-/// Fails if the output cannot be written.
 pub fn emit(text: &str) -> Result<(), OutputError> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

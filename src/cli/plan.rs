@@ -50,10 +50,6 @@ pub struct Arguments {
     pub resolve: Resolve,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the plan cannot be made.
 pub async fn run(Arguments { common, live, resolve }: Arguments) -> Result<Outcome, Error> {
     let origin = &common.origin;
     let mut cluster = match (origin.files.is_empty(), live) {

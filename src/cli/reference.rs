@@ -30,9 +30,6 @@ pub fn completions(mut command: Command, shell: Shell) -> String {
 }
 
 /// Writes a man page for the command and for each of its subcommands into a directory.
-///
-/// # Errors
-/// Fails if the folder does not take them.
 pub fn man_pages(command: Command, folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     clap_mangen::generate_to(command, folder)

@@ -38,10 +38,6 @@ fn provisioners() -> impl TypedValueParser<Value = Provisioner> {
         .try_map(|name| Provisioner::by_name(&name).ok_or("there is none of this name"))
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the pool cannot be found or used.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let pools = if arguments.origin.files.is_empty() {
         let mut pools = Vec::new();

@@ -38,10 +38,6 @@ pub struct Arguments {
     pub common: Common,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the cluster cannot be read.
 pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
     let (cluster, reverted) = match common.origin.files.as_slice() {
         [] => {

@@ -82,9 +82,6 @@ pub struct Workloads {
 
 impl Workloads {
     /// Reads manifests.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read.
     pub fn from_manifests(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
         let mut this = Self { facts: Facts::of_version(version), ..Self::default() };
         for (source, part) in input::read(paths)? {
@@ -106,9 +103,6 @@ impl Workloads {
     }
 
     /// Reads a live cluster, in pages: all of it, or the workloads of one namespace.
-    ///
-    /// # Errors
-    /// Fails if it does not show its workloads.
     pub async fn live(
         client: &Client,
         namespace: Option<&str>,
@@ -188,9 +182,6 @@ impl Workloads {
     }
 
     /// Reads the Services of a live cluster. Notes if that is not permitted.
-    ///
-    /// # Errors
-    /// Fails if the cluster does not answer.
     pub async fn read_services(&mut self, client: &Client, namespace: Option<&str>) -> Result<(), ReadError> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Service"));
         let api: Api<DynamicObject> = match namespace {
@@ -206,9 +197,6 @@ impl Workloads {
     }
 
     /// Reads the `GMSACredentialSpec` objects of a live cluster if a workload names one. Notes if that is not permitted.
-    ///
-    /// # Errors
-    /// Fails if the cluster does not answer.
     pub async fn read_credential_specs(&mut self, client: &Client) -> Result<(), ReadError> {
         if !self.found.iter().any(|(_, text)| text.contains(gmsa::NAME)) {
             return Ok(());

@@ -167,9 +167,6 @@ impl Installation {
     }
 
     /// The objects with winpool's finalizer.
-    ///
-    /// # Errors
-    /// Fails if one cannot be read.
     pub async fn held(&self) -> Result<Vec<HeldObject>, RequestError> {
         let reads = future::try_join_all(self.parts.iter().map(|part| self.read(part)));
         Ok(reads.await?.into_iter().flatten().collect())
@@ -183,9 +180,6 @@ impl Installation {
 
     /// Removes the finalizer from the objects for which `goes` is true, all at the same moment. Returns those that
     /// keep it.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read.
     pub async fn release(
         &self,
         applier: &Applier,

@@ -9,7 +9,7 @@ use winpool_core::{
     api::Taint,
     explain::scheduling::{SchedulableNode, obstacles},
     plan::{CheckScope, KnownNode, Question, WorkloadCheck},
-    pod::{Class, PodSpec},
+    pod::{Class, PodSpec, Target},
 };
 
 use crate::scene::{Object, minute, pod, running, workload};
@@ -124,7 +124,7 @@ fn says_windows(spec: &Value, class: &RuntimeClass) -> bool {
             .and_then(|s| s.node_selector.as_ref())
             .is_some_and(|s| s.contains_key("kubernetes.io/os"))
     };
-    read.says_windows() || !read.node_selector.is_empty() || read.runtime_class.is_some() && by_class()
+    read.target(None) == Target::Windows || !read.node_selector.is_empty() || read.runtime_class.is_some() && by_class()
 }
 
 proptest! {

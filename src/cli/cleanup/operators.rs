@@ -77,9 +77,6 @@ impl fmt::Display for StillRuns {
 }
 
 /// Returns the commands that stop the Deployments of operators.
-///
-/// # Errors
-/// Fails if Deployments cannot be listed.
 pub async fn commands_to_stop(client: &Client) -> Result<Vec<String>, RequestError> {
     let deployments: Api<Deployment> = Api::all(client.clone());
     let mut commands = Vec::new();

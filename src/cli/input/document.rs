@@ -107,25 +107,7 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
         f.write_str("a Kubernetes object")
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Document<K>, E> {
-        Ok(Document::Other)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Document<K>, E> {
-        Ok(Document::Other)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Document<K>, E> {
-        Ok(Document::Other)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Document<K>, E> {
-        Ok(Document::Other)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Document<K>, E> {
-        Ok(Document::Other)
-    }
+    super::scalars!(Document::Other);
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Document<K>, A::Error> {
         while items.next_element::<de::IgnoredAny>()?.is_some() {}

@@ -99,25 +99,7 @@ impl<'de> Visitor<'de> for ShapeVisitor {
         f.write_str("anything")
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
+    super::scalars!(Shape::Leaf);
 
     fn visit_unit<E>(self) -> Result<Shape, E> {
         Ok(Shape::Leaf)
