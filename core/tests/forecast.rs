@@ -3,13 +3,16 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::{class, node, pool_object, tainted, yaml};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_core::{
-    explain::forecast::{Forecast, ForecastOutcome, Snapshot, forecast},
+    explain::{
+        forecast::{Forecast, ForecastOutcome, Snapshot, forecast},
+        status::status,
+    },
     pod::{Pod, PodProgress, PodSpec, WorkloadKind},
 };
 
@@ -107,7 +110,24 @@ fn a_taint_that_makes_workloads_unschedulable_is_held_and_the_rest_is_applied() 
 }
 
 #[test]
-fn with_always_they_are_stranded_and_named() {
+fn status_shows_as_contested_the_nodes_that_the_pool_or_an_event_names_or_all_that_it_counts() {
+    for (contested, expected) in
+        [(0, json!({"pending": 3})), (1, json!({"contested": 2, "pending": 1})), (3, json!({"contested": 3}))]
+    {
+        let pool = json!({"status": {
+            "nodes": {"selected": 3, "contested": contested},
+            "problems": [{"reason": "Contested", "object": {"kind": "Node", "name": "a"}, "message": "3 nodes"}],
+        }});
+        let pools = [pool.to_string()];
+        let cluster = snapshot(&pools.each_ref().map(String::as_str), &["a", "b", "c"].map(|name| (name, node("{}"))));
+        let shown = status(cluster, &BTreeSet::from(["b".to_owned()]));
+        assert_eq!(json!(shown.nodes), expected, "{contested}");
+        assert_eq!(json!(shown.builds[0].nodes), expected, "{contested}");
+    }
+}
+
+#[test]
+fn with_always_workloads_become_unschedulable_and_are_named() {
     let always = Snapshot {
         pods: Ok(vec![running_on("win"), running_on("elsewhere")]),
         ..snapshot(&["spec: {taintPolicy: Always}"], &[("win", node("{}"))])

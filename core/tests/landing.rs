@@ -92,11 +92,16 @@ fn open_cluster() -> (Vec<Machine>, BTreeMap<String, Class>) {
 #[track_caller]
 fn remedy_of(pod: &str) -> (&'static str, Option<String>) {
     let (machines, classes) = open_cluster();
+    remedy_with(pod, &machines, &classes)
+}
+
+#[track_caller]
+fn remedy_with(pod: &str, machines: &[Machine], classes: &BTreeMap<String, Class>) -> (&'static str, Option<String>) {
     let pod = yaml::<Pod>(pod);
-    let told = answer(&pod, &machines, &classes);
+    let told = answer(&pod, machines, classes);
     if let Some(spec) = &told.remedied {
         let remedied = Pod { spec: spec.clone(), is_bound: false, ..Pod::default() };
-        let after = answer(&remedied, &machines, &classes);
+        let after = answer(&remedied, machines, classes);
         let lands: Vec<_> = after.nodes.iter().filter(|node| node.possible).collect();
         assert!(!lands.is_empty() && lands.iter().all(|node| node.starts != Some(false)), "{told:#?} {after:#?}");
     }
@@ -166,6 +171,23 @@ fn a_remedy_leaves_no_node_on_which_the_pod_does_not_start() {
         &BTreeMap::new(),
     );
     assert_eq!(nowhere.remedy.unwrap(), "there is no Windows node");
+}
+
+#[test]
+fn without_a_class_for_its_build_a_pod_gets_an_affinity_to_all_builds_that_run_it() {
+    let (machines, _) = open_cluster();
+    let of_class = |selector: &str| {
+        let class = class(&format!(
+            "{{metadata: {{name: any}}, handler: runhcs-wcow-process, scheduling: {{nodeSelector: {{{selector}}}}}}}"
+        ));
+        let classes = BTreeMap::from([("any".to_owned(), Class::from(&*class))]);
+        let pod =
+            "{metadata: {name: web}, spec: {runtimeClassName: any, containers: [{name: c, image: 'a:ltsc2022'}]}}";
+        remedy_with(pod, &machines, &classes).1.unwrap()
+    };
+    // hostMatch: Compatible, and no node has the label yet. The second class is one with version: Any.
+    insta::assert_snapshot!(of_class("runtimeclass.winpool.dev/any: 'true'"), @"");
+    insta::assert_snapshot!(of_class("kubernetes.io/os: windows"), @"");
 }
 
 #[test]

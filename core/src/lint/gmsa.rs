@@ -16,7 +16,7 @@ use crate::{
             Consequence::{Fails, Rejected},
             Hit, Judgement, Rule, Scope,
             Severity::{Error, Warning},
-            Subject, Test, Versions,
+            Subject, Test, own, rule,
         },
     },
 };
@@ -26,18 +26,6 @@ pub const GROUP: &str = "windows.k8s.io";
 /// The field that names a GMSACredentialSpec.
 pub const NAME: &str = "gmsaCredentialSpecName";
 
-const fn rule(
-    id: &'static str,
-    verdict: Judgement,
-    scope: Scope,
-    field: &'static str,
-    reason: &'static str,
-    remedy: &'static str,
-    test: Test,
-) -> Rule {
-    Rule { id, verdict, without_os: None, kubernetes: Versions::ALL, scope, field, reason, remedy, test }
-}
-
 pub(super) const RULES: &[Rule] = &[
     rule(
         "gmsa-name-invalid",
@@ -46,7 +34,7 @@ pub(super) const RULES: &[Rule] = &[
         "securityContext.windowsOptions.gmsaCredentialSpecName",
         "gmsaCredentialSpecName has to be a name that an object can have: lower-case letters, digits, '-' and '.'",
         "write the name of the GMSACredentialSpec",
-        Test::Own { find: invalid_name, cel: None },
+        own(invalid_name),
     ),
     rule(
         "gmsa-credential-spec-missing",
@@ -55,7 +43,7 @@ pub(super) const RULES: &[Rule] = &[
         "securityContext.windowsOptions.gmsaCredentialSpecName",
         "no known GMSACredentialSpec has this name",
         "create the GMSACredentialSpec, or write the name of an existing one",
-        Test::Own { find: missing_object, cel: None },
+        own(missing_object),
     ),
     rule(
         "gmsa-credential-spec",
@@ -65,7 +53,7 @@ pub(super) const RULES: &[Rule] = &[
         "gmsaCredentialSpec is not a credential specification: that is a JSON object with DomainJoinConfig and \
          ActiveDirectoryConfig",
         "remove it and name the object in gmsaCredentialSpecName: the GMSA webhook fills it in",
-        Test::Own { find: inline, cel: None },
+        own(inline),
     ),
     rule(
         "gmsa-object-malformed",

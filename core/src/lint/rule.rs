@@ -177,6 +177,24 @@ pub enum Test {
     Object(fn(&Value, &Facts, &mut Vec<Hit>)),
 }
 
+/// Returns a rule for all versions of Kubernetes that does not depend on `os.name`.
+pub(super) const fn rule(
+    id: &'static str,
+    verdict: Judgement,
+    scope: Scope,
+    field: &'static str,
+    reason: &'static str,
+    remedy: &'static str,
+    test: Test,
+) -> Rule {
+    Rule { id, verdict, without_os: None, kubernetes: Versions::ALL, scope, field, reason, remedy, test }
+}
+
+/// Returns a test that reads the whole workload and has no CEL expression.
+pub(super) const fn own(find: fn(&Subject<'_>, &mut Vec<Hit>)) -> Test {
+    Test::Own { find, cel: None }
+}
+
 /// The input of a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {

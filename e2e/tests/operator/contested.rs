@@ -1,16 +1,28 @@
 //! Writers that revert winpool's changes, and nodes that come back with another operating system.
 
+use std::process::Command;
+
 use k8s_openapi::api::{core::v1::Node, events::v1::Event, node::v1::RuntimeClass};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     SimulatedNode,
     harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition, has_taint, label, scheduling},
+    winpool_program,
 };
+
+/// The output of `winpool status -o json`.
+async fn status(harness: &Harness) -> Value {
+    let mut command = Command::new(winpool_program().await.unwrap());
+    command.args(["status", "-o", "json"]).env("KUBECONFIG", harness.server.kubeconfig());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
 
 #[tokio::test]
 async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
@@ -34,6 +46,8 @@ async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     let problem = &pool.status.as_ref().unwrap().problems[0];
     assert_eq!((problem.reason.as_str(), problem.object.to_string().as_str()), ("Contested", "Node/aks"));
     assert!(problem.message.contains("node-pool-api") && problem.message.contains("AKS node pool"), "{problem:?}");
+    let shown = status(&harness).await;
+    assert_eq!((&shown["nodes"], &shown["builds"][0]["nodes"]), (&json!({"contested": 1}), &json!({"contested": 1})));
     let patches = audit.of("patch", "nodes").len();
     assert_eq!(patches, 3, "three writes are enough");
     operator.stop().await;
@@ -84,6 +98,7 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
         ("Contested", "RuntimeClass/windows-2022")
     );
     assert!(problem.message.contains("gitops"), "{problem:?}");
+    assert_eq!(self::status(&harness).await["runtimeClasses"][0]["state"], "Contested");
     let patches = audit.of("patch", "runtimeclasses").len();
     assert_eq!(patches, 3, "three writes are enough");
     operator.stop().await;
