@@ -186,8 +186,8 @@ fn without_a_class_for_its_build_a_pod_gets_an_affinity_to_all_builds_that_run_i
         remedy_with(pod, &machines, &classes).1.unwrap()
     };
     // hostMatch: Compatible, and no node has the label yet. The second class is one with version: Any.
-    insta::assert_snapshot!(of_class("runtimeclass.winpool.dev/any: 'true'"), @"");
-    insta::assert_snapshot!(of_class("kubernetes.io/os: windows"), @"");
+    insta::assert_snapshot!(of_class("runtimeclass.winpool.dev/any: 'true'"), @"to land on win-2022-0: remove runtimeClassName; set nodeSelector kubernetes.io/os: windows; add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
+    insta::assert_snapshot!(of_class("kubernetes.io/os: windows"), @"to land on win-2022-0: add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
 }
 
 #[test]
