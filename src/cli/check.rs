@@ -24,6 +24,7 @@ use super::{
     Error, Origin, Outcome,
     connect::ConnectError,
     input::{Fields, Source},
+    live,
     output::{self, BAD, BOLD, DIM, Text, WARN},
     resolve::Resolve,
     workloads::{Located, Workloads},
@@ -163,7 +164,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     };
     workloads.print_notes();
     workloads.facts.add_images(arguments.resolve.images(|| workloads.images()).await?);
-    let report = report(&workloads, &arguments);
+    let report = live::during("checking workloads", || report(&workloads, &arguments));
     match arguments.format {
         Format::Plain(format) => output::print(format, &report, || text(&report))?,
         Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,

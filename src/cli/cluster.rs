@@ -82,7 +82,8 @@ impl Cluster {
                 Err(error) => return Err(error),
             }
         }
-        cluster.control_plane = ControlPlane::new(client, true).ask(None).await;
+        let asked = Box::pin(async { ControlPlane::new(client, true).ask(None).await });
+        cluster.control_plane = live::waiting("reading policies", asked).await;
         let mut pods = Vec::new();
         let keep = |listed: ListedPod| pods.push(listed.pod);
         cluster.pods = match live::list("pods", &Api::all(client.clone()), pods::unfinished(), keep).await {

@@ -39,6 +39,8 @@ pub use fields::Fields;
 use document::{Document, DocumentVisitor, Found, Lines};
 use stream::Stream;
 
+use super::live;
+
 /// The largest file, in bytes.
 const BYTES: usize = 4 << 30;
 /// The deepest nesting of an object in YAML. The JSON parser has its own limit of 128. A CustomResourceDefinition has about
@@ -154,6 +156,10 @@ pub enum InputError {
 
 /// Reads the manifests in these files and directories; `-` is standard input.
 pub fn read<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> {
+    live::during("reading manifests", || read_all(paths))
+}
+
+fn read_all<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> {
     let mut kept = Vec::new();
     for path in paths {
         if path == Path::new("-") {

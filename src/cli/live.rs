@@ -95,6 +95,11 @@ pub(super) async fn get<K: Clone + Debug + DeserializeOwned>(
     progress.during(in_time(api.get_opt(name))).await.map_err(|error| ReadError::of("get", what, error))
 }
 
+/// Waits for `work`, such as requests to registries. After a second, a terminal shows `what`.
+pub(super) async fn waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
+    Progress::new(what.to_owned()).during(work).await
+}
+
 /// Runs `work`, such as a plan for a large cluster. After a second, a terminal shows `what`.
 pub(super) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let progress = Progress::new(what.to_owned());

@@ -1,4 +1,4 @@
-//! Rules about group managed service accounts (GMSA), and GMSACredentialSpec objects.
+//! Rules about group managed service accounts (GMSA), and `GMSACredentialSpec` objects.
 //!
 //! Sources: "Configure GMSA for Windows Pods and containers" in kubernetes/website; kubernetes/kubernetes
 //! `pkg/apis/core/validation/validation.go` (`validateWindowsSecurityContextOptions`). A control-plane test compares
@@ -21,9 +21,9 @@ use crate::{
     },
 };
 
-/// The API group of GMSACredentialSpec.
+/// The API group of `GMSACredentialSpec`.
 pub const GROUP: &str = "windows.k8s.io";
-/// The field that names a GMSACredentialSpec.
+/// The field that names a `GMSACredentialSpec`.
 pub const NAME: &str = "gmsaCredentialSpecName";
 
 pub(super) const RULES: &[Rule] = &[
@@ -60,7 +60,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Fails),
         Scope::CredentialSpec,
         "credspec",
-        "credspec is not a credential specification: that is an object with DomainJoinConfig and ActiveDirectoryConfig",
+        "the object is not a credential specification: credspec needs DomainJoinConfig and ActiveDirectoryConfig",
         "make the object from the JSON file that New-CredentialSpec of the PowerShell module CredentialSpec writes",
         Test::Object(|object, _, hits| {
             if !is_credential_spec(&object["credspec"]) {
@@ -70,7 +70,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
 ];
 
-/// Returns the findings about a GMSACredentialSpec.
+/// Returns the findings about a `GMSACredentialSpec`.
 #[must_use]
 pub fn check_credential_spec(object: &Value, facts: &Facts) -> Vec<Finding> {
     check_object("GMSACredentialSpec", RULES, object, facts)

@@ -122,7 +122,8 @@ pub fn known_error(message: &str) -> Option<KnownError> {
 #[must_use]
 pub fn reference() -> String {
     let mut text = "<!-- Written by `make generate` from core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
-        If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\n\
+        If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\
+        Two texts with \"with\" between them are both in the message.\n\n\
         | Error | Meaning | Remedy | Source |\n|---|---|---|---|\n"
         .to_owned();
     for group in ERRORS.chunk_by(|a, b| (a.meaning, a.remedy) == (b.meaning, b.remedy)) {
