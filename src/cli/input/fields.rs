@@ -47,20 +47,27 @@ impl Fields {
     /// field it returns the line of its parent.
     #[must_use]
     pub fn line(&self, line: u64, path: &str) -> Option<u64> {
-        let items = self.0.iter().flat_map(|document| document.value.get("items").into_iter().flat_map(Shape::list));
-        let object = self.0.iter().chain(items).find(|object| begins(object) == line)?;
+        let document = last_before(&self.0, line)?;
+        let items = || document.value.get("items").map_or(&[][..], Shape::list);
+        let is_here = |object: &&Spanned<Shape>| begins(object) == line;
+        let object = Some(document).filter(is_here).or_else(|| last_before(items(), line).filter(is_here))?;
         let (mut at, mut line) = (&object.value, None);
         for part in path.split('.') {
             let (key, indices) = part.split_once('[').unwrap_or((part, ""));
             let Some((name, value)) = at.field(key) else { break };
             (at, line) = (&value.value, Some(name.referenced.line()));
             for index in indices.split('[').filter_map(|index| index.strip_suffix(']')?.parse::<usize>().ok()) {
-                let Some(element) = at.list().nth(index) else { return line };
+                let Some(element) = at.list().get(index) else { return line };
                 (at, line) = (&element.value, Some(element.referenced.line()));
             }
         }
         line
     }
+}
+
+/// Returns the last of these objects that begins on this line or before. They are in the order of their lines.
+fn last_before(objects: &[Spanned<Shape>], line: u64) -> Option<&Spanned<Shape>> {
+    objects.get(objects.partition_point(|object| begins(object) <= line).checked_sub(1)?)
 }
 
 /// Returns the line on which an object begins: the line of its brace, or of its first key.
@@ -78,9 +85,8 @@ impl Shape {
         Some(&self.field(name)?.1.value)
     }
 
-    fn list(&self) -> impl Iterator<Item = &Spanned<Self>> {
-        let list: &[_] = if let Self::List(list) = self { list } else { &[] };
-        list.iter()
+    fn list(&self) -> &[Spanned<Self>] {
+        if let Self::List(list) = self { list } else { &[] }
     }
 }
 
