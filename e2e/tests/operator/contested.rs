@@ -1,6 +1,6 @@
 //! Writers that revert winpool's changes, and nodes that come back with another operating system.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use k8s_openapi::api::{core::v1::Node, events::v1::Event, node::v1::RuntimeClass};
 use kube::{
@@ -16,8 +16,8 @@ use winpool_e2e::{
 };
 
 /// The output of `winpool status -o json`.
-async fn status(harness: &Harness) -> Value {
-    let mut command = Command::new(winpool_program().await.unwrap());
+async fn status(harness: &Harness, program: &Path) -> Value {
+    let mut command = Command::new(program);
     command.args(["status", "-o", "json"]).env("KUBECONFIG", harness.server.kubeconfig());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -26,6 +26,7 @@ async fn status(harness: &Harness) -> Value {
 
 #[tokio::test]
 async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
+    let program = winpool_program().await.unwrap();
     let (harness, audit) = Harness::audited().await;
     let node = SimulatedNode::windows("10.0.20348.2655").name("aks").label("kubernetes.azure.com/agentpool", "win");
     harness.join_node(node).await;
@@ -46,10 +47,10 @@ async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     let problem = &pool.status.as_ref().unwrap().problems[0];
     assert_eq!((problem.reason.as_str(), problem.object.to_string().as_str()), ("Contested", "Node/aks"));
     assert!(problem.message.contains("node-pool-api") && problem.message.contains("AKS node pool"), "{problem:?}");
-    let shown = status(&harness).await;
-    assert_eq!((&shown["nodes"], &shown["builds"][0]["nodes"]), (&json!({"contested": 1}), &json!({"contested": 1})));
     let patches = audit.of("patch", "nodes").len();
     assert_eq!(patches, 3, "three writes are enough");
+    let shown = status(&harness, program).await;
+    assert_eq!((&shown["nodes"], &shown["builds"][0]["nodes"]), (&json!({"contested": 1}), &json!({"contested": 1})));
     operator.stop().await;
 }
 
@@ -77,6 +78,7 @@ async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
 
 #[tokio::test]
 async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() {
+    let program = winpool_program().await.unwrap();
     let (harness, audit) = Harness::audited().await;
     harness.join("win").await;
     let operator = harness.operator().await;
@@ -98,9 +100,9 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
         ("Contested", "RuntimeClass/windows-2022")
     );
     assert!(problem.message.contains("gitops"), "{problem:?}");
-    assert_eq!(self::status(&harness).await["runtimeClasses"][0]["state"], "Contested");
     let patches = audit.of("patch", "runtimeclasses").len();
     assert_eq!(patches, 3, "three writes are enough");
+    assert_eq!(self::status(&harness, program).await["runtimeClasses"][0]["state"], "Contested");
     operator.stop().await;
 }
 
