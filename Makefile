@@ -242,10 +242,12 @@ GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \
 	schema:docs/reference/output.schema.json
 
 .PHONY: generate
-generate: ## Write all generated files: CRD, policy advise, references, copies and values table of the chart
+generate: ## Write all generated files: CRD, policy advise, references, tables in guides, copies and values table of the chart
 	@$(BUILD) -q --bin winpool
 	@for pair in $(GENERATED); do \
 		target/debug/winpool generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
+	@awk -f docs/errors.awk docs/reference/errors.md docs/guides/troubleshooting.md > docs/guides/troubleshooting.md.new
+	@mv docs/guides/troubleshooting.md.new docs/guides/troubleshooting.md
 	@$(MAKE) --no-print-directory chart-files
 
 .PHONY: binary

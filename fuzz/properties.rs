@@ -15,7 +15,7 @@ use winpool::{
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        AnnotationChange, Applied, ClassAction, Consent, Entry, NodePlan, PlannedClass, Policy, Pool, SeenNodes,
+        AnnotationChange, Applied, ClassAction, Consent, NodePlan, PlannedClass, Policy, Pool, PoolEntry, SeenNodes,
         assess, node_patch, plan_classes, runtime_class_patch,
     },
     windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, image},
@@ -134,7 +134,7 @@ pub fn class(data: &[u8]) {
         tolerate: [Taint::new("os", "Win1809", "NoSchedule")].into_iter().collect(),
     };
     for policy in policies() {
-        for Entry { pool, .. } in policy.entries() {
+        for PoolEntry { pool, .. } in policy.entries() {
             let before = vec![Arc::new(class.clone())];
             let plan = plan_classes(pool, policy, &|_| seen.clone(), &before, &|_| true);
             let after = settle(&before, &plan.classes);
@@ -370,7 +370,7 @@ fn policies() -> &'static [Policy] {
             vec![pool("default", json!({"nodeSelector": {"team": "a"}, "mode": "DryRun"}), json!({}), false)],
         ];
         let policy = |pools: Vec<Pool>| {
-            Policy::new(pools.into_iter().map(|pool| Entry { pool: Arc::new(pool), ready: true }), BTreeSet::new())
+            Policy::new(pools.into_iter().map(|pool| PoolEntry { pool: Arc::new(pool), ready: true }), BTreeSet::new())
         };
         policies.into_iter().map(policy).collect()
     })

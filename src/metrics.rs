@@ -157,9 +157,6 @@ impl Metrics {
     }
 
     /// Encodes all metrics as `OpenMetrics` text.
-    ///
-    /// # Errors
-    /// Never in practice: writing to a string does not fail.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn provisioners_that_are_known_come_with_their_remedy() {
+    fn known_provisioners_have_a_remedy() {
         for (label, words) in [
             ("kubernetes.azure.com/agentpool", "AKS node pool"),
             ("node.openshift.io/os_id", "Windows Machine Config Operator"),

@@ -88,12 +88,12 @@ impl Default for Publisher {
 
 #[cfg(test)]
 mod tests {
-    use winpool_core::plan::Entry;
+    use winpool_core::plan::PoolEntry;
 
     use super::*;
 
     fn policy() -> Arc<Policy> {
-        Arc::new(Policy::new(Vec::<Entry>::new(), [].into()))
+        Arc::new(Policy::new(Vec::<PoolEntry>::new(), [].into()))
     }
 
     #[test]

@@ -27,9 +27,6 @@ pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Answers until `stop` is cancelled.
-///
-/// # Errors
-/// Fails if the listener fails.
 pub async fn serve(listener: TcpListener, endpoints: Endpoints, stop: CancellationToken) -> std::io::Result<()> {
     let router = Router::new()
         .route("/metrics", get(metrics))

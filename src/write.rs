@@ -96,9 +96,6 @@ impl Applier {
 
     /// Sends a guarded patch to a node. The answer has only the metadata and is dropped, because the watch brings the
     /// node and a node can be large.
-    ///
-    /// # Errors
-    /// Fails if it is not accepted.
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), RequestError> {
         let nodes = Request::new(CachedNode::url_path(&(), None));
         let request = nodes.patch_metadata(name, &patch_parameters(), &Patch::<()>::Json(patch));
@@ -114,9 +111,6 @@ impl Applier {
     }
 
     /// Reads a node from the API server, not from the cache.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read.
     pub async fn read_node(&self, name: &str) -> Result<CachedNode, RequestError> {
         // Never fails, because this semaphore is never closed.
         let _turn = self.reads.acquire().await;
@@ -146,9 +140,6 @@ impl Applier {
     }
 
     /// Sends a guarded patch to a RuntimeClass.
-    ///
-    /// # Errors
-    /// Fails if it is not accepted.
     pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, RequestError> {
         let patch: Patch<()> = Patch::Json(patch);
         let result = self.send(self.classes.patch(name, &patch_parameters(), &patch)).await;
@@ -157,17 +148,11 @@ impl Applier {
     }
 
     /// Reads a RuntimeClass from the API server; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read.
     pub async fn read_class(&self, name: &str) -> Result<Option<RuntimeClass>, RequestError> {
         in_time(self.classes.get_opt(name)).await
     }
 
     /// Deletes a RuntimeClass, if it is still the object that was read.
-    ///
-    /// # Errors
-    /// Fails if it is not accepted.
     pub async fn delete_class(&self, class: &RuntimeClass) -> Result<(), RequestError> {
         let (uid, resource_version) = (class.uid(), class.resource_version());
         let parameters =
@@ -178,9 +163,6 @@ impl Applier {
     }
 
     /// Deletes or releases a RuntimeClass that no pool wants any more.
-    ///
-    /// # Errors
-    /// Fails if it is not accepted.
     pub async fn retire_class(&self, class: &RuntimeClass, end: &ClassRetirement) -> Result<(), RequestError> {
         match end {
             ClassRetirement::Delete => self.delete_class(class).await,
@@ -193,9 +175,6 @@ impl Applier {
     }
 
     /// Adds winpool's finalizer to a pool, or removes it.
-    ///
-    /// # Errors
-    /// Fails if it is not accepted.
     pub async fn set_finalizer(&self, pool: &ObjectMeta, wanted: bool) -> Result<(), RequestError> {
         let patch: Patch<()> = Patch::Json(finalizer_patch(pool, wanted));
         let name = pool.name.as_deref().unwrap_or_default();
@@ -208,7 +187,7 @@ impl Applier {
     /// # Errors
     /// Returns the number of the first object that is refused, and the reason. If it was refused at once, none was
     /// written.
-    pub async fn let_go(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, RequestError)> {
+    pub async fn release(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, RequestError)> {
         let mut requests = Vec::new();
         for (number, (api, object)) in objects.iter().enumerate() {
             let patch: Patch<()> = Patch::Json(finalizer_patch(object, false));
@@ -227,9 +206,6 @@ impl Applier {
     }
 
     /// Reads the metadata of a pool from the API server, not from the cache; `None` if there is no such pool.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read.
     pub async fn read_pool(&self, name: &str) -> Result<Option<ObjectMeta>, RequestError> {
         // A list, because no permission to get pools is needed anywhere else.
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
@@ -237,9 +213,6 @@ impl Applier {
     }
 
     /// Replaces a pool's status if the present one still records the same taints as `seen`.
-    ///
-    /// # Errors
-    /// Fails if it is not accepted.
     pub async fn write_status(
         &self,
         pool: &ObjectMeta,
@@ -284,9 +257,6 @@ impl Leases {
     }
 
     /// Reads the Lease; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read.
     pub async fn read(&self) -> Result<Option<Lease>, RequestError> {
         within(LEASE_TIMEOUT, self.api.get_opt(names::LEASE)).await
     }

@@ -74,7 +74,7 @@ async fn install_definition(server: &ApiServer) {
 }
 
 #[tokio::test]
-async fn the_right_that_is_missing_is_named() {
+async fn the_missing_permission_is_named() {
     let server = lend().await.unwrap();
     install_definition(&server).await;
     SimulatedNode::windows("10.0.20348.2655").name("win").join(&server.client()).await.unwrap();
@@ -96,7 +96,7 @@ async fn the_right_that_is_missing_is_named() {
             last = winpool(&file, PLAN);
             let (code, out, error) = &last;
             let right = format!("winpool: not allowed to list {missing}: {words}");
-            let remedy = format!("; it takes the verb list on {missing}\n");
+            let remedy = format!("; you need the permission to list {missing}\n");
             Ok(if missing.is_empty() {
                 // Without the permission to list pods, the command reports everything else.
                 (*code == Some(0) && out.contains("Note: Pods cannot be listed, by you at least: pods is forbidden"))
@@ -110,11 +110,11 @@ async fn the_right_that_is_missing_is_named() {
     }
     let nobody = as_member(&server, "group-0");
     for (arguments, right) in [
-        (CHECK, "it takes the verb list on pods"),
-        (BLOCKERS, "it takes the verb list on pods"),
-        (WHY_NODE, "it takes the verb get on nodes"),
-        (WHY_POD, "it takes the verb list on nodes"),
-        (RENDER, "it takes the verb list on windowspools"),
+        (CHECK, "you need the permission to list pods"),
+        (BLOCKERS, "you need the permission to list pods"),
+        (WHY_NODE, "you need the permission to get nodes"),
+        (WHY_POD, "you need the permission to list nodes"),
+        (RENDER, "you need the permission to list windowspools"),
         (CLEANUP, r#"cannot list resource "windowspools" in API group "winpool.dev""#),
     ] {
         let (code, _, error) = winpool(&nobody, arguments);
@@ -195,7 +195,7 @@ async fn a_proposed_pool_is_planned_against_the_live_cluster() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_is_named_with_the_reason() {
+async fn the_error_for_an_unreachable_cluster_names_it_and_the_reason() {
     let server = lend().await.unwrap();
     let url = format!("https://127.0.0.1:{}", free_port().unwrap());
     let file = kubeconfig(&server, "nobody-listens", |kubeconfig| {

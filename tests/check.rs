@@ -79,7 +79,7 @@ fn findings_are_printed_with_file_and_line() {
 }
 
 #[test]
-fn what_is_not_wanted_is_left_out() {
+fn disabled_values_are_left_out() {
     let directory = directory();
     let rules = |arguments: &[&str]| -> Vec<String> {
         let all: Vec<&str> = ["check", "-f", "web.yaml", "-o", "json"].iter().chain(arguments).copied().collect();
@@ -195,7 +195,7 @@ fn pools_that_keep_a_version_in_service_are_blockers_too() {
 }
 
 #[test]
-fn what_another_workload_controls_is_said_once() {
+fn a_workload_that_another_one_controls_is_reported_once() {
     let owned = |owner: &str| {
         format!(
             "---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: {owner}-1, namespace: shop, ownerReferences: \

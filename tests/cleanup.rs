@@ -22,10 +22,10 @@ async fn it_lists_what_it_removes_asks_only_on_a_terminal_and_reports_the_result
     let dry_run = cleanup(&server, &["--dry-run"]);
     assert_eq!(dry_run.status.code(), Some(2), "{dry_run:?}");
     assert!(text(&dry_run.stdout).contains(shown), "{dry_run:?}");
-    let nobody = cleanup(&server, &[]);
-    assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
-    assert!(text(&nobody.stdout).contains(shown), "{nobody:?}");
-    assert!(text(&nobody.stderr).contains("there is no terminal to ask on; nothing was done"), "{nobody:?}");
+    let unasked = cleanup(&server, &[]);
+    assert_eq!(unasked.status.code(), Some(1), "{unasked:?}");
+    assert!(text(&unasked.stdout).contains(shown), "{unasked:?}");
+    assert!(text(&unasked.stderr).contains("there is no terminal to ask on; nothing was changed"), "{unasked:?}");
     assert_eq!(marks().await, 2);
 
     let yes = cleanup(&server, &["--yes"]);
@@ -34,7 +34,7 @@ async fn it_lists_what_it_removes_asks_only_on_a_terminal_and_reports_the_result
     assert_eq!(marks().await, 0);
     let again = cleanup(&server, &["--dry-run"]);
     assert_eq!(again.status.code(), Some(0), "{again:?}");
-    assert!(text(&again.stdout).starts_with("There is nothing of winpool's to take off in https://"), "{again:?}");
+    assert!(text(&again.stdout).starts_with("There is nothing of winpool's to remove in https://"), "{again:?}");
 
     let elsewhere = cleanup(&server, &["--yes", "--context", "elsewhere"]);
     assert_eq!(elsewhere.status.code(), Some(1), "{elsewhere:?}");

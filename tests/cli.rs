@@ -145,7 +145,7 @@ fn standard_input_is_a_file_like_others() {
 }
 
 #[test]
-fn in_dry_run_it_is_said_what_would_be_written() {
+fn plan_shows_the_changes_of_a_pool_in_dry_run() {
     let pool = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}, spec: {mode: DryRun}}";
     let (code, out, error) = with_stdin(&["plan", "-f", "-"], &format!("{pool}\n---\n{}", node("win")));
     assert_eq!((code, error.as_str()), (Some(2), ""), "changes are pending");
@@ -158,7 +158,7 @@ fn in_dry_run_it_is_said_what_would_be_written() {
 }
 
 #[test]
-fn what_is_wrong_with_a_manifest_is_said_with_its_place() {
+fn errors_of_manifests_have_a_position() {
     let (code, _, error) = with_stdin(&["plan", "-f", "-"], "apiVersion: v1\nkind: [Node\nmetadata: {}\n");
     assert_eq!((code, error.as_str()), (Some(1), "winpool: stdin:3:9: illegal placement of ':' indicator\n"));
     let wrong = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {mode: Maybe}\n";
@@ -172,7 +172,7 @@ fn what_is_wrong_with_a_manifest_is_said_with_its_place() {
 }
 
 #[test]
-fn colour_is_for_terminals_and_for_those_who_want_it() {
+fn colour_is_used_on_terminals_and_if_forced() {
     let plan = ["plan", "-f", POOL, "-f", CLUSTER];
     assert!(!run(&plan).1.contains('\u{1b}'));
     let (_, forced, _) = read(&winpool(&plan).env("CLICOLOR_FORCE", "1").output().unwrap());
@@ -182,7 +182,7 @@ fn colour_is_for_terminals_and_for_those_who_want_it() {
 }
 
 #[test]
-fn a_reader_that_goes_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let manifests: String = (0..3000).map(|index| node(&format!("win-{index}")) + "\n---\n").collect();
     for format in ["json", "text"] {
         let mut child = winpool(&["plan", "-f", POOL, "-f", "-", "-o", format])
@@ -199,7 +199,7 @@ fn a_reader_that_goes_is_no_error() {
 }
 
 #[test]
-fn what_a_terminal_would_obey_is_shown_instead() {
+fn control_characters_are_escaped() {
     // YAML refuses such characters unless they are escaped.
     let hostile = node("a\u{1b}]0;b\u{7}C\u{202e}").replace('C', "\\u009b");
     for format in ["text", "json", "yaml"] {
@@ -213,7 +213,7 @@ fn what_a_terminal_would_obey_is_shown_instead() {
 }
 
 #[test]
-fn as_a_plugin_of_kubectl_it_is_called_so() {
+fn the_kubectl_plugin_uses_its_own_name() {
     let directory = tempfile::tempdir().unwrap();
     let plugin = directory.path().join("kubectl-winpool");
     std::os::unix::fs::symlink(Path::new(env!("CARGO_BIN_EXE_winpool")), &plugin).unwrap();
@@ -235,7 +235,7 @@ fn man_pages_are_written_for_every_command() {
 }
 
 #[test]
-fn without_a_cluster_the_error_says_what_to_do() {
+fn the_error_without_a_cluster_has_a_remedy() {
     let (code, _, error) = run(&["plan"]);
     assert_eq!(code, Some(1));
     assert!(error.contains("KUBECONFIG") && error.contains("-f"), "{error}");

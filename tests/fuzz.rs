@@ -29,7 +29,7 @@ fn no_annotation_removes_taints_that_winpool_never_added() {
 }
 
 #[test]
-fn a_patch_makes_any_node_what_its_plan_says_and_no_more() {
+fn a_patch_changes_exactly_what_the_plan_says() {
     replay("node", properties::node);
 }
 
@@ -39,7 +39,7 @@ fn a_patch_is_accepted_only_on_the_node_that_it_was_computed_from() {
 }
 
 #[test]
-fn any_class_is_right_after_one_write() {
+fn any_class_is_correct_after_one_write() {
     replay("class", properties::class);
 }
 

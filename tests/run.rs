@@ -62,7 +62,7 @@ async fn it_is_ready_once_pools_are_defined_counts_nodes_without_naming_them_and
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_ends_it_with_a_message_that_tells_what_to_do() {
+async fn an_address_in_use_is_an_error_with_a_remedy() {
     let server = lend().await.unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();

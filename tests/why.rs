@@ -152,45 +152,45 @@ fn why(node: &str) -> String {
 }
 
 #[test]
-fn a_class_is_told_what_makes_nodes_for_it_and_what_the_others_lack() {
+fn why_class_names_the_node_pools_that_serve_it_and_what_others_lack() {
     for class in ["windows-2019", "windows-2022", "windows-2025"] {
         insta::assert_snapshot!(class, winpool(&["why", "class", class, "-f", "-"], NOBODY_YET));
     }
 }
 
 #[test]
-fn a_plan_has_a_line_for_each_class_that_is_to_start_from_zero() {
+fn plan_has_a_line_for_each_class_that_starts_from_zero() {
     let plan = winpool(&["plan", "-f", "-"], NOBODY_YET);
     insta::assert_snapshot!(plan.split_once("Scaling from zero").unwrap().1);
 }
 
 #[test]
-fn a_node_that_is_right_has_its_marks_explained() {
+fn the_marks_of_a_correct_node_are_explained() {
     insta::assert_snapshot!(why("converged"));
 }
 
 #[test]
-fn a_held_taint_comes_with_who_does_not_tolerate_it() {
+fn a_held_taint_is_shown_with_the_workloads_that_do_not_tolerate_it() {
     insta::assert_snapshot!(why("held"));
 }
 
 #[test]
-fn a_node_whose_build_nobody_knows_is_blocked() {
+fn a_node_with_an_unknown_build_is_blocked() {
     insta::assert_snapshot!(why("blocked"));
 }
 
 #[test]
-fn a_node_that_is_to_be_left_alone_is() {
+fn an_ignored_node_is_explained() {
     insta::assert_snapshot!(why("ignored"));
 }
 
 #[test]
-fn taints_of_others_are_told_apart() {
+fn why_node_distinguishes_taints_of_other_writers() {
     insta::assert_snapshot!(why("guarded-by-others"));
 }
 
 #[test]
-fn a_node_that_no_pool_selects_is_told_why() {
+fn why_node_explains_why_no_pool_selects_it() {
     insta::assert_snapshot!(why("nobodys"));
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use winpool_core::{
     api::{WindowsPool, WindowsPoolSpec, names},
     labels::Labels,
-    plan::{Consent, Entry, Node, Policy, Pool, TaintList, assess, node_patch},
+    plan::{Consent, Node, Policy, Pool, PoolEntry, TaintList, assess, node_patch},
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
@@ -20,7 +20,7 @@ const SIZES: [usize; 5] = [10, 100, 1000, 10_000, 100_000];
 fn policy() -> Policy {
     let pool = WindowsPool::new("default", WindowsPoolSpec::default());
     let pool = Pool::read(&pool).expect("an empty pool is valid");
-    Policy::new([Entry { pool: Arc::new(pool), ready: true }], BTreeSet::new())
+    Policy::new([PoolEntry { pool: Arc::new(pool), ready: true }], BTreeSet::new())
 }
 
 /// A node as its kubelet registers it, with the labels of a cloud.

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_seen_again_unchanged_runs_out_all_the_same() {
+    fn an_unchanged_lease_that_is_seen_again_still_expires() {
         let start = Instant::now();
         let mut candidate = Candidate::new("a".to_owned());
         for second in 0..15 {

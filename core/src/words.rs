@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_becomes_one_short_line() {
+    fn foreign_text_becomes_one_short_line() {
         assert_eq!(plain("plain ü 日本", 100), "plain ü 日本");
         assert_eq!(plain("a\r\nb\u{1b}[2J\u{9b}\u{202e}", 100), r"a b\u{1b}[2J\u{9b}\u{202e}");
         assert_eq!(plain("abcd", 4), "abcd");

@@ -28,7 +28,7 @@ fn capability_labels(node: &Value, pool: &Pool) -> Vec<(String, Option<String>)>
 }
 
 #[test]
-fn every_node_that_runs_the_images_is_stamped_and_no_other() {
+fn exactly_the_nodes_that_run_the_images_get_the_capability_label() {
     let yes = vec![(STAMP.to_owned(), Some("true".to_owned()))];
     for (kernel, runtime, expected) in [
         ("10.0.20348.2655", "containerd://1.6.6+azure", &yes),
@@ -92,7 +92,7 @@ fn hyperv_runs_older_images_on_nodes_that_have_the_handler() {
 }
 
 #[test]
-fn a_compatible_class_selects_the_stamp_and_any_selects_no_build() {
+fn a_compatible_class_selects_the_capability_label_and_any_selects_no_build() {
     let pool = pool(
         "spec: {runtimeClasses: [{name: any-2022, version: '2022', hostMatch: Compatible}, {name: all, version: Any}]}",
     );

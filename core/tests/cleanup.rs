@@ -67,7 +67,7 @@ fn deletion_policies_count_only_for_a_cleanup_that_follows_the_pools() {
 }
 
 #[test]
-fn marks_of_a_pool_that_is_no_more_go_and_its_taint_stays_unless_another_pool_knows_it() {
+fn marks_of_a_deleted_pool_are_removed_and_its_taint_stays_unless_another_pool_lists_it() {
     let guard = vec![GUARD.parse().unwrap()];
     let other = "{metadata: {name: other}, spec: {taints: [{key: windows, effect: NoSchedule}]}";
     let cases = [
@@ -113,7 +113,7 @@ fn forged_annotations_remove_no_foreign_taint() {
 }
 
 #[test]
-fn each_mark_alone_is_found() {
+fn each_single_mark_is_found() {
     let annotated = |value: &str| node(&json!({"metadata": {"annotations": {names::APPLIED: value}}}).to_string());
     let labelled = |key: &str| node(&json!({"metadata": {"labels": {key: "true"}}}).to_string());
     let marks = [
@@ -170,7 +170,7 @@ fn a_node_that_came_back_as_linux_loses_its_windows_build_too() {
 }
 
 #[test]
-fn a_pool_that_says_nothing_of_taints_is_no_evidence_for_any() {
+fn a_pool_without_taints_is_no_evidence_for_any_taint() {
     let mut unreadable: WindowsPool = pool_object("{}");
     unreadable.spec.taints = Some(Vec::new());
     let (after, parting) = clean(&full_of_marks(), &Cleanup::new([unreadable.clone()], Extent::Everything));
@@ -182,7 +182,7 @@ fn a_pool_that_says_nothing_of_taints_is_no_evidence_for_any() {
 }
 
 #[test]
-fn classes_go_with_their_pool_or_when_everything_goes() {
+fn classes_are_removed_with_their_pool_or_with_everything() {
     let made = "app.kubernetes.io/managed-by: winpool";
     // The labels of a class, and the answers for a complete cleanup and for one that follows the pools.
     let cases = [

@@ -147,7 +147,7 @@ fn what_pools_permit_without_a_check_needs_evidence_that_the_taint_is_recorded()
 }
 
 #[test]
-fn a_clean_check_lets_a_taint_on_the_nodes_that_it_covers_until_it_ends() {
+fn a_clean_check_permits_a_taint_on_the_nodes_that_it_covers_until_it_expires() {
     let start = Instant::now();
     let clean = |uid: &str, taint: &str, until: Option<Instant>| {
         let nodes = [(taint.parse().unwrap(), Arc::new([Arc::from(uid)].into()))].into();

@@ -249,7 +249,7 @@ proptest! {
 }
 
 #[test]
-fn what_happens_at_random_changes_the_leader_often_enough_to_mean_something() {
+fn random_faults_change_the_leader_often_enough() {
     let strategy = vec(happening(), 120);
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let changes: usize = (0..100)

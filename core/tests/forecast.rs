@@ -3,13 +3,16 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::{class, node, pool_object, tainted, yaml};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_core::{
-    explain::forecast::{Forecast, ForecastOutcome, Snapshot, forecast},
+    explain::{
+        forecast::{Forecast, ForecastOutcome, Snapshot, forecast},
+        status::status,
+    },
     pod::{Pod, PodProgress, PodSpec, WorkloadKind},
 };
 
@@ -78,7 +81,7 @@ fn an_empty_pool_labels_taints_and_makes_a_class_for_each_build() {
 }
 
 #[test]
-fn a_cluster_that_is_right_gets_nothing() {
+fn a_converged_cluster_has_no_changes() {
     let first = forecast(snapshot(&["{}"], &[("win", node("{}"))]));
     let right =
         Snapshot { nodes: first.nodes, classes: first.classes.into_values().collect(), ..snapshot(&["{}"], &[]) };
@@ -86,7 +89,7 @@ fn a_cluster_that_is_right_gets_nothing() {
 }
 
 #[test]
-fn a_node_that_is_ignored_or_foreign_gets_nothing() {
+fn an_ignored_or_foreign_node_is_not_changed() {
     let ignored = node("{metadata: {annotations: {winpool.dev/ignore: 'true'}}}");
     let other = node("{metadata: {labels: {kubernetes.io/os: linux}}}");
     let outcome = at_rest(snapshot(&["spec: {runtimeClassDiscovery: Disabled}"], &[("a", ignored), ("b", other)]));
@@ -95,7 +98,7 @@ fn a_node_that_is_ignored_or_foreign_gets_nothing() {
 }
 
 #[test]
-fn what_would_strand_somebody_is_held_and_the_rest_is_done() {
+fn a_taint_that_makes_workloads_unschedulable_is_held_and_the_rest_is_applied() {
     let held =
         Snapshot { pods: Ok(vec![running_on("win-2019")]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
     let outcome = at_rest(held);
@@ -107,7 +110,24 @@ fn what_would_strand_somebody_is_held_and_the_rest_is_done() {
 }
 
 #[test]
-fn with_always_they_are_stranded_and_named() {
+fn status_shows_as_contested_the_nodes_that_the_pool_or_an_event_names_or_all_that_it_counts() {
+    for (contested, expected) in
+        [(0, json!({"pending": 3})), (1, json!({"contested": 2, "pending": 1})), (3, json!({"contested": 3}))]
+    {
+        let pool = json!({"status": {
+            "nodes": {"selected": 3, "contested": contested},
+            "problems": [{"reason": "Contested", "object": {"kind": "Node", "name": "a"}, "message": "3 nodes"}],
+        }});
+        let pools = [pool.to_string()];
+        let cluster = snapshot(&pools.each_ref().map(String::as_str), &["a", "b", "c"].map(|name| (name, node("{}"))));
+        let shown = status(cluster, &BTreeSet::from(["b".to_owned()]));
+        assert_eq!(json!(shown.nodes), expected, "{contested}");
+        assert_eq!(json!(shown.builds[0].nodes), expected, "{contested}");
+    }
+}
+
+#[test]
+fn with_always_workloads_become_unschedulable_and_are_named() {
     let always = Snapshot {
         pods: Ok(vec![running_on("win"), running_on("elsewhere")]),
         ..snapshot(&["spec: {taintPolicy: Always}"], &[("win", node("{}"))])
@@ -160,7 +180,7 @@ fn dry_run_writes_nothing_and_says_what_it_would() {
 }
 
 #[test]
-fn a_pool_that_is_being_deleted_takes_its_marks_and_unused_classes_with_it() {
+fn deleting_a_pool_removes_its_marks_and_unused_classes() {
     let made = forecast(snapshot(&["{}"], &[("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]));
     let recorded: Vec<_> = made.classes.values().map(|class| recorded_class(class)).collect();
     let deleted = json!({

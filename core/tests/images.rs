@@ -228,7 +228,7 @@ fn architecture_and_features_decide_too() {
 }
 
 #[test]
-fn what_is_taken_need_not_start() {
+fn the_variant_that_a_host_takes_may_fail_to_start() {
     let windows = |version: &str| vec![platform(version)];
     let linux = Platform { os: "linux".to_owned(), architecture: "amd64".to_owned(), ..Platform::default() };
     for (source, platforms, host, verdict) in [
@@ -284,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_taken_is_one_of_the_variants_and_a_host_takes_its_own_build(
+    fn a_host_takes_one_of_the_variants_and_prefers_its_own_build(
         builds in prop::collection::vec(prop::sample::select(vec![17763_u32, 20348, 25398, 26100, 26200, 70000]), 0..6),
         own in prop::sample::select(vec![17763_u32, 20348, 25398, 26100, 26200]),
         version in (1_u32..3, 0_u32..9, 0_u32..40),

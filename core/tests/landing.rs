@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use common::{class, node, yaml};
 use k8s_openapi::api::core::v1::Node;
 use winpool_core::{
-    explain::pod::{Answer, Machine, answer},
+    explain::pod::{Machine, PodStory, answer},
     pod::{Class, Pod},
 };
 
@@ -31,7 +31,7 @@ fn windows_class(name: &str, build: &str, handler: &str) -> (String, Class) {
 }
 
 /// On a tainted node of 2019 and one of 2022, each with its class.
-fn of(pod: &str) -> Answer {
+fn of(pod: &str) -> PodStory {
     let tainted = "spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}";
     let machines = [machine("win-2019", "10.0.17763", tainted), machine("win-2022", "10.0.20348", tainted)];
     let classes = [
@@ -47,7 +47,7 @@ fn told(pod: &str) -> String {
 }
 
 #[test]
-fn a_pod_without_a_toleration_is_told_its_class() {
+fn the_remedy_of_a_pod_without_a_toleration_is_its_class() {
     insta::assert_snapshot!(told(
         "{metadata: {name: web, namespace: shop}, spec: {os: {name: windows}, containers: [{name: c, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}}"
     ));
@@ -92,11 +92,16 @@ fn open_cluster() -> (Vec<Machine>, BTreeMap<String, Class>) {
 #[track_caller]
 fn remedy_of(pod: &str) -> (&'static str, Option<String>) {
     let (machines, classes) = open_cluster();
+    remedy_with(pod, &machines, &classes)
+}
+
+#[track_caller]
+fn remedy_with(pod: &str, machines: &[Machine], classes: &BTreeMap<String, Class>) -> (&'static str, Option<String>) {
     let pod = yaml::<Pod>(pod);
-    let told = answer(&pod, &machines, &classes);
+    let told = answer(&pod, machines, classes);
     if let Some(spec) = &told.remedied {
         let remedied = Pod { spec: spec.clone(), is_bound: false, ..Pod::default() };
-        let after = answer(&remedied, &machines, &classes);
+        let after = answer(&remedied, machines, classes);
         let lands: Vec<_> = after.nodes.iter().filter(|node| node.possible).collect();
         assert!(!lands.is_empty() && lands.iter().all(|node| node.starts != Some(false)), "{told:#?} {after:#?}");
     }
@@ -166,6 +171,23 @@ fn a_remedy_leaves_no_node_on_which_the_pod_does_not_start() {
         &BTreeMap::new(),
     );
     assert_eq!(nowhere.remedy.unwrap(), "there is no Windows node");
+}
+
+#[test]
+fn without_a_class_for_its_build_a_pod_gets_an_affinity_to_all_builds_that_run_it() {
+    let (machines, _) = open_cluster();
+    let of_class = |selector: &str| {
+        let class = class(&format!(
+            "{{metadata: {{name: any}}, handler: runhcs-wcow-process, scheduling: {{nodeSelector: {{{selector}}}}}}}"
+        ));
+        let classes = BTreeMap::from([("any".to_owned(), Class::from(&*class))]);
+        let pod =
+            "{metadata: {name: web}, spec: {runtimeClassName: any, containers: [{name: c, image: 'a:ltsc2022'}]}}";
+        remedy_with(pod, &machines, &classes).1.unwrap()
+    };
+    // hostMatch: Compatible, and no node has the label yet. The second class is one with version: Any.
+    insta::assert_snapshot!(of_class("runtimeclass.winpool.dev/any: 'true'"), @"to land on win-2022-0: remove runtimeClassName; set nodeSelector kubernetes.io/os: windows; add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
+    insta::assert_snapshot!(of_class("kubernetes.io/os: windows"), @"to land on win-2022-0: add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use common::{applied, assess, converge, converge_with, label, marked, node, poli
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
-    plan::{self, Consent, Entry, Policy, State, assess_as},
+    plan::{self, Consent, Policy, PoolEntry, State, assess_as},
     windows::taint::SPELLINGS,
 };
 
@@ -30,7 +30,7 @@ fn an_empty_pool_labels_and_taints_a_bare_node_and_marks_what_it_added() {
 }
 
 #[test]
-fn a_node_that_is_right_already_gets_no_write_and_no_marks() {
+fn a_correct_node_gets_no_write_and_no_marks() {
     for taint in [DEFAULT, "os=Windows:NoSchedule"] {
         let right = tainted(&[taint]);
         let assessment = assess(&read(&right), &policy([pool("{}")]));
@@ -347,7 +347,7 @@ fn an_ignored_node_is_neither_changed_nor_released_and_its_taints_are_tolerated(
 }
 
 #[test]
-fn what_winpool_does_not_read_changes_nothing() {
+fn fields_that_winpool_does_not_read_change_nothing() {
     let heartbeat = node(
         "{metadata: {resourceVersion: '9999', annotations: {other: x}}, spec: {unschedulable: true}, \
           status: {conditions: [{type: Ready, lastHeartbeatTime: '2026-01-01T00:05:00Z'}], images: [{names: [a]}]}}",
@@ -369,7 +369,7 @@ fn a_dry_run_owns_no_node_and_previews_what_it_would_do() {
 
 #[test]
 fn a_pool_whose_classes_are_not_right_yet_holds_its_nodes_untouched() {
-    let entry = |ready, changes| Entry { pool: Arc::new(pool(changes)), ready };
+    let entry = |ready, changes| PoolEntry { pool: Arc::new(pool(changes)), ready };
     let younger = "metadata: {name: younger, creationTimestamp: '2026-06-01T00:00:00Z'}";
     let policy = Policy::new([entry(false, "{}"), entry(true, younger)], [].into());
     for node in [node("{}"), marked(tainted(&["os=old:NoSchedule"]), "younger", &["os=old:NoSchedule"])] {

@@ -9,7 +9,7 @@ use common::{applied, assess, converge, label, marked, node, policy, pool, read,
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
-    plan::{Entry, Policy, Pool},
+    plan::{Policy, Pool, PoolEntry},
 };
 
 const DEFAULT: &str = "os=windows:NoSchedule";
@@ -17,8 +17,8 @@ const MINE: &str = "example.com/mine:NoSchedule";
 /// A pool that selects no node here.
 const ELSEWHERE: &str = "spec: {nodeSelector: {team: nobody}}";
 
-fn entry(ready: bool, pool: Pool) -> Entry {
-    Entry { pool: Arc::new(pool), ready }
+fn entry(ready: bool, pool: Pool) -> PoolEntry {
+    PoolEntry { pool: Arc::new(pool), ready }
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_taint_that_was_there_before_stays_when_the_node_is_released() {
 }
 
 #[test]
-fn a_label_or_an_annotation_alone_is_removed_too() {
+fn a_single_label_or_annotation_is_removed_too() {
     let whole = marked(tainted(&[]), "default", &[]);
     for path in ["/metadata/labels/winpool.dev~1pool", "/metadata/annotations/winpool.dev~1applied"] {
         let mut half = whole.clone();
@@ -100,7 +100,7 @@ fn nothing_is_removed_without_evidence() {
 }
 
 #[test]
-fn a_node_that_says_it_is_no_windows_node_keeps_its_marks() {
+fn a_node_whose_kubelet_contradicts_its_labels_keeps_its_marks() {
     let mut linux = marked(tainted(&[DEFAULT]), "default", &[DEFAULT]);
     linux["status"]["nodeInfo"]["operatingSystem"] = "linux".into();
     for spec in ["{}", ELSEWHERE] {
@@ -170,7 +170,7 @@ fn a_forged_annotation_is_corrected() {
 }
 
 #[test]
-fn an_annotation_that_says_the_same_in_other_words_is_left_alone() {
+fn an_annotation_with_the_same_meaning_is_not_rewritten() {
     let same = [
         (r#"{ "taints": ["os=windows:NoSchedule"], "pool": "default", "since": 1 }"#, &[DEFAULT][..]),
         (r#"{"pool":"default"}"#, &[]),

@@ -210,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn no_key_and_effect_comes_to_stand_twice(node in any_node(), policy in any_policy()) {
+    fn no_key_and_effect_occurs_twice(node in any_node(), policy in any_policy()) {
         let planned = after(&node, &policy);
         let identities: BTreeSet<_> = raw_taints(&planned).iter().map(identity).collect();
         prop_assert_eq!(identities.len(), raw_taints(&planned).len(), "{:#}", planned);

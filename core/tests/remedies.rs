@@ -7,7 +7,7 @@ use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{
-    explain::pod::{Answer, Machine, answer, answer_template},
+    explain::pod::{Machine, PodStory, answer, answer_template},
     image::Images,
     pod::{Class, Pod, PodSpec, Workload, WorkloadKind},
 };
@@ -111,7 +111,7 @@ fn template(spec: &PodSpec) -> Workload {
 }
 
 /// True if it lands, and starts on every node where it may land, as far as that is known.
-fn is_fine(answer: &Answer) -> bool {
+fn is_fine(answer: &PodStory) -> bool {
     let mut possible = answer.nodes.iter().filter(|node| node.possible).peekable();
     possible.peek().is_some() && possible.all(|node| node.starts != Some(false))
 }

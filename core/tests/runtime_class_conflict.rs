@@ -10,7 +10,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, ClassesPlan, Entry, PlannedClass, Policy, SeenNodes, describe, is_made_by_winpool},
+    plan::{ClassAction, ClassesPlan, PlannedClass, Policy, PoolEntry, SeenNodes, describe, is_made_by_winpool},
 };
 
 /// `windows-2019` of the Kubernetes documentation, made by hand, merged with `changes`.
@@ -192,7 +192,7 @@ fn a_class_of_an_older_pool_is_a_conflict_while_that_pool_exists() {
     let theirs = by_hand(
         "{metadata: {labels: {winpool.dev/pool: older, app.kubernetes.io/managed-by: winpool}}, handler: runhcs-wcow-process}",
     );
-    let entry = |ready, changes: &str| Entry { pool: Arc::new(pool(changes)), ready };
+    let entry = |ready, changes: &str| PoolEntry { pool: Arc::new(pool(changes)), ready };
     let none = BTreeSet::new;
     let older = "metadata: {name: older, creationTimestamp: '2020-01-01T00:00:00Z'}";
     let younger = "metadata: {creationTimestamp: '2021-01-01T00:00:00Z'}";
@@ -209,7 +209,7 @@ fn a_class_of_an_older_pool_is_a_conflict_while_that_pool_exists() {
 }
 
 #[test]
-fn a_class_that_an_older_pool_wants_is_not_the_younger_ones_to_take() {
+fn a_younger_pool_does_not_take_over_a_class_that_an_older_pool_wants() {
     let younger =
         pool("{metadata: {creationTimestamp: '2021-01-01T00:00:00Z'}, spec: {runtimeClassAdoptionPolicy: Always}}");
     let wants = [

@@ -100,7 +100,7 @@ fn a_class_is_named_after_the_version_of_its_build() {
 }
 
 #[test]
-fn a_build_without_a_name_is_a_problem_that_says_where_to_name_it() {
+fn the_problem_of_an_unnamed_build_names_the_field_to_set() {
     let plan = plan(&pool("{}"), &seen(&[17763, 29000, 29001], &[]), &[]);
     assert_eq!(names(&plan), ["windows-2019", "windows-build-29000", "windows-build-29001"]);
     let [problem] = plan.problems.as_slice() else { panic!("{:?}", plan.problems) };
@@ -112,7 +112,7 @@ fn a_build_without_a_name_is_a_problem_that_says_where_to_name_it() {
 }
 
 #[test]
-fn unnamed_builds_make_at_most_eight_classes_those_that_exist_included() {
+fn unnamed_builds_get_at_most_eight_classes_including_existing_ones() {
     let hostile: Vec<u32> = (1..=100).chain([17763]).collect();
     let first = plan(&pool("{}"), &seen(&hostile, &[]), &[]);
     let expected: Vec<_> =
@@ -140,7 +140,7 @@ fn a_class_tolerates_at_most_sixteen_taints_of_others() {
 }
 
 #[test]
-fn tolerations_are_sorted_and_stand_once() {
+fn tolerations_are_sorted_and_unique() {
     let spec = "spec:
       taints: [{key: z, effect: NoSchedule}, {key: a, value: '1', effect: PreferNoSchedule}]
       retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}, {key: m, effect: NoSchedule}]
@@ -246,7 +246,7 @@ fn overhead_that_a_pool_does_not_want_is_removed() {
 }
 
 #[test]
-fn what_means_the_same_costs_no_write() {
+fn a_class_with_the_same_meaning_is_not_written() {
     let same = [
         "{}",
         "overhead: {podFixed: {memory: 1024Mi}}",
@@ -306,7 +306,7 @@ fn the_selector_of_a_class_that_lost_its_last_node_is_still_repaired() {
 }
 
 #[test]
-fn a_build_that_gets_a_name_gets_a_second_class_and_keeps_the_first() {
+fn naming_a_build_adds_a_class_and_keeps_the_first() {
     let existing = settle(&[], &plan(&pool("{}"), &seen(&[29000], &[]), &[]));
     let named =
         plan(&pool("spec: {buildNames: [{build: 10.0.29000, version: preview}]}"), &seen(&[29000], &[]), &existing);

@@ -358,7 +358,7 @@ fn counts_fit_the_api() {
 }
 
 #[test]
-fn what_others_wrote_becomes_plain_short_lines() {
+fn foreign_text_becomes_short_plain_lines() {
     let evil = format!("no\r\nforged\u{1b}[2J\u{9b}31m\u{202e}{}", "x".repeat(100_000));
     let problem = Problem {
         reason: reason::ADMISSION_DENIED.to_owned(),

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_answer_the_cause_is_named() {
+    fn an_unreachable_host_is_named_with_the_cause() {
         assert_eq!(with_causes(&refused()), "client error (Connect): connection refused");
     }
 

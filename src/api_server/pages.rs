@@ -15,9 +15,6 @@ use crate::api_server::error::{RequestError, in_time};
 pub(crate) const PAGE: u32 = 100;
 
 /// Hands over every object that `parameters` select, page by page.
-///
-/// # Errors
-/// Fails if the objects cannot be listed.
 pub(crate) async fn each<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,
@@ -31,9 +28,6 @@ const ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Like [`each`], and retries a page: a long listing must not end with one failed request.
-///
-/// # Errors
-/// Fails if the objects cannot be listed.
 pub(crate) async fn each_patiently<K: Clone + Debug + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,

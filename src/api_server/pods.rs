@@ -37,9 +37,6 @@ pub(crate) fn unfinished() -> ListParams {
 }
 
 /// Lists all pods of the cluster that have not finished.
-///
-/// # Errors
-/// Fails if they cannot be listed.
 pub(crate) async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<pod::Pod>, RequestError> {
     let mut found = Vec::new();
     pages::each(pods, unfinished(), |listed: ListedPod| found.push(listed.pod)).await?;
@@ -134,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_plans_need_is_read() {
+    fn the_fields_that_plans_need_are_read() {
         let pod = read(
             &json!({
                 "nodeName": "win", "runtimeClassName": "windows-2019", "os": {"name": "windows"},
@@ -149,7 +146,7 @@ mod tests {
         let spec = &pod.spec;
         assert_eq!((spec.node.as_deref(), spec.runtime_class.as_deref()), (Some("win"), Some("windows-2019")));
         assert_eq!((spec.os.as_deref(), spec.node_selector["a"].as_str()), (Some("windows"), "b"));
-        assert_eq!((spec.tolerations.len(), spec.terms.len(), spec.says_windows()), (1, 1, true));
+        assert_eq!((spec.tolerations.len(), spec.terms.len(), spec.target(None)), (1, 1, pod::Target::Windows));
         assert_eq!((pod.progress, pod.is_terminating()), (PodProgress::Started, false));
     }
 

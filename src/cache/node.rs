@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_node_that_is_far_too_large_little_is_kept() {
+    fn little_is_kept_of_a_node_that_is_far_too_large() {
         let long = "x".repeat(1_000_000);
         let taints: Vec<Value> =
             (0..10_000).map(|n| json!({"key": format!("key-{n}"), "effect": "NoSchedule"})).collect();

@@ -58,7 +58,7 @@ pub struct Report {
     retirement: RetiredWindows,
     /// The workloads and pools that are pinned to it.
     blockers: Vec<Located<Blocker>>,
-    /// Workloads of which it is not known what pins them.
+    /// Workloads of which winpool does not know what pins them.
     unknown: Vec<Located<Unknown>>,
 }
 
@@ -72,10 +72,6 @@ pub struct Unknown {
     runtime_class: String,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let (version, origin) = (arguments.kubernetes_version, arguments.common.origin);
     let mut workloads = if origin.files.is_empty() {
@@ -176,7 +172,7 @@ fn text(report: &Report) -> Text {
     text
 }
 
-/// `web.yaml:3: Deployment shop/web`.
+/// Formats the position and the object: `web.yaml:3: Deployment shop/web`.
 fn placed(object: &str, file: Option<&str>, line: Option<u64>) -> String {
     file.map_or_else(|| object.to_owned(), |file| format!("{file}:{}: {object}", line.unwrap_or_default()))
 }

@@ -1,4 +1,4 @@
-//! `winpool builds`: what winpool knows of Windows.
+//! `winpool builds`: the Windows releases that winpool knows.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -74,7 +74,7 @@ impl Row {
     }
 }
 
-/// The Kubernetes versions whose documentation lists the build, as spans.
+/// Returns the Kubernetes versions whose documentation lists the build, as ranges.
 fn listed(build: Build) -> Vec<String> {
     let is_listed =
         |minor: &u32| KubernetesVersion { major: 1, minor: *minor }.support_of(build) == KubernetesSupport::Listed;
@@ -89,10 +89,6 @@ fn listed(build: Build) -> Vec<String> {
     spans.into_iter().map(text).collect()
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the output cannot be written.
 pub fn run(arguments: Arguments) -> Result<Outcome, OutputError> {
     let rows: Vec<Row> = PRODUCTS.iter().map(Row::of).collect();
     output::print(arguments.output.format, &rows, || text(&rows))?;

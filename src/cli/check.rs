@@ -1,4 +1,4 @@
-//! `winpool check`: what is wrong with workloads for Windows, and with those that could land there.
+//! `winpool check`: problems of workloads for Windows, and of workloads that could be scheduled to Windows nodes.
 
 mod sarif;
 
@@ -11,6 +11,7 @@ use serde::Serialize;
 use winpool_core::{
     lint::{
         Finding, Severity, UNKNOWN_ID, check,
+        gmsa::check_credential_spec,
         objects::{check_node, check_service, selects},
         rule,
     },
@@ -23,6 +24,7 @@ use super::{
     Error, Origin, Outcome,
     connect::ConnectError,
     input::{Fields, Source},
+    live,
     output::{self, BAD, BOLD, DIM, Text, WARN},
     resolve::Resolve,
     workloads::{Located, Workloads},
@@ -70,7 +72,7 @@ pub struct Arguments {
 /// The output format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As any command prints.
+    /// A format that every command has.
     Plain(output::Format),
     /// SARIF 2.1.0, for code scanning.
     Sarif,
@@ -96,14 +98,14 @@ impl ValueEnum for Format {
     }
 }
 
-/// The least severity.
+/// The lowest severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Least {
-    /// Everything.
+    /// All severities.
     Info,
-    /// No infos.
+    /// Warnings and errors.
     Warning,
-    /// Errors alone.
+    /// Only errors.
     Error,
 }
 
@@ -121,7 +123,7 @@ fn known_rule(name: &str) -> Result<String, String> {
     rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "there is no rule of this name".to_owned())
 }
 
-/// `1.36`, or `v1.36.3`.
+/// Parses `1.36` or `v1.36.3`.
 pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
     let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
     let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -134,7 +136,7 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
 pub struct Report {
     /// The problems that were found.
     findings: Vec<Located<Finding>>,
-    /// Objects that make no pods, by kind.
+    /// The number of objects that were not checked because they create no pods, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     skipped: BTreeMap<String, usize>,
     #[serde(skip)]
@@ -144,10 +146,6 @@ pub struct Report {
     worst: Option<Severity>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the workloads cannot be read.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let mut workloads = if arguments.origin.files.is_empty() {
         let config = arguments.origin.connection.config().await?;
@@ -156,6 +154,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         let mut workloads = Workloads::live(&client, namespace, arguments.kubernetes_version).await?;
         workloads.read_services(&client, namespace).await?;
+        workloads.read_credential_specs(&client).await?;
         if namespace.is_some() {
             workloads.nodes.clear();
         }
@@ -165,7 +164,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     };
     workloads.print_notes();
     workloads.facts.add_images(arguments.resolve.images(|| workloads.images()).await?);
-    let report = report(&workloads, &arguments);
+    let report = live::during("checking workloads", || report(&workloads, &arguments));
     match arguments.format {
         Format::Plain(format) => output::print(format, &report, || text(&report))?,
         Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,
@@ -181,7 +180,7 @@ fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
     let mut add = |source: Option<&Source>, found: Vec<Finding>| {
         let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
         for finding in found {
-            // A registry that does not answer is no fault of the workload.
+            // An unreachable registry is not a problem of the workload.
             if finding.rule != UNKNOWN_ID {
                 report.worst = report.worst.max(Some(finding.severity));
             }
@@ -207,12 +206,15 @@ fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
     for (source, node) in &workloads.nodes {
         add(source.as_ref(), check_node(node, facts));
     }
+    for (source, object) in &workloads.credential_specs {
+        add(source.as_ref(), check_credential_spec(object, facts));
+    }
     report.workloads = number;
     name_fields(&mut report.findings);
     report
 }
 
-/// Has findings name the line of their field instead of that of their object, where it can be found.
+/// Sets the line of each finding to the line of its field, if that can be found.
 fn name_fields(findings: &mut [Located<Finding>]) {
     let mut last: Option<(String, Option<Fields>)> = None;
     for Located { found, file, line } in findings {

@@ -1,4 +1,4 @@
-//! `winpool cleanup`: takes winpool out of a cluster, after showing what goes.
+//! `winpool cleanup`: removes winpool's changes from a cluster, after showing them.
 
 mod operators;
 mod show;
@@ -42,15 +42,15 @@ use show::show;
 
 /// Names shown of each kind.
 const SHOWN: usize = 20;
-/// The time for which a running operator stands by: long enough for the cleanup and for removing the operator.
+/// The time for which a running operator is paused. It suffices for the cleanup and for removing the operator.
 const SEIZED: Duration = Duration::from_mins(10);
-/// Where the manifests put winpool.
+/// The namespace in the manifests.
 const NAMESPACE: &str = "winpool-system";
-/// In a pod, its namespace.
+/// The file with the namespace of the pod that this runs in.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// The time after the last write in which a running operator would restore something. It acts when its watches show
-/// the write.
+/// The time after the last write in which a running operator would restore something: it acts when its watches show the
+/// write.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Remove winpool's labels, annotations, taints, finalizers and RuntimeClasses from a cluster, after showing them.
@@ -82,44 +82,43 @@ pub struct Arguments {
     pub installation: String,
 }
 
-/// Nothing, or not everything, was taken off.
+/// A cleanup that is incomplete or did not start.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// No cluster to talk to.
+    /// There is no cluster.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The cluster cannot be looked at.
+    /// The cluster cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// The operator cannot be told to stand by.
+    /// The Lease cannot be taken, so a running operator cannot be paused.
     #[error(
-        "cannot take the Lease {} in namespace {namespace}, which keeps an operator that runs from putting everything \
-         back; nothing was done: {source}",
+        "cannot take the Lease {} in namespace {namespace}, which pauses a running operator; nothing was changed: {source}",
         names::LEASE
     )]
     Lease {
-        /// Where it was looked for.
+        /// The namespace of the Lease.
         namespace: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: RequestError,
     },
-    /// Nobody can answer the question.
-    #[error("there is no terminal to ask on; nothing was done. Look at what --dry-run shows, then run it with --yes")]
+    /// There is no terminal on which to ask.
+    #[error("there is no terminal to ask on; nothing was changed. Run it with --dry-run, and then with --yes")]
     NoTerminal,
     /// The terminal does not work.
     #[error("cannot write or read: {0}")]
     Terminal(#[from] io::Error),
     /// Something is left.
-    #[error("not everything was taken off:\n{}\n{}", list(.0), remedy(.0))]
+    #[error("winpool could not remove everything:\n{}\n{}", list(.0), remedy(.0))]
     Left(Vec<Leftover>),
-    /// An operator has put it back, or will do so.
+    /// An operator restored it or will restore it.
     #[error("{0}")]
     StillRuns(StillRuns),
-    /// Taints are left that nobody can say of whose they are.
+    /// Taints are left of which it is unknown whether winpool added them.
     #[error(
-        "all but the taints above was taken off; take those off yourself that are winpool's, now that the nodes no \
-         longer say so"
+        "everything is removed except the taints above; remove those of winpool yourself, because the nodes no longer record \
+         them"
     )]
     Doubtful,
 }
@@ -139,10 +138,7 @@ fn remedy(left: &[Leftover]) -> &'static str {
     }
 }
 
-/// Runs the command for a person: shows, asks, does.
-///
-/// # Errors
-/// Fails if not everything could be taken off.
+/// Runs the command: shows what it would remove, asks, and removes it.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let config = arguments.connection.config().await?;
     let ask = || {
@@ -155,16 +151,13 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
 }
 
 fn asks_for_yes(answers: &mut impl BufRead) -> io::Result<bool> {
-    eprint!("Take all of this off? [y/N] ");
+    eprint!("Remove all of this? [y/N] ");
     let mut answer = String::new();
     answers.read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// The same on any cluster, with the text going to `out` and the question to `ask`.
-///
-/// # Errors
-/// Fails if not everything could be taken off.
+/// Runs the command on the cluster of this configuration; writes the text to `out` and asks with `ask`.
 pub async fn clean_up(
     config: Config,
     arguments: &Arguments,
@@ -175,7 +168,7 @@ pub async fn clean_up(
     let client = operator::connect(config, None).map_err(ConnectError::from)?;
     let metrics = Arc::new(Metrics::new(Arc::new(Index::default())));
     let applier = |leadership| Applier::new(client.clone(), leadership, Arc::clone(&metrics));
-    // Nothing is written through this one.
+    // This one only reads.
     let looker = Cleaner::new(client.clone(), applier(Leadership::alone()), Extent::Everything);
     let namespace = namespace(&client, arguments).await;
     let installation = Installation::new(client.clone(), &arguments.installation, &namespace);
@@ -212,8 +205,8 @@ pub async fn clean_up(
     still_runs.stands_by = alone.had_leader() && !arguments.uninstalling;
     still_runs.commands = commands(&client, arguments).await;
     if !held.is_empty() && left.is_empty() && still_runs.came_back.is_empty() {
-        // An operator that goes on needs its finalizers, so that it cleans up when it is removed.
-        left = Box::pin(installation.let_go(&applier, |held| still_runs.is_empty() || held.is_deleted())).await?;
+        // An operator that keeps running needs its finalizers, so that it cleans up when it is removed.
+        left = Box::pin(installation.release(&applier, |held| still_runs.is_empty() || held.is_deleted())).await?;
     }
     let operator_stands_by = Box::pin(alone.end()).await;
     if !left.is_empty() {
@@ -225,7 +218,7 @@ pub async fn clean_up(
     writeln!(out, "Done.")?;
     if operator_stands_by {
         let minutes = SEIZED.as_secs() / 60;
-        writeln!(out, "The operator stands by for {minutes} minutes and then puts everything back: remove it now.")?;
+        writeln!(out, "The operator is paused for {minutes} minutes and then restores everything: remove it now.")?;
     }
     if doubtful { Err(Error::Doubtful) } else { Ok(Outcome::Done) }
 }
@@ -242,9 +235,9 @@ async fn commands(client: &Client, arguments: &Arguments) -> Vec<String> {
     })
 }
 
-/// Nobody else writes: no operator undoes what is taken off.
+/// The Lease, held so that no operator restores what cleanup removes.
 struct Alone {
-    /// `None` where no operator has ever stood for election.
+    /// `None` if no operator has ever created the Lease.
     seized: Option<Seized>,
 }
 
@@ -254,7 +247,7 @@ impl Alone {
             return Ok(Self { seized: None });
         };
         if is_held(&lease) {
-            eprintln!("the Lease is held: within {} s no operator writes any more", 2 * LEASE_DURATION.as_secs());
+            eprintln!("the Lease is held: operators stop writing within {} s", 2 * LEASE_DURATION.as_secs());
         }
         Ok(Self { seized: Some(Seized::take(client.clone(), namespace, SEIZED).await?) })
     }
@@ -268,11 +261,11 @@ impl Alone {
         self.seized.as_ref().is_some_and(Seized::had_leader)
     }
 
-    /// Tells whether an operator that led before stands by, which it does until the Lease runs out.
+    /// Returns true if an operator led before. It is paused until the Lease expires.
     async fn end(self) -> bool {
         let had_leader = self.had_leader();
         if let Some(seized) = self.seized.filter(|_| !had_leader) {
-            // If that fails, it runs out by itself, or goes with its namespace.
+            // If that fails, the Lease expires, or is deleted with its namespace.
             let _ = seized.release().await;
         }
         had_leader
@@ -292,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_yes_is_yes() {
+    fn only_y_and_yes_confirm() {
         for (answer, yes) in
             [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("no\n", false), ("yy\n", false)]
         {

@@ -1,4 +1,4 @@
-//! The cluster that a command reads: a live one, or the one that manifests describe.
+//! The objects of a cluster, from the API server or from manifests.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -26,9 +26,9 @@ use super::{
 /// The objects that winpool reads from a cluster.
 #[derive(Debug, Default)]
 pub struct Cluster {
-    /// Windows nodes, and those that carry winpool's marks from the time when they were.
+    /// Windows nodes, and nodes with winpool's marks that were Windows nodes before.
     pub nodes: Vec<CachedNode>,
-    /// Pools, also those that do not decode.
+    /// Pools, including those that do not decode.
     pub pools: Vec<GuardedPool>,
     /// All RuntimeClasses.
     pub classes: Vec<Arc<RuntimeClass>>,
@@ -36,7 +36,7 @@ pub struct Cluster {
     pub pods: Pods,
     /// The workloads that create pods from a template.
     pub workloads: Vec<(WorkloadKind, Workload)>,
-    /// Kinds of those that cannot be listed, with the API server's words.
+    /// The kinds of workloads that cannot be listed, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
     /// The labels of the other nodes.
     pub other_nodes: Vec<Labels>,
@@ -47,20 +47,17 @@ pub struct Cluster {
 /// The unfinished pods.
 #[derive(Debug, Default, PartialEq)]
 pub enum Pods {
-    /// The manifests have none.
+    /// The manifests have no pods.
     #[default]
     NotGiven,
-    /// They cannot be listed, in the API server's own words.
+    /// Pods cannot be listed; with the API server's message.
     Unreadable(String),
-    /// All of them.
+    /// All pods.
     Listed(Vec<Pod>),
 }
 
 impl Cluster {
     /// Reads a live cluster, in pages.
-    ///
-    /// # Errors
-    /// Fails if it does not show its nodes, pools or classes.
     pub async fn live(client: &Client) -> Result<Self, ReadError> {
         let mut cluster = Self::default();
         let all = ListParams::default;
@@ -85,7 +82,8 @@ impl Cluster {
                 Err(error) => return Err(error),
             }
         }
-        cluster.control_plane = ControlPlane::new(client, true).ask(None).await;
+        let asked = Box::pin(async { ControlPlane::new(client, true).ask(None).await });
+        cluster.control_plane = live::waiting("reading policies", asked).await;
         let mut pods = Vec::new();
         let keep = |listed: ListedPod| pods.push(listed.pod);
         cluster.pods = match live::list("pods", &Api::all(client.clone()), pods::unfinished(), keep).await {
@@ -98,9 +96,6 @@ impl Cluster {
     }
 
     /// Reads manifests.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read.
     pub fn from_manifests(paths: &[PathBuf]) -> Result<Self, InputError> {
         let (mut cluster, mut templates) = (Self::default(), Vec::new());
         for (_, part) in input::read(paths)? {
@@ -139,7 +134,7 @@ enum Part {
     Pool(Box<GuardedPool>),
     Class(RuntimeClass),
     OtherNode(Labels),
-    /// Of nodes that an autoscaler can make.
+    /// An object that describes the nodes that an autoscaler can create.
     Template(serde_json::Value),
     Workload(WorkloadKind, Box<Workload>),
     Pod(Box<Pod>),

@@ -1,4 +1,4 @@
-//! The cluster that a command talks to.
+//! The connection of a command to a cluster.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::operator;
 
-/// Which cluster, as kubectl is told.
+/// The options that select the cluster, as in kubectl.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Connection {
     /// Context of the kubeconfig; the current one if not set.
@@ -21,15 +21,15 @@ pub struct Connection {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// No cluster to talk to.
+/// A cluster that cannot be reached.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The context that was asked for cannot be used.
+    /// The requested context cannot be used.
     #[error("cannot use context {context} of the kubeconfig: {error}")]
     Context {
         /// Its name.
         context: String,
-        /// Why.
+        /// The reason.
         #[source]
         error: Box<KubeconfigError>,
     },
@@ -38,23 +38,20 @@ pub enum ConnectError {
     Kubeconfig {
         /// Its path.
         path: String,
-        /// Why.
+        /// The reason.
         #[source]
         error: Box<KubeconfigError>,
     },
-    /// Neither a kubeconfig nor a pod's own configuration.
+    /// There is no kubeconfig and no configuration of a pod.
     #[error("cannot find a cluster; set KUBECONFIG, run in a pod, or give manifests with -f: {0}")]
     Infer(#[source] Box<InferConfigError>),
-    /// The configuration of the client is not usable.
+    /// The configuration cannot be used.
     #[error(transparent)]
     Client(#[from] operator::Error),
 }
 
 impl Connection {
     /// Returns the configuration for the cluster that kubectl would use.
-    ///
-    /// # Errors
-    /// Fails if there is none.
     pub async fn config(&self) -> Result<Config, ConnectError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match (&self.kubeconfig, &self.context) {
@@ -72,10 +69,7 @@ impl Connection {
         }
     }
 
-    /// A client for it.
-    ///
-    /// # Errors
-    /// Fails if there is no cluster, or its configuration is not usable.
+    /// Returns a client for that cluster.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         Ok(operator::connect(self.config().await?, None)?)
     }

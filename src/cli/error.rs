@@ -9,45 +9,45 @@ use super::{connect::ConnectError, input::InputError, live::ReadError, output::O
 
 const EMPTY_POOL: &str = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}}";
 
-/// A command that only reads cannot answer.
+/// An error of a command that only reads.
 #[derive(Debug, Error)]
 pub enum Error {
     /// Manifests cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// No cluster to talk to.
+    /// There is no cluster.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The cluster does not show what is needed.
+    /// The cluster cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The output does not take the answer.
+    /// The answer cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The options for registries cannot be used.
     #[error(transparent)]
     Registry(#[from] OptionsError),
-    /// Without a pool there is nothing to plan.
-    #[error("there is no WindowsPool among the manifests; add one, an empty one will do: {EMPTY_POOL}")]
+    /// The manifests have no pool.
+    #[error("there is no WindowsPool among the manifests; add one, such as: {EMPTY_POOL}")]
     NoPool,
     /// The cluster has no pool.
     #[error("there is no WindowsPool in the cluster")]
     NotInCluster,
-    /// A pool cannot be used.
+    /// A pool is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidPool),
-    /// There is nothing of that name.
+    /// The object does not exist.
     #[error("there is no {kind} {name}")]
     NotFound {
-        /// Of which kind.
+        /// Its kind.
         kind: &'static str,
         /// Its name, with its namespace.
         name: String,
     },
-    /// The words name nothing that can be explained.
+    /// The argument does not name an object that winpool can explain.
     #[error("{0}")]
     Subject(String),
-    /// Which pool is meant?
+    /// There are several pools, and the user named none.
     #[error("there are several WindowsPools: {0}; name one with --pool")]
     Ambiguous(String),
     /// The provisioner's configuration cannot express what the user asked for.

@@ -36,7 +36,7 @@ pub enum What {
     Schema,
 }
 
-/// Never in practice: all of it can be written as YAML.
+/// YAML output failed, which does not happen in practice.
 #[derive(Debug, Error)]
 #[error("cannot write it as YAML: {0}")]
 pub struct Error(#[from] serde_yaml::ser::Error);
@@ -47,10 +47,7 @@ const HEADER: &str = "\
 # Kubernetes 1.33 and later.
 ";
 
-/// The text of a file; `command` is the whole command line.
-///
-/// # Errors
-/// Never fails in practice.
+/// Returns the text of a file; `command` is the complete command line.
 pub fn generate(what: What, command: &mut Command) -> Result<String, Error> {
     Ok(match what {
         What::Crd => crate::crd_yaml()?,

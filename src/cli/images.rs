@@ -51,7 +51,6 @@ pub struct Report {
     nodes_are_known: bool,
 }
 
-/// Runs the command.
 ///
 /// # Errors
 /// Fails if the workloads cannot be read.

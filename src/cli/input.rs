@@ -1,9 +1,19 @@
-//! Manifests from files, folders and standard input: YAML or JSON, one or many documents, and Lists as
+//! Manifests from files, directories and standard input: YAML or JSON, one or many documents, and Lists as
 //! `kubectl get -o yaml` prints them.
 //!
 //! Manifests are not trusted. winpool reads them as a stream, one object at a time, within limits, and keeps only what
-//! the command needs. Input that begins as JSON goes to a JSON parser, which takes an eighth of the time of the YAML
-//! parser.
+//! the command needs. Input that begins as JSON goes to a JSON parser, which is eight times faster than the YAML parser.
+
+/// Makes a visitor return this value for every boolean, number and string.
+macro_rules! scalars {
+    (@ $value:expr, $($visit:ident: $type:ty),+) => {
+        $(fn $visit<E>(self, _: $type) -> Result<Self::Value, E> { Ok($value) })+
+    };
+    ($value:expr) => {
+        super::scalars!(@ $value, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
+    };
+}
+use scalars;
 
 mod document;
 mod fields;
@@ -29,19 +39,21 @@ pub use fields::Fields;
 use document::{Document, DocumentVisitor, Found, Lines};
 use stream::Stream;
 
-/// Bytes of one file, at most.
+use super::live;
+
+/// The largest file, in bytes.
 const BYTES: usize = 4 << 30;
-/// Nesting of one object in YAML, at most; JSON's parser has a limit of its own, 128. A CustomResourceDefinition has some
-/// thirty levels.
+/// The deepest nesting of an object in YAML. The JSON parser has its own limit of 128. A CustomResourceDefinition has about
+/// 30 levels.
 const DEPTH: usize = 64;
-/// Nodes that aliases (`*name`) may add to a document: a few lines could stand for billions.
+/// The number of nodes that aliases (`*name`) may add to a document. Without a limit, a few lines could expand to billions.
 const ALIASED: usize = 100_000;
-/// Characters of a message, at most: it may quote a part of the input.
+/// The longest message in characters, because it may quote a part of the input.
 const MESSAGE: usize = 200;
-/// The name of `-` in messages.
+/// The name of standard input (`-`) in messages.
 const STDIN: &str = "stdin";
 
-/// Where an object stands.
+/// The position of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
     /// The file, or `stdin`.
@@ -56,14 +68,14 @@ impl fmt::Display for Source {
     }
 }
 
-/// An object as it was read.
+/// An object in a manifest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifest {
     /// Group and version.
     pub api_version: String,
     /// Kind.
     pub kind: String,
-    /// The whole object.
+    /// The complete object.
     pub value: Value,
 }
 
@@ -80,10 +92,7 @@ impl Manifest {
         self.kind == kind && self.group() == group
     }
 
-    /// Returns the object as a WindowsPool. A pool that does not decode is an error.
-    ///
-    /// # Errors
-    /// Fails if the object does not decode as a WindowsPool.
+    /// Returns the object as a WindowsPool.
     pub fn into_pool(self) -> Result<Box<GuardedPool>, serde_json::Error> {
         let pool = GuardedPool::deserialize(self.value)?;
         match &pool.pool {
@@ -104,29 +113,26 @@ impl Manifest {
 
 /// The part of an object that a command keeps.
 pub trait Keep: Sized {
-    /// `None` for what it has no use for.
-    ///
-    /// # Errors
-    /// Fails if the object is not what its kind says.
+    /// Returns the part to keep, or `None` if the command does not need the object.
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error>;
 }
 
-/// Something cannot be read.
+/// An input that cannot be read.
 #[derive(Debug, Error)]
 pub enum InputError {
-    /// A file or folder.
+    /// The system cannot read a file or directory.
     #[error("cannot read {path}: {error}")]
     Unreadable {
         /// Its path.
         path: String,
-        /// The system's words.
+        /// The error of the system.
         #[source]
         error: io::Error,
     },
-    /// A folder without manifests.
+    /// A directory has no manifests.
     #[error("{0} has no file that ends in .yaml, .yml or .json")]
     Empty(String),
-    /// Not YAML, or not a manifest.
+    /// The input is not YAML or not a manifest.
     #[error("{file}:{line}:{column}: {message}")]
     Syntax {
         /// The file.
@@ -137,10 +143,10 @@ pub enum InputError {
         column: u64,
         message: String,
     },
-    /// An object is not what its kind says.
+    /// An object does not decode as its kind.
     #[error("{at}: {object}: {message}")]
     Object {
-        /// Where it begins.
+        /// Its position.
         at: Source,
         /// Kind and name.
         object: String,
@@ -148,11 +154,12 @@ pub enum InputError {
     },
 }
 
-/// Reads everything that the paths name; `-` is standard input.
-///
-/// # Errors
-/// Fails at the first error.
+/// Reads the manifests in these files and directories; `-` is standard input.
 pub fn read<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> {
+    live::during("reading manifests", || read_all(paths))
+}
+
+fn read_all<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> {
     let mut kept = Vec::new();
     for path in paths {
         if path == Path::new("-") {
@@ -170,10 +177,11 @@ pub fn read<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> 
     Ok(kept)
 }
 
-/// The manifests of a folder and of the folders in it, in order of their names. Links to folders are not followed.
-fn files_in(folder: &Path) -> Result<Vec<PathBuf>, InputError> {
-    let unreadable = |error| InputError::Unreadable { path: folder.display().to_string(), error };
-    let mut entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
+/// Returns the manifests in a directory and its subdirectories, sorted by name. It does not follow links to directories.
+fn files_in(directory: &Path) -> Result<Vec<PathBuf>, InputError> {
+    let unreadable = |error| InputError::Unreadable { path: directory.display().to_string(), error };
+    let mut entries =
+        std::fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     let mut files = Vec::new();
     for entry in entries {
@@ -195,11 +203,8 @@ fn read_file<K: Keep>(path: &Path, named: bool, kept: &mut Vec<(Source, K)>) -> 
     read_stream(&name, file, named, kept)
 }
 
-/// Reads one stream. A document that is no Kubernetes object is an error in one that was `named`, and skipped in a file
-/// that a folder happens to contain.
-///
-/// # Errors
-/// Fails at the first error.
+/// Reads one stream. A document that is not a Kubernetes object is an error in a file that the user `named`, and is skipped
+/// in other files of a directory.
 pub fn read_stream<K: Keep>(
     name: &str,
     source: impl Read,
@@ -219,7 +224,7 @@ pub fn read_stream<K: Keep>(
         })?;
         take(document, &file, (start, 1), named, kept)?;
     }
-    // YAML's parser counts lines by itself.
+    // The YAML parser counts lines itself.
     let mut rest = io::repeat(b'\n').take(line.get() - 1).chain(stream);
     for document in serde_yaml::read_with_options::<_, serde_yaml::Spanned<Document<K>>>(&mut rest, options()) {
         let document = document.map_err(|error| yaml_syntax(&file, &error))?;
@@ -229,7 +234,7 @@ pub fn read_stream<K: Keep>(
     Ok(())
 }
 
-/// Keeps what is kept of a document.
+/// Adds the kept objects of a document, or returns its first error.
 fn take<K>(
     document: Document<K>,
     file: &Arc<str>,
@@ -250,7 +255,7 @@ fn take<K>(
         }
         Document::Other if !named => {}
         Document::Other => {
-            let message = "is no Kubernetes object: apiVersion and kind are missing".to_owned();
+            let message = "not a Kubernetes object: apiVersion and kind are missing".to_owned();
             return Err(InputError::Syntax { file: Arc::clone(file), line, column, message });
         }
     }
@@ -259,7 +264,7 @@ fn take<K>(
 
 fn options() -> serde_yaml::Options {
     serde_yaml::options! {
-        // The length of a list of nodes is bounded by the size of the file alone, and that by the stream.
+        // Only the size of the file limits the number of objects; the stream limits that size.
         budget: serde_yaml::budget! {
             max_reader_input_bytes: None,
             max_events: usize::MAX,
@@ -272,9 +277,9 @@ fn options() -> serde_yaml::Options {
         alias_limits: serde_yaml::alias_limits! {
             max_total_replayed_events: ALIASED,
         },
-        // As kubectl reads `defaultMode: 0644`.
+        // kubectl reads `defaultMode: 0644` as octal.
         legacy_octal_numbers: true,
-        // A part of the input may be a secret, and has no place in a log.
+        // The input may contain secrets, which must not appear in logs.
         with_snippet: false,
     }
 }
@@ -289,14 +294,14 @@ fn yaml_syntax(file: &Arc<str>, error: &serde_yaml::Error) -> InputError {
     InputError::Syntax { file: Arc::clone(file), line, column, message: brief(error.to_string()) }
 }
 
-/// `start` is the line on which the document begins.
+/// Converts the error; the document begins on line `start`.
 fn json_syntax(file: &Arc<str>, start: u64, error: &serde_json::Error) -> InputError {
     let line = start + (error.line() as u64).saturating_sub(1);
     let (column, message) = (error.column() as u64, brief(error.to_string()));
     InputError::Syntax { file: Arc::clone(file), line, column, message }
 }
 
-/// The place stands in front already, and what a programmer could do about it is of no help.
+/// Shortens the message: removes the position, which is printed before it, and hints for programmers.
 fn brief(mut message: String) -> String {
     for end in [" (used at ", " (defined at ", " at line ", " (line ", ", set DuplicateKeyPolicy"] {
         message.truncate(message.rfind(end).unwrap_or(message.len()));

@@ -21,17 +21,17 @@ use crate::api_server::{
     pages,
 };
 
-/// The cluster does not show what a command needs.
+/// A cluster that a command cannot read.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// Winpool is not installed.
+    /// winpool is not installed.
     #[error(
-        "the cluster does not know WindowsPools: install their definition (winpool crd | kubectl apply -f -), or look at \
-         manifests with -f"
+        "the cluster does not have the custom resource definition of WindowsPools: install it (winpool crd | kubectl apply -f -), or \
+         read manifests with -f"
     )]
     NoDefinition,
     /// A permission is missing.
-    #[error("not allowed to {verb} {what}: {words}; it takes the verb {verb} on {what}")]
+    #[error("not allowed to {verb} {what}: {words}; you need the permission to {verb} {what}")]
     Forbidden {
         /// The verb that is not permitted.
         verb: &'static str,
@@ -40,10 +40,10 @@ pub enum ReadError {
         /// The API server's words.
         words: String,
     },
-    /// The API server does not know who asks.
+    /// The API server does not accept the user's credentials.
     #[error("the cluster does not accept these credentials: {0}")]
     Unauthorized(String),
-    /// No answer, or none that can be used.
+    /// The API server does not answer, or with an error.
     #[error("cannot read {what}: {error}")]
     Failed {
         /// The resource.
@@ -70,7 +70,7 @@ impl ReadError {
     }
 }
 
-/// Hands over every object of the resource `what` that `parameters` select, in pages.
+/// Lists the objects of the resource `what` that `parameters` select, in pages, and passes each to `found`.
 pub(super) async fn list<K: Clone + Debug + DeserializeOwned>(
     what: &str,
     api: &Api<K>,
@@ -85,7 +85,7 @@ pub(super) async fn list<K: Clone + Debug + DeserializeOwned>(
     progress.during(listed).await.map_err(|error| ReadError::of("list", what, error))
 }
 
-/// The object of the resource `what` with this name, if there is one.
+/// Reads the object of the resource `what` with this name. Returns `None` if it does not exist.
 pub(super) async fn get<K: Clone + Debug + DeserializeOwned>(
     what: &str,
     api: &Api<K>,
@@ -95,7 +95,12 @@ pub(super) async fn get<K: Clone + Debug + DeserializeOwned>(
     progress.during(in_time(api.get_opt(name))).await.map_err(|error| ReadError::of("get", what, error))
 }
 
-/// Does work that may take long, such as a plan for a large cluster. A terminal shows `what` after a second.
+/// Waits for `work`, such as requests to registries. After a second, a terminal shows `what`.
+pub(super) async fn waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
+    Progress::new(what.to_owned()).during(work).await
+}
+
+/// Runs `work`, such as a plan for a large cluster. After a second, a terminal shows `what`.
 pub(super) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let progress = Progress::new(what.to_owned());
     if !progress.is_shown {
@@ -115,12 +120,12 @@ pub(super) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The time until a terminal shows what takes long, and between two changes of the line.
+/// The time until the line appears on a terminal, and between two updates of it.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Back to the beginning of the line, of which nothing is left.
+/// Clears the line and returns to its beginning.
 const CLEAR: &str = "\r\u{1b}[K";
 
-/// A line on standard error about what takes long: on a terminal only, and gone at the end.
+/// A line on standard error that shows progress. It appears only on a terminal, and is cleared at the end.
 struct Progress {
     what: String,
     count: AtomicUsize,
@@ -146,7 +151,7 @@ impl Progress {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits for the result, and shows how far it is.
+    /// Waits for the result and shows progress.
     async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -195,13 +200,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_says_what_takes_how_long() {
+    fn progress_shows_the_work_and_its_duration() {
         assert_eq!(line("reading pods", 12_345, Duration::from_millis(3900)), "reading pods: 12,345 (3 s)…");
         assert_eq!(line("planning", 0, Duration::from_secs(1)), "planning (1 s)…");
     }
 
     #[tokio::test]
-    async fn what_takes_longer_than_the_patience_is_shown() {
+    async fn progress_is_shown_after_the_patience() {
         let mut progress = Progress::new("waiting".to_owned());
         (progress.is_shown, progress.patience) = (true, Duration::ZERO);
         let until_shown = async {

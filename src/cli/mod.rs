@@ -1,4 +1,4 @@
-//! Commands for people, which end: all but `run`.
+//! All commands except `run`.
 
 mod annotate;
 pub mod blockers;
@@ -33,18 +33,18 @@ use winpool_core::windows::{
     product::{self, PRODUCTS, Product},
 };
 
-/// Where to look.
+/// The options that select the input.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Origin {
     /// File or directory with manifests, or - for standard input; may be repeated. Without -f winpool reads the cluster.
     #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["context", "kubeconfig"])]
     pub files: Vec<PathBuf>,
-    /// Which cluster.
+    /// The cluster.
     #[command(flatten)]
     pub connection: Connection,
 }
 
-/// Where to look and how to print.
+/// The options that select input and output format.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Common {
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub struct Common {
     pub output: Output,
 }
 
-/// A release of Windows that is named on the command line.
+/// A Windows release in an argument.
 fn release(text: &str) -> Result<&'static Product, String> {
     let by_build = || text.parse::<Build>().ok().and_then(product::by_build);
     product::by_version(&text.to_ascii_lowercase()).or_else(by_build).ok_or_else(|| {
@@ -65,9 +65,9 @@ fn release(text: &str) -> Result<&'static Product, String> {
 /// The outcome of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing is left to do, nothing was found.
+    /// Nothing is left to do, and nothing was found.
     Done,
-    /// There is something to do that was not done, or there are findings.
+    /// Something is left to do, or there are findings.
     Pending,
 }
 

@@ -1,6 +1,6 @@
-//! The output of commands: tables and lines for people, JSON or YAML for programs.
+//! The output of commands: text for people, JSON or YAML for programs.
 //!
-//! Names and values were chosen by others. What a terminal would obey is shown instead of being sent.
+//! Names and values come from other users. Characters that a terminal would interpret are escaped.
 
 use std::{
     borrow::Cow,
@@ -40,18 +40,15 @@ pub enum OutputError {
     /// The output is closed or full.
     #[error("cannot write the output: {0}")]
     Write(#[from] io::Error),
-    /// Never in practice: everything printed can be written as JSON.
+    /// JSON output failed, which does not happen in practice.
     #[error("cannot write the output as JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// Never in practice, as above.
+    /// YAML output failed, which does not happen in practice.
     #[error("cannot write the output as YAML: {0}")]
     Yaml(#[from] serde_yaml::ser::Error),
 }
 
-/// Prints `data` in the chosen format; `text` makes the text for people.
-///
-/// # Errors
-/// Fails if the output cannot be written.
+/// Prints `data` in this format; `text` returns the text for people.
 pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text) -> Result<(), OutputError> {
     match format {
         Format::Text => emit(&text().0),
@@ -61,9 +58,6 @@ pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text)
 }
 
 /// Writes objects for `kubectl apply -f -` without escaping: YAML documents, or a List as JSON.
-///
-/// # Errors
-/// Never fails in practice.
 pub fn objects(format: Format, objects: &[serde_json::Value]) -> Result<String, OutputError> {
     if format == Format::Json {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -74,9 +68,6 @@ pub fn objects(format: Format, objects: &[serde_json::Value]) -> Result<String, 
 }
 
 /// Prints text, without styles in a pipe or if `NO_COLOR` is set. A closed pipe (`| head`) is not an error.
-///
-/// # Errors
-/// Fails if the output cannot be written.
 pub fn emit(text: &str) -> Result<(), OutputError> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -85,13 +76,13 @@ pub fn emit(text: &str) -> Result<(), OutputError> {
     }
 }
 
-/// The text with what a terminal would obey written out: `\u{1b}`. Line ends are written out too.
+/// Escapes the characters that a terminal would interpret (`\u{1b}`), and line ends.
 #[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |_| false)
 }
 
-/// The same, with lines kept apart: for messages.
+/// Does the same for messages, and keeps line ends.
 #[must_use]
 pub fn escape_lines(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| c == '\n')
@@ -114,7 +105,7 @@ fn escape_but(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
         .into()
 }
 
-/// JSON and double-quoted YAML write these as `\u202e`; what their writers leave as it is stands in strings only.
+/// Escapes these characters as in JSON and double-quoted YAML (`\u202e`). Their writers leave them unescaped only in strings.
 fn escape_json(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
         if is_command(c) && c != '\n' {
@@ -127,23 +118,23 @@ fn escape_json(text: &str) -> String {
     })
 }
 
-/// Right, added.
+/// The style of correct and added things.
 pub const GOOD: Style = AnsiColor::Green.on_default();
-/// Wrong, removed.
+/// The style of wrong and removed things.
 pub const BAD: Style = AnsiColor::Red.on_default();
-/// Changed, to be looked at.
+/// The style of changed things and warnings.
 pub const WARN: Style = AnsiColor::Yellow.on_default();
-/// Headings.
+/// The style of headings.
 pub const BOLD: Style = Style::new().bold();
 /// The style of less important text.
 pub const DIM: Style = Style::new().dimmed();
 
-/// Text for people, with what others wrote made harmless.
+/// Text for people. Characters that a terminal would interpret are escaped.
 #[derive(Debug, Default)]
 pub struct Text(String);
 
 impl Text {
-    /// Nothing yet.
+    /// Returns an empty text.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -154,12 +145,12 @@ impl Text {
         let _ = self.0.write_fmt(text);
     }
 
-    /// A line.
+    /// Adds a line.
     pub fn line(&mut self, text: &str) -> &mut Self {
         self.styled("", Style::new(), text)
     }
 
-    /// A line in a style, after `indent`.
+    /// Adds a line in a style, after `indent`.
     pub fn styled(&mut self, indent: &str, style: Style, text: &str) -> &mut Self {
         let text = escape(text);
         if style == Style::new() {
@@ -170,7 +161,7 @@ impl Text {
         self
     }
 
-    /// An empty line, between two parts.
+    /// Adds an empty line, between two parts.
     pub fn gap(&mut self) -> &mut Self {
         if !self.0.is_empty() {
             self.0.push('\n');
@@ -178,16 +169,16 @@ impl Text {
         self
     }
 
-    /// A paragraph, broken into lines that fit, each after `indent`.
+    /// Adds a paragraph, wrapped, with each line after `indent`.
     pub fn paragraph(&mut self, indent: &str, text: &str) -> &mut Self {
         self.hanging(indent, indent, Style::new(), "", text)
     }
 
-    /// A paragraph that begins with a styled `head` after `first`; the following lines begin with `rest`.
+    /// Adds a paragraph that begins with a styled `head` after `first`; the following lines begin with `rest`.
     pub fn hanging(&mut self, first: &str, rest: &str, style: Style, head: &str, text: &str) -> &mut Self {
         let (head, text) = (escape(head), escape(text));
         let all = format!("{head}{text}");
-        // Only the first line can have the head in it: a head is one word, or too long for any line.
+        // Only the first line can contain the head: a head is one word, or too long for any line.
         let mut lines = wrap(&all, first, rest, width()).into_iter();
         let line = lines.next().unwrap_or_default();
         match line.strip_prefix(&format!("{first}{head}")).filter(|_| !head.is_empty()) {
@@ -198,27 +189,27 @@ impl Text {
         self
     }
 
-    /// A table.
+    /// Adds a table.
     pub fn table(&mut self, table: &Table) -> &mut Self {
         self.0.push_str(&table.render(width()).0);
         self
     }
 
-    /// The text without styles.
+    /// Returns the text without styles.
     #[must_use]
     pub fn plain(&self) -> String {
         anstream::adapter::strip_str(&self.0).to_string()
     }
 }
 
-/// The columns that lines may have: `COLUMNS`, or else those of the terminal, or else 80.
+/// Returns the width of lines: `COLUMNS`, the width of the terminal, or 80.
 fn width() -> usize {
     let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let of_terminal = || terminal_size::terminal_size().map(|(terminal_size::Width(columns), _)| columns.into());
     wanted.or_else(of_terminal).unwrap_or(80).clamp(40, 1000)
 }
 
-/// Breaks a text at spaces; a word that is longer than a line stays whole.
+/// Wraps a text at spaces. A word that is longer than a line stays whole.
 fn wrap(text: &str, first: &str, rest: &str, width: usize) -> Vec<String> {
     let options = textwrap::Options::new(width)
         .initial_indent(first)
@@ -229,8 +220,7 @@ fn wrap(text: &str, first: &str, rest: &str, width: usize) -> Vec<String> {
     textwrap::wrap(text, options).into_iter().map(Cow::into_owned).collect()
 }
 
-/// A table as kubectl prints it: columns of equal width, no lines. Where the terminal is too narrow, the widest columns are
-/// broken into lines.
+/// A table as kubectl prints it. On a narrow terminal the cells of the widest columns are wrapped.
 #[derive(Debug)]
 pub struct Table {
     header: Vec<&'static str>,
@@ -238,7 +228,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// With these headings.
+    /// Returns a table with these headings.
     #[must_use]
     pub fn new(header: &[&'static str]) -> Self {
         Self { header: header.to_vec(), rows: Vec::new() }
@@ -276,8 +266,8 @@ impl Table {
         text
     }
 
-    /// The widths of the columns: as wide as their widest cell, or narrower if the lines would be longer than `limit`. Words,
-    /// such as names to be copied, stay whole if that is possible.
+    /// Returns the widths of the columns: as wide as the widest cell, or narrower if lines would be longer than `limit`. Words,
+    /// such as names to copy, stay whole if possible.
     fn widths(&self, limit: usize) -> Vec<usize> {
         let widest = |column: usize, of: fn(&str) -> usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| of(cell));
@@ -300,12 +290,12 @@ impl Table {
     }
 }
 
-/// Spaces between two columns.
+/// The number of spaces between two columns.
 const GAP: usize = 3;
-/// No column is made narrower than this.
+/// The smallest width of a column.
 const NARROW: usize = 12;
 
-/// Breaks a cell at spaces, or inside a word that is longer than the column.
+/// Wraps a cell at spaces, or inside a word that is longer than the column.
 fn wrap_cell(cell: &str, width: usize) -> Vec<String> {
     let options = textwrap::Options::new(width.max(1))
         .word_separator(textwrap::WordSeparator::AsciiSpace)
@@ -318,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown_instead() {
+    fn control_characters_are_escaped() {
         assert_eq!(escape("plain ü 日本"), "plain ü 日本");
         assert_eq!(escape("a\u{1b}[2Jb\r\n\u{9b}\u{202e}"), r"a\u{1b}[2Jb\u{d}\u{a}\u{9b}\u{202e}");
         assert_eq!(escape_lines("a\n\tb"), "a\n\\u{9}b");

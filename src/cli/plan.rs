@@ -50,10 +50,6 @@ pub struct Arguments {
     pub resolve: Resolve,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the plan cannot be made.
 pub async fn run(Arguments { common, live, resolve }: Arguments) -> Result<Outcome, Error> {
     let origin = &common.origin;
     let mut cluster = match (origin.files.is_empty(), live) {
@@ -81,7 +77,7 @@ pub async fn run(Arguments { common, live, resolve }: Arguments) -> Result<Outco
     Ok(if is_done(&forecast) { Outcome::Done } else { Outcome::Pending })
 }
 
-/// Workloads whose images do not run where their pods may land, in words; nothing unless registries are asked.
+/// Describes the workloads whose images do not run where their pods can be scheduled; empty unless registries are queried.
 async fn image_notes(cluster: &Cluster, resolve: &Resolve) -> Result<Vec<String>, Error> {
     if !resolve.is_wanted() {
         return Ok(Vec::new());
@@ -110,13 +106,13 @@ async fn image_notes(cluster: &Cluster, resolve: &Resolve) -> Result<Vec<String>
     Ok(notes)
 }
 
-/// Nothing is to be written, and no pool needs attention.
+/// Returns true if nothing would be written and no pool needs attention.
 fn is_done(forecast: &Forecast) -> bool {
     let is_quiet = |pool: &PoolForecast| pool.problems.is_empty() && pool.held_taints.is_empty();
     forecast.is_empty() && forecast.summary.pools.iter().all(is_quiet)
 }
 
-/// Puts a pool as it would be applied among those of the cluster.
+/// Adds a proposed pool to those of the cluster, or replaces the pool with its name.
 fn propose(pools: &mut Vec<GuardedPool>, proposed: GuardedPool) {
     let Some(existing) = pools.iter().position(|pool| pool.metadata.name == proposed.metadata.name) else {
         pools.push(proposed);
@@ -134,8 +130,8 @@ pub fn of(mut cluster: Cluster) -> Forecast {
     let in_dry_run = enforce(&mut cluster.pools);
     let note = match &cluster.pods {
         Pods::NotGiven if cluster.workloads.is_empty() => Some(
-            "The manifests have neither pods nor workloads, so it is not known who would become unschedulable by a \
-             taint: this plan takes it that nobody would. The operator checks that before it puts a taint on."
+            "The manifests have neither pods nor workloads, so winpool does not know which workloads a taint \
+             would make unschedulable. This plan assumes none. The operator checks them before it adds a taint."
                 .to_owned(),
         ),
         Pods::Unreadable(words) => Some(format!("Pods cannot be listed, by you at least: {words}")),
@@ -162,7 +158,7 @@ pub fn of(mut cluster: Cluster) -> Forecast {
     forecast
 }
 
-/// Makes all pools enforce, and returns the names of those that are in dry run.
+/// Sets all pools to Enforce, and returns the names of those in dry run.
 pub(super) fn enforce(pools: &mut [GuardedPool]) -> BTreeSet<String> {
     let dry = pools.iter_mut().filter_map(|guarded| {
         let name = guarded.metadata.name.clone()?;
@@ -173,7 +169,7 @@ pub(super) fn enforce(pools: &mut [GuardedPool]) -> BTreeSet<String> {
     dry.collect()
 }
 
-/// The cluster as decisions see it.
+/// Converts the cluster to the input of decisions.
 #[must_use]
 pub fn snapshot(cluster: Cluster) -> Snapshot {
     Snapshot {
@@ -229,7 +225,7 @@ fn text(forecast: &Forecast) -> Text {
     text
 }
 
-/// Nothing is written where all is right, but not only there.
+/// Returns the reason why nothing would be written.
 fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
     if pools.iter().any(|pool| !pool.problems.is_empty() || !pool.held_taints.is_empty()) {
         return (WARN, "Nothing would be written; what needs attention is named below.".to_owned());
@@ -280,7 +276,7 @@ fn class_text(text: &mut Text, class: &ClassForecast) {
     class.changes.iter().for_each(|change| change_text(text, change));
 }
 
-/// Nodes to which the same happens for the same reason stand together.
+/// Prints nodes with the same changes as one group.
 fn nodes_text(text: &mut Text, nodes: &[NodeForecast]) {
     let mut groups: Vec<(&NodeForecast, Vec<&str>)> = Vec::new();
     let mut known: BTreeMap<String, usize> = BTreeMap::new();

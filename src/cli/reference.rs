@@ -29,16 +29,13 @@ pub fn completions(mut command: Command, shell: Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// Writes a man page for the command and for each of its subcommands into a folder.
-///
-/// # Errors
-/// Fails if the folder does not take them.
+/// Writes a man page for the command and for each of its subcommands into a directory.
 pub fn man_pages(command: Command, folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     clap_mangen::generate_to(command, folder)
 }
 
-/// The reference of all commands, as Markdown.
+/// Returns the reference of all commands as Markdown.
 #[must_use]
 pub fn markdown(command: &mut Command) -> String {
     command.build();

@@ -1,4 +1,4 @@
-//! `winpool render`: a pool's labels and taints in the language of what makes its nodes.
+//! `winpool render`: a pool's labels and taints as configuration for the tool that provisions its nodes.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_core::{
@@ -38,10 +38,6 @@ fn provisioners() -> impl TypedValueParser<Value = Provisioner> {
         .try_map(|name| Provisioner::by_name(&name).ok_or("there is none of this name"))
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the pool cannot be found or used.
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let pools = if arguments.origin.files.is_empty() {
         let mut pools = Vec::new();

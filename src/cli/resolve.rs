@@ -6,6 +6,8 @@ use winpool_core::image::{ImageReference, Images, Unresolved};
 
 use crate::registry::{self, OptionsError, Problem, Registry};
 
+use super::live;
+
 /// The flags of commands that can ask registries.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Resolve {
@@ -50,7 +52,8 @@ pub(super) async fn look_up(registry: &Registry, names: &BTreeSet<String>, image
             Err(error) => images.add(name, Err(Unresolved { reason: error.to_string(), is_missing: false })),
         }
     }
-    let answers = registry.resolve_all(references.keys().cloned()).await;
+    let answers = registry.resolve_all(references.keys().cloned());
+    let answers = live::waiting("asking registries", answers).await;
     for (reference, answer) in answers {
         let answer = answer.map_err(|error| Unresolved {
             reason: error.problem.to_string(),

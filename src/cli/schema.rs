@@ -3,7 +3,7 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use winpool_core::{
-    explain::{forecast::Forecast, node::NodeStory, pod::Answer, status::ClusterStatus},
+    explain::{forecast::Forecast, node::NodeStory, pod::PodStory, status::ClusterStatus},
     plan::ScaleStory,
 };
 
@@ -25,8 +25,8 @@ pub fn schema() -> Value {
         ("status", generator.subschema_for::<ClusterStatus>()),
         ("why class", generator.subschema_for::<ScaleStory>()),
         ("why node", generator.subschema_for::<NodeStory>()),
-        ("why pod", generator.subschema_for::<Answer>()),
-        ("why workload", generator.subschema_for::<Answer>()),
+        ("why pod", generator.subschema_for::<PodStory>()),
+        ("why workload", generator.subschema_for::<PodStory>()),
     ];
     let commands: Map<String, Value> =
         commands.into_iter().map(|(command, schema)| (command.to_owned(), schema.to_value())).collect();

@@ -1,8 +1,14 @@
 //! `winpool status`: the state of a cluster's Windows nodes, RuntimeClasses and WindowsPools.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
 
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, Client, api::ListParams};
 use winpool_core::{
+    api::names::reason,
     explain::status::{BuildSummary, ClusterStatus, PoolSummary, SupportEnd, status},
     plan::State,
     words::count,
@@ -11,7 +17,7 @@ use winpool_core::{
 use super::{
     Common, Error, Outcome,
     cluster::Cluster,
-    live,
+    live::{self, ReadError},
     output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
     plan::snapshot,
 };
@@ -20,7 +26,7 @@ use super::{
 const NAMED: usize = 10;
 
 /// Show the Windows nodes by build and state, the RuntimeClasses with their pods, the taints that winpool holds and for which
-/// workloads, and which Windows version loses support next.
+/// workloads, the writers that keep reverting winpool's changes, and which Windows version loses support next.
 ///
 /// Reads the cluster, or manifests with -f. Exit code 0: winpool read the cluster, whatever its state; 1: an error.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -32,18 +38,30 @@ pub struct Arguments {
     pub common: Common,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if the cluster cannot be read.
 pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
-    let cluster = match common.origin.files.as_slice() {
-        [] => Cluster::live(&common.origin.connection.client().await?).await?,
-        files => Cluster::from_manifests(files)?,
+    let (cluster, reverted) = match common.origin.files.as_slice() {
+        [] => {
+            let client = common.origin.connection.client().await?;
+            (Cluster::live(&client).await?, reverted_nodes(&client).await?)
+        }
+        files => (Cluster::from_manifests(files)?, BTreeSet::new()),
     };
-    let status = live::during("computing what the operator would do", || status(snapshot(cluster)));
+    let status = live::during("computing what the operator would do", || status(snapshot(cluster), &reverted));
     output::print(common.output.format, &status, || text(&status))?;
     Ok(Outcome::Done)
+}
+
+/// Returns the nodes of which the operator's Events say that another writer keeps reverting its changes; none if Events
+/// cannot be listed.
+async fn reverted_nodes(client: &Client) -> Result<BTreeSet<String>, ReadError> {
+    let mut nodes = BTreeSet::new();
+    let parameters = ListParams::default().fields(&format!("reason={},involvedObject.kind=Node", reason::CONTESTED));
+    // Events about Nodes are in the namespace default.
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    match live::list("events", &events, parameters, |event| nodes.extend(event.involved_object.name)).await {
+        Ok(()) | Err(ReadError::Forbidden { .. }) => Ok(nodes),
+        Err(error) => Err(error),
+    }
 }
 
 fn text(status: &ClusterStatus) -> Text {
@@ -63,10 +81,11 @@ fn text(status: &ClusterStatus) -> Text {
         }
     };
     if !status.runtime_classes.is_empty() {
-        let mut table = Table::new(&["RUNTIMECLASS", "POOL", "NODES", "PODS"]);
+        let mut table = Table::new(&["RUNTIMECLASS", "POOL", "STATE", "NODES", "PODS"]);
         for class in &status.runtime_classes {
             let pods = class.pods.map_or_else(|| "?".to_owned(), |pods| pods.to_string());
-            table.row([&class.name, class.pool.as_deref().unwrap_or("-"), &class.nodes.to_string(), &pods]);
+            let (pool, state) = (class.pool.as_deref().unwrap_or("-"), class.state.as_deref().unwrap_or("-"));
+            table.row([&class.name, pool, state, &class.nodes.to_string(), &pods]);
         }
         text.gap().table(&table);
     }

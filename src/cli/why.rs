@@ -102,10 +102,6 @@ fn parse(words: &[String]) -> Result<(Kind, &str), Error> {
     }
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Fails if there is no such object, or its surroundings cannot be read.
 pub async fn run(Arguments { object, namespace, common, resolve }: Arguments) -> Result<Outcome, Error> {
     let format = common.output.format;
     match parse(&object)? {

@@ -1,4 +1,4 @@
-//! The workloads that a command looks at, and what is known of their cluster: a live one, or what manifests say of one.
+//! The workloads that a command checks, and facts about their cluster, from the API server or from manifests.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -16,11 +16,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
-    lint::{Facts, Workload, objects, recommended::ISOLATION_ANNOTATION, workload::KINDS},
+    lint::{Facts, Workload, gmsa, objects, recommended::ISOLATION_ANNOTATION, workload::KINDS},
     windows::KubernetesVersion,
 };
 
 use crate::{
+    api_server::error::RequestError,
     cache::node::{self, CachedNode},
     controllers::{GuardedPool, pool::kubernetes_version},
 };
@@ -34,7 +35,7 @@ use super::{
 /// Kind, namespace and name.
 type Identity = (String, String, String);
 
-/// Something found, and where the object stands of which it is said.
+/// A finding with the position of its object.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Located<T> {
     #[serde(flatten)]
@@ -48,7 +49,7 @@ pub struct Located<T> {
 }
 
 impl<T> Located<T> {
-    /// Of the object that stands there.
+    /// Adds the position of the object to the finding.
     #[must_use]
     pub fn new(found: T, source: Option<&Source>) -> Self {
         let (file, line) = source.map(|source| (source.file.to_string(), source.line)).unzip();
@@ -56,32 +57,31 @@ impl<T> Located<T> {
     }
 }
 
-/// Workloads and what is known of their cluster.
+/// Workloads and facts about their cluster.
 #[derive(Debug, Default)]
 pub struct Workloads {
     /// The facts about the cluster.
     pub facts: Facts,
-    /// Messages about what could not be read.
+    /// Messages about objects that could not be read.
     pub notes: Vec<String>,
-    /// Objects in the manifests that make no pods, are no Services, and tell nothing of the cluster, by kind.
+    /// The number of manifests that no rule checks, by kind.
     pub skipped: BTreeMap<String, usize>,
-    /// The Windows nodes, cut down to what rules read.
+    /// The Windows nodes, with only the fields that rules read.
     pub nodes: Vec<(Option<Source>, Value)>,
+    /// The `GMSACredentialSpec` objects.
+    pub credential_specs: Vec<(Option<Source>, Value)>,
     /// The Services.
     pub services: Vec<(Option<Source>, Value)>,
     /// The pools that decode.
     pub pools: Vec<(Option<Source>, WindowsPool)>,
-    /// Each as compact JSON, which takes a tenth of the memory of what it stands for.
+    /// The workloads as compact JSON, which needs a tenth of the memory of parsed JSON.
     found: Vec<(Option<Source>, Box<str>)>,
-    /// Those that may control others.
+    /// The workloads that may control others.
     owners: HashSet<Identity>,
 }
 
 impl Workloads {
     /// Reads manifests.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read.
     pub fn from_manifests(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
         let mut this = Self { facts: Facts::of_version(version), ..Self::default() };
         for (source, part) in input::read(paths)? {
@@ -90,6 +90,7 @@ impl Workloads {
                     this.facts.add_node(&node.seen);
                     this.nodes.extend(is_windows(&node).then_some((Some(source), value)));
                 }
+                Part::CredentialSpec(object) => this.add_credential_specs([(Some(source), object)]),
                 Part::Service(service) => this.services.push((Some(source), service)),
                 Part::Pool(pool) => this.add_pool(Some(source), *pool),
                 Part::Class(class) => this.facts.add_class(*class),
@@ -102,9 +103,6 @@ impl Workloads {
     }
 
     /// Reads a live cluster, in pages: all of it, or the workloads of one namespace.
-    ///
-    /// # Errors
-    /// Fails if it does not show its workloads.
     pub async fn live(
         client: &Client,
         namespace: Option<&str>,
@@ -184,9 +182,6 @@ impl Workloads {
     }
 
     /// Reads the Services of a live cluster. Notes if that is not permitted.
-    ///
-    /// # Errors
-    /// Fails if the cluster does not answer.
     pub async fn read_services(&mut self, client: &Client, namespace: Option<&str>) -> Result<(), ReadError> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Service"));
         let api: Api<DynamicObject> = match namespace {
@@ -201,6 +196,34 @@ impl Workloads {
         Ok(())
     }
 
+    /// Reads the `GMSACredentialSpec` objects of a live cluster if a workload names one. Notes if that is not permitted.
+    pub async fn read_credential_specs(&mut self, client: &Client) -> Result<(), ReadError> {
+        if !self.found.iter().any(|(_, text)| text.contains(gmsa::NAME)) {
+            return Ok(());
+        }
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(gmsa::GROUP, "v1", "GMSACredentialSpec"));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let mut found = Vec::new();
+        match live::list(&resource.plural, &api, ListParams::default(), |object| found.push((None, whole(object))))
+            .await
+        {
+            // Without the custom resource definition there are no such objects.
+            Ok(()) | Err(ReadError::Failed { error: RequestError::Gone, .. }) => self.add_credential_specs(found),
+            Err(error @ ReadError::Forbidden { .. }) => {
+                self.notes.push(format!("{error}; names of GMSACredentialSpecs are not checked"));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn add_credential_specs(&mut self, found: impl IntoIterator<Item = (Option<Source>, Value)>) {
+        let before = self.credential_specs.len();
+        self.credential_specs.extend(found);
+        let name = |(_, object): &(_, Value)| object["metadata"]["name"].as_str().map(str::to_owned);
+        self.facts.add_credential_specs(self.credential_specs[before..].iter().filter_map(name));
+    }
+
     fn add_pool(&mut self, source: Option<Source>, pool: GuardedPool) {
         match pool.read() {
             Ok(pool) => self.facts.add_pool(pool),
@@ -209,7 +232,7 @@ impl Workloads {
         self.pools.extend(pool.pool.ok().map(|pool| (source, pool)));
     }
 
-    /// Prints to standard error what could not be read.
+    /// Prints the notes to standard error.
     pub fn print_notes(&self) {
         for note in &self.notes {
             eprintln!("winpool: {}", output::escape_lines(note));
@@ -221,10 +244,10 @@ impl Workloads {
         self.owners.extend(owner);
     }
 
-    /// Hands over each workload. One that another one here controls is left out: it says the same again.
+    /// Calls `look` for each workload, except those that another workload here controls: they would repeat its findings.
     pub fn each(&self, mut look: impl FnMut(Option<&Source>, &Workload<'_>)) {
         for (source, text) in &self.found {
-            // It was written as JSON here.
+            // `Reduced` wrote this JSON.
             let object: Value = serde_json::from_str(text).unwrap_or_default();
             let Ok(Some(workload)) = Workload::read(&object) else { continue };
             let is_owned = |(kind, name)| self.owners.contains(&identity(kind, &workload, name));
@@ -235,7 +258,7 @@ impl Workloads {
     }
 }
 
-/// The object with its metadata, as the API server sent it.
+/// Returns the complete object with its metadata.
 fn whole(object: DynamicObject) -> Value {
     let mut value = object.data;
     value["metadata"] = json!(object.metadata);
@@ -250,11 +273,11 @@ fn identity(kind: &str, workload: &Workload<'_>, name: &str) -> Identity {
     (kind.to_owned(), workload.namespace.to_owned(), name.to_owned())
 }
 
-/// A workload without what no rule reads: its status, and most of its metadata.
+/// A workload without the fields that no rule reads: its status, and most of its metadata.
 #[derive(Debug)]
 struct Reduced {
     text: Box<str>,
-    /// Itself, if it may control others.
+    /// Its identity, if it may control others.
     owner: Option<Identity>,
 }
 
@@ -263,7 +286,7 @@ impl From<Value> for Reduced {
         if let Value::Object(object) = &mut object {
             object.remove("status");
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-                // Rules read the labels and one annotation of pods, not those of what makes them.
+                // Rules read the labels and one annotation of pods, not those of their controllers.
                 metadata.retain(|key, value| key != "annotations" || value.get(ISOLATION_ANNOTATION).is_some());
                 let kept = ["name", "generateName", "namespace", "ownerReferences", "labels", "annotations"];
                 *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
@@ -275,11 +298,12 @@ impl From<Value> for Reduced {
     }
 }
 
-/// An object of the manifests.
+/// An object in the manifests.
 #[derive(Debug)]
 enum Part {
     Node(Box<CachedNode>, Value),
     Service(Value),
+    CredentialSpec(Value),
     Pool(Box<GuardedPool>),
     Class(Box<RuntimeClass>),
     Workload(Reduced),
@@ -290,7 +314,7 @@ impl Keep for Part {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         let mut manifest = manifest;
         if let Value::Object(object) = &mut manifest.value {
-            // In a typed List the items do not say what they are.
+            // The items of a typed list have no apiVersion and kind.
             object.insert("apiVersion".to_owned(), manifest.api_version.as_str().into());
             object.insert("kind".to_owned(), manifest.kind.as_str().into());
         }
@@ -302,6 +326,8 @@ impl Keep for Part {
             Some(Self::Node(Box::new(CachedNode::deserialize(manifest.value)?), reduced))
         } else if manifest.is("", "Service") {
             Some(Self::Service(manifest.value))
+        } else if manifest.is(gmsa::GROUP, "GMSACredentialSpec") {
+            Some(Self::CredentialSpec(manifest.value))
         } else if manifest.is(names::GROUP, "WindowsPool") {
             Some(Self::Pool(manifest.into_pool()?))
         } else if manifest.is("node.k8s.io", "RuntimeClass") {

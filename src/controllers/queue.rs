@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_out_in_the_order_in_which_they_went_in_and_once() {
+    fn names_are_returned_once_and_in_order() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         for name in ["c", "a", "b", "a", "c"] {
             queue.add(name);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_due_later_comes_then_or_when_it_changes() {
+    fn an_object_that_is_due_later_is_returned_then_or_when_it_changes() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         for changes in [false, true] {
             queue.add("a");

@@ -1,11 +1,11 @@
-//! Why a registry does not say what an image was built for.
+//! Errors of registries.
 
 use std::{fmt::Display, path::Path, time::Duration};
 
 use thiserror::Error;
 use winpool_core::image::DocumentError;
 
-/// An image whose platforms stay unknown. The text never has credentials in it.
+/// An image whose platforms are unknown. The text never contains credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{image}: {problem}")]
 pub struct RegistryError {
@@ -15,34 +15,34 @@ pub struct RegistryError {
     pub problem: Problem,
 }
 
-/// Why the platforms of an image are unknown, and what to do.
+/// The reason why the platforms of an image are unknown. The text includes the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
     /// The registry does not have the image.
     #[error("the registry has no such image; check the name, and the tag or digest")]
     NotFound,
-    /// The registry or its token server refuses this user. With what is known about the credentials.
-    #[error("the registry does not permit to read it ({0}); log in with `docker login`, and check the name")]
+    /// The registry or its token server refuses this user. Contains what is known about the credentials.
+    #[error("you are not permitted to read it ({0}); log in with `docker login`, and check the name")]
     Unauthorized(String),
     /// The registry asks for a longer pause than winpool waits.
     #[error("the registry limits the rate of requests; log in with `docker login`, or try again later")]
     RateLimited,
-    /// Nothing answers, or not with HTTP. With the host and the reason.
+    /// The host does not answer, or not with HTTP. Contains the host and the reason.
     #[error("cannot reach {0}")]
     Unreachable(String),
-    /// The answers took longer than this.
+    /// The registry did not answer within this time.
     #[error("the registry did not answer within {0:?}; try again later")]
     TimedOut(Duration),
     /// The registry answered with this HTTP status.
     #[error("the registry answered with status {0}; try again later")]
     Failed(u16),
-    /// The answer has more bytes than this, as no manifest or config has.
+    /// The answer is larger than this number of bytes, which is more than any manifest or config.
     #[error("the answer of the registry is larger than {0} bytes and was not read; check the name")]
     TooLarge(usize),
-    /// The answer is not one of a registry, or not safe to follow.
+    /// The answer is not a valid answer of a registry, or it redirects to an unsafe place.
     #[error("the answer of the registry cannot be used: {0}")]
     Invalid(String),
-    /// With `--offline`, an image that was not cached.
+    /// The image is not in the cache, and `--offline` is set.
     #[error("it is not in the cache; run the command once without --offline")]
     Offline,
 }

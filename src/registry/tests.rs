@@ -133,7 +133,7 @@ fn endless() -> Body {
 }
 
 #[tokio::test]
-async fn each_answer_that_is_none_has_its_problem() {
+async fn each_unusable_answer_has_its_problem() {
     type Case = (&'static str, fn() -> Response<Body>, fn(&Problem) -> bool);
     let deep = || answer(200, format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)));
     let cases: [Case; 19] = [
@@ -242,7 +242,7 @@ async fn a_host_that_asks_for_a_short_pause_gets_it() {
 }
 
 #[tokio::test]
-async fn a_host_that_fails_again_and_again_is_not_asked_any_more() {
+async fn a_host_that_fails_repeatedly_gets_no_more_requests() {
     // The kernel accepts connections, and nobody answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     silent.set_nonblocking(true).unwrap();
@@ -265,7 +265,7 @@ async fn a_host_that_fails_again_and_again_is_not_asked_any_more() {
 }
 
 #[tokio::test]
-async fn credentials_go_to_the_first_host_alone() {
+async fn credentials_are_sent_only_to_the_first_host() {
     let elsewhere = Host::start(|_| answer(200, INDEX)).await;
     let target = elsewhere.url("/elsewhere");
     let host = Host::start(move |seen| match (&seen.authorization, seen.line.as_str()) {
@@ -283,7 +283,7 @@ async fn credentials_go_to_the_first_host_alone() {
 }
 
 #[test]
-fn options_that_cannot_be_used_are_named_without_their_content() {
+fn errors_about_options_do_not_show_their_content() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     let options = |is_authority: bool| {

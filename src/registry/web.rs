@@ -1,4 +1,4 @@
-//! One HTTP exchange with a host: bounded in size, patient to a degree, careful with redirects.
+//! HTTP requests to registries, with limits on size, time and redirects.
 
 use std::{
     collections::HashMap,
@@ -27,38 +27,40 @@ use super::error::{OptionsError, Problem};
 use crate::api_server::{causes::with_causes, client::connect};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// The largest answer that is read: what registries have to accept as a manifest, by the distribution-spec.
+/// The largest answer that winpool reads: the manifest size that the distribution-spec requires registries to accept.
 pub(super) const ANSWER_LIMIT: usize = 4 << 20;
-/// Redirects and pauses of one request.
+/// The largest number of redirects and pauses of one request.
 const MOST_DETOURS: usize = 5;
 /// The longest pause that a host may ask for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Clients of hosts, made when they are needed.
+/// The clients of hosts, created when they are needed.
 pub(super) struct Web {
     plain: Vec<String>,
-    /// Trusted certificates; those of the system alone if there is no file with others.
+    /// The trusted certificates; `None` for those of the system only.
     roots: Option<Vec<Vec<u8>>>,
     proxies: Matcher,
     clients: Mutex<HashMap<String, Client>>,
 }
 
 impl Web {
+    /// Returns clients that use plain HTTP for the hosts `plain` and also trust the certificates in the file `authorities`.
+    ///
     /// # Errors
-    /// If the file with certificates cannot be used.
+    /// Fails if the file with certificates cannot be used.
     pub(super) fn new(plain: Vec<String>, authorities: Option<&Path>) -> Result<Self, OptionsError> {
         let roots = authorities.map(roots).transpose()?;
         Ok(Self { plain, roots, proxies: Matcher::from_env(), clients: Mutex::default() })
     }
 
-    /// The beginning of each URL of this registry.
+    /// Returns the beginning of each URL of this registry.
     pub(super) fn origin(&self, host: &str) -> String {
-        // The API of Docker Hub has a host of its own.
+        // The API of Docker Hub has its own host.
         let host = if host == "docker.io" { "registry-1.docker.io" } else { host };
         format!("{}://{host}", if self.is_plain(host) { "http" } else { "https" })
     }
 
-    /// Returns true if plain HTTP is permitted: for hosts that the user names, and for this machine.
+    /// Returns true if plain HTTP is permitted: for hosts that the user names, and for localhost.
     fn is_plain(&self, host: &str) -> bool {
         self.plain.iter().any(|plain| plain == host) || (self.roots.is_none() && is_loopback(host))
     }
@@ -72,8 +74,8 @@ impl Web {
         }
     }
 
-    /// Sends a request and reads the answer. It follows redirects, on which credentials stay with the first host, and waits if
-    /// the host asks for a short pause.
+    /// Sends a request and reads the answer. It follows redirects, sends credentials only to the first host, and waits if the
+    /// host asks for a short pause.
     pub(super) async fn exchange(&self, mut request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Problem> {
         for detour in 0..=MOST_DETOURS {
             let from = request.uri().clone();
@@ -85,8 +87,8 @@ impl Web {
                 tokio::time::sleep(pause).await;
             } else if let Some(location) = text(LOCATION).filter(|_| response.status().is_redirection()) {
                 let to = absolute(&from, location).filter(|to| self.may_refer(&from, to) && request.body().is_empty());
-                let to =
-                    to.ok_or_else(|| Problem::Invalid("it redirects to where winpool does not follow".to_owned()))?;
+                let to = to
+                    .ok_or_else(|| Problem::Invalid("it redirects to a URL that winpool does not follow".to_owned()))?;
                 if origin(&from) != origin(&to) {
                     request.headers_mut().remove(AUTHORIZATION);
                 }
@@ -104,7 +106,7 @@ impl Web {
         client.send(request.clone().map(Body::from)).await.map_err(unreachable)
     }
 
-    /// The client of an origin, which keeps its connections.
+    /// Returns the client of an origin, which keeps its connections.
     fn client(&self, origin: &str) -> kube::Result<Client> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(origin) {
@@ -112,7 +114,7 @@ impl Web {
         }
         let mut config = Config::new(origin.parse().map_err(|error: InvalidUri| kube::Error::HttpError(error.into()))?);
         config.connect_timeout = Some(CONNECT_LIMIT);
-        // Without TLS no certificate is needed: an image without a system has none.
+        // Plain HTTP needs no certificates, and an image without a system has none.
         config.root_cert = if origin.starts_with("http:") { Some(Vec::new()) } else { self.roots.clone() };
         config.proxy_url = self.proxy(&config.cluster_url);
         let client = connect(config, None)?;
@@ -120,7 +122,7 @@ impl Web {
         Ok(client)
     }
 
-    /// The proxy that the environment names, with its password. As other clients do, this machine is asked directly.
+    /// Returns the proxy that the environment sets, with its password. Like other clients, it uses none for localhost.
     fn proxy(&self, url: &Uri) -> Option<Uri> {
         let proxy = self.proxies.intercept(url).filter(|_| !is_loopback(host(url)))?;
         let Some(basic) = proxy.basic_auth() else { return Some(proxy.uri().clone()) };
@@ -147,7 +149,7 @@ fn unreachable(uri: &Uri, error: &(dyn std::error::Error + 'static)) -> Problem 
     Problem::Unreachable(format!("{}: {}", host(uri), with_causes(error)))
 }
 
-/// Host and port of a URL, without the user that may stand in it.
+/// Returns the host and port of a URL, without the user.
 fn host(uri: &Uri) -> &str {
     uri.authority().and_then(|authority| authority.as_str().rsplit('@').next()).unwrap_or_default()
 }
@@ -156,7 +158,7 @@ fn origin(uri: &Uri) -> String {
     format!("{}://{}", uri.scheme_str().unwrap_or_default(), host(uri))
 }
 
-/// The URL that a redirect leads to.
+/// Returns the URL to which a redirect points.
 fn absolute(from: &Uri, location: &str) -> Option<Uri> {
     let text = match location.strip_prefix('/') {
         Some(rest) if rest.starts_with('/') => format!("{}:{location}", from.scheme_str()?),
@@ -173,7 +175,7 @@ fn is_loopback(host: &str) -> bool {
     })
 }
 
-/// The certificates of a file and those of the system. One of the system that rustls cannot read is left out.
+/// Returns the certificates of the file and of the system. It leaves out those that rustls cannot read.
 fn roots(file: &Path) -> Result<Vec<Vec<u8>>, OptionsError> {
     let text = std::fs::read(file).map_err(|error| OptionsError::new(file, error))?;
     let is_usable = |certificate: &CertificateDer<'static>| RootCertStore::empty().add(certificate.clone()).is_ok();

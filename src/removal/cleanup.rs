@@ -155,9 +155,6 @@ impl Cleaner {
 
     /// Reads the whole cluster. All nodes are listed, because no selector finds a node whose label another writer
     /// removed.
-    ///
-    /// # Errors
-    /// Fails if nodes, pools or RuntimeClasses cannot be listed.
     pub async fn look(&self) -> Result<Findings, Unreadable> {
         let unreadable = |what| move |source| Unreadable { what, source };
         let (mut pools, mut all, mut classes) = (Vec::new(), Vec::new(), Vec::new());
@@ -215,9 +212,6 @@ impl Cleaner {
 
     /// Removes the findings, reads the cluster again, and goes on until nothing is found, another writer puts
     /// something back, or nothing helps. Reports its progress to `tell`.
-    ///
-    /// # Errors
-    /// Fails if the cluster cannot be read again.
     pub async fn run(&self, found: Findings, tell: &(dyn Fn(String) + Sync)) -> Result<Vec<Leftover>, Unreadable> {
         let mut findings = found;
         let mut round = 1;

@@ -167,9 +167,6 @@ impl Installation {
     }
 
     /// The objects with winpool's finalizer.
-    ///
-    /// # Errors
-    /// Fails if one cannot be read.
     pub async fn held(&self) -> Result<Vec<HeldObject>, RequestError> {
         let reads = future::try_join_all(self.parts.iter().map(|part| self.read(part)));
         Ok(reads.await?.into_iter().flatten().collect())
@@ -183,10 +180,7 @@ impl Installation {
 
     /// Removes the finalizer from the objects for which `goes` is true, all at the same moment. Returns those that
     /// keep it.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read.
-    pub async fn let_go(
+    pub async fn release(
         &self,
         applier: &Applier,
         goes: impl Fn(&HeldObject) -> bool + Sync,
@@ -196,7 +190,7 @@ impl Installation {
             let mut held = self.held().await.map_err(Unreadable::installation)?;
             held.retain(|held| goes(held) && left.iter().all(|left| left.object != held.object()));
             let objects: Vec<_> = held.iter().map(|held| (&held.api, &held.metadata)).collect();
-            match applier.let_go(&objects).await {
+            match applier.release(&objects).await {
                 Ok(()) => break,
                 Err((_, RequestError::Gone | RequestError::Stale | RequestError::Conflict)) => {}
                 Err((number, error)) => {
@@ -262,7 +256,7 @@ impl Installation {
         }
         let mut left = cleaner.run(findings, &|line| tracing::info!(detail = words(&line), "cleanup")).await?;
         if left.iter().all(Leftover::is_denied) {
-            left.extend(self.let_go(applier, |_| true).await?);
+            left.extend(self.release(applier, |_| true).await?);
         }
         Ok(left)
     }

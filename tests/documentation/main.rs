@@ -95,7 +95,7 @@ fn every_page_with_commands_is_tried() {
 
 /// Commands that cannot run here: each has its reason beside it, and there should be few.
 #[test]
-fn what_is_not_run_is_known() {
+fn commands_that_are_not_run_are_listed() {
     let mut found = Vec::new();
     for page in Page::of_users() {
         for block in page.blocks.iter().filter(|block| block.has("norun")) {
@@ -124,7 +124,7 @@ const NOT_RUN: &[&str] = &[
 
 /// Other shell languages would be taken for commands and never run.
 #[test]
-fn commands_stand_in_blocks_that_are_run() {
+fn every_command_of_the_guides_is_in_a_block_that_is_run() {
     for page in Page::of_users() {
         for block in &page.blocks {
             let shell = matches!(block.language.as_str(), "bash" | "sh" | "shell" | "zsh");

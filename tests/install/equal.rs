@@ -73,7 +73,7 @@ fn chart_and_config_name_the_image_of_this_version() {
 
 #[tokio::test]
 #[ignore = "needs Helm: make verify"]
-async fn what_the_api_server_does_not_have_is_left_out_and_named() {
+async fn apis_that_the_server_does_not_serve_are_left_out_and_named() {
     let mut values = NOT_EVERYWHERE.map(|value| format!("{value}.enabled=true")).to_vec();
     values.push("policies.guard.enabled=true".to_owned());
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
@@ -111,7 +111,7 @@ async fn an_api_server_that_is_too_old_is_refused() {
 }
 
 #[test]
-fn what_the_chart_has_copies_of_is_the_same() {
+fn copies_in_the_chart_equal_the_originals() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut copies = Vec::new();
     let definition = "winpool.dev_windowspools.yaml";

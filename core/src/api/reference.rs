@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_html_is_shown() {
+    fn text_that_looks_like_html_is_shown() {
         assert_eq!(prose("build is 10.0.<number>, as\n in `10.0.<n>`"), "build is 10.0.&lt;number>, as in `10.0.<n>`");
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{
     api::{Mode, Taint, names},
     explain::forecast::{Change, ForecastOutcome, PoolForecast},
-    plan::{Applied, Assessment, Consent, Entry, GuardedPool, Node, Policy, Pool, assess},
+    plan::{Applied, Assessment, Consent, GuardedPool, Node, Policy, Pool, PoolEntry, assess},
     windows::{product, taint::SPELLINGS},
 };
 
@@ -95,7 +95,7 @@ pub fn policy_of(pools: &[GuardedPool]) -> Policy {
     let read: Vec<_> = pools.iter().map(GuardedPool::read).collect();
     let invalid = read.iter().filter_map(|pool| Some(pool.as_ref().err()?.name.clone())).collect();
     let valid = read.iter().filter_map(|pool| pool.as_ref().ok());
-    Policy::new(valid.map(|pool| Entry { pool: Arc::new(pool.clone()), ready: true }), invalid)
+    Policy::new(valid.map(|pool| PoolEntry { pool: Arc::new(pool.clone()), ready: true }), invalid)
 }
 
 /// Assesses the node. The taints of its pool are held if they are held in this outcome.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     api::names,
-    explain::scheduling::{Host, Obstacle, obstacles},
+    explain::scheduling::{Obstacle, SchedulableNode, obstacles},
     image::{Images, Platform},
     pod::{Class, KnownError, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind},
     windows::{Build, ContainerRuntime, KernelVersion, product},
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// The fields that the scheduler reads.
-    pub host: Host,
+    pub host: SchedulableNode,
     /// The operating system, from the label or else from the kubelet's report.
     pub os: Option<String>,
     /// The kernel version, if the node runs Windows.
@@ -45,7 +45,7 @@ impl Machine {
 
 impl From<&Node> for Machine {
     fn from(node: &Node) -> Self {
-        let host = Host::from(node);
+        let host = SchedulableNode::from(node);
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
         let os = host.labels.get(names::OS).or(info.map(|info| info.operating_system.as_str()));
         let os = os.filter(|os| !os.is_empty()).map(str::to_owned);
@@ -70,7 +70,7 @@ impl From<&Node> for Machine {
 /// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
+pub struct PodStory {
     /// The kind, namespace and name: `Pod shop/web-1`, `Deployment shop/web`.
     pub object: String,
     /// The operating system that winpool assumes the pod is for: `windows` or `linux`.
@@ -107,13 +107,13 @@ pub struct Landing {
 
 /// Explains this pod on these nodes, with these RuntimeClasses.
 #[must_use]
-pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>) -> Answer {
+pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>) -> PodStory {
     answer_with(pod, machines, classes, &Images::default())
 }
 
 /// Explains the pod with the platforms of its images, as registries report them.
 #[must_use]
-pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>, images: &Images) -> Answer {
+pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>, images: &Images) -> PodStory {
     let mut spec = pod.spec.clone();
     if pod.is_bound || pod.daemon_set_node().is_some() {
         // The scheduler chose this node; it may place a similar pod on another node.
@@ -130,7 +130,7 @@ pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, C
     let maker = if pod.daemon_set_node().is_some() { Maker::DaemonSetBefore } else { Maker::Anyone };
     let (namespace, name) = (if pod.namespace.is_empty() { "default" } else { &pod.namespace }, &pod.name);
     let object = format!("Pod {namespace}/{name}");
-    Answer { node: pod.spec.node.clone(), ..of_spec(object, pod, spec, maker, &machines, classes, images) }
+    PodStory { node: pod.spec.node.clone(), ..of_spec(object, pod, spec, maker, &machines, classes, images) }
 }
 
 /// Explains the pods of this template; `errors` are those of its current pods.
@@ -142,7 +142,7 @@ pub fn answer_template(
     machines: &[Machine],
     classes: &BTreeMap<String, Class>,
     images: &Images,
-) -> Answer {
+) -> PodStory {
     let pod = Pod { errors, spec: workload.template.clone(), ..Pod::default() };
     let namespace = if workload.namespace.is_empty() { "default" } else { &workload.namespace };
     let object = format!("{} {namespace}/{}", kind.as_str(), workload.name);
@@ -158,7 +158,7 @@ fn of_spec(
     machines: &[Machine],
     classes: &BTreeMap<String, Class>,
     images: &Images,
-) -> Answer {
+) -> PodStory {
     let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
     let missing = spec.runtime_class.clone().filter(|_| found.is_none());
     let conflict = found.and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
@@ -203,7 +203,7 @@ fn of_spec(
             (Some(remedy), remedied)
         }
     };
-    Answer {
+    PodStory {
         object,
         system: if candidate.is_windows { names::WINDOWS } else { "linux" }.to_owned(),
         node: None,

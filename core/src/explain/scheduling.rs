@@ -14,7 +14,7 @@ use crate::{
 
 /// The fields of a node that the scheduler reads.
 #[derive(Clone, Debug, Default)]
-pub struct Host {
+pub struct SchedulableNode {
     /// `metadata.name`.
     pub name: String,
     /// `metadata.labels`.
@@ -89,7 +89,7 @@ impl std::fmt::Display for Obstacle {
 ///
 /// The scheduler ignores a pod with `spec.nodeName`. The pod is on that node even if taints or labels do not match.
 #[must_use]
-pub fn obstacles(spec: &PodSpec, host: &Host) -> Vec<Obstacle> {
+pub fn obstacles(spec: &PodSpec, host: &SchedulableNode) -> Vec<Obstacle> {
     if let Some(name) = &spec.node {
         return (*name != host.name).then(|| Obstacle::NamesAnotherNode(name.clone())).into_iter().collect();
     }
@@ -113,14 +113,14 @@ pub fn obstacles(spec: &PodSpec, host: &Host) -> Vec<Obstacle> {
     found
 }
 
-fn affinity(spec: &PodSpec, host: &Host) -> Option<Obstacle> {
+fn affinity(spec: &PodSpec, host: &SchedulableNode) -> Option<Obstacle> {
     let failing = |term| failing_expressions(term, &host.labels, &host.name);
     let failures: Option<Vec<Vec<String>>> = spec.terms.iter().map(failing).collect();
     failures?.into_iter().next().map(Obstacle::Affinity)
 }
 
 /// Returns the extended resources that the node lacks. The usage of other pods is not known here.
-fn resources(spec: &PodSpec, host: &Host) -> Vec<Obstacle> {
+fn resources(spec: &PodSpec, host: &SchedulableNode) -> Vec<Obstacle> {
     let mut wanted: BTreeMap<&str, i128> = BTreeMap::new();
     // Init containers come after the containers in the list. They run one by one, before the containers.
     for container in &spec.containers {
@@ -145,7 +145,7 @@ fn resources(spec: &PodSpec, host: &Host) -> Vec<Obstacle> {
         .collect()
 }
 
-impl From<&Node> for Host {
+impl From<&Node> for SchedulableNode {
     fn from(node: &Node) -> Self {
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         Self {
@@ -164,13 +164,13 @@ mod tests {
 
     use super::*;
 
-    fn host(changes: &Value) -> Host {
+    fn host(changes: &Value) -> SchedulableNode {
         let mut node = json!({
             "metadata": {"name": "win-a", "labels": {"kubernetes.io/os": "windows", "tier": "7"}},
             "status": {"allocatable": {"cpu": "8", "example.com/gpu": "2"}},
         });
         json_patch::merge(&mut node, changes);
-        Host::from(&serde_json::from_value::<Node>(node).unwrap())
+        SchedulableNode::from(&serde_json::from_value::<Node>(node).unwrap())
     }
 
     fn why_not(spec: &Value, changes: &Value) -> Vec<String> {

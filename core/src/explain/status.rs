@@ -1,7 +1,7 @@
 //! Summarises a cluster: nodes by build and state, RuntimeClasses and their pods, held taints, and the next end of
 //! support.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::node::v1::RuntimeClass,
@@ -12,12 +12,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    api::{Problem, names},
+    api::{
+        Problem,
+        names::{self, reason},
+    },
     explain::{
         forecast::{PoolForecast, Snapshot, forecast},
         node::{policy_of, selects, state_under},
     },
-    plan::GuardedPool,
+    plan::{GuardedPool, Node, State, number},
     pod::{Class, Pod, selects_windows},
     windows::product,
 };
@@ -28,8 +31,8 @@ use crate::{
 pub struct ClusterStatus {
     /// The WindowsPools.
     pub pools: Vec<PoolSummary>,
-    /// Number of Windows nodes by state: `converged`, `pending`, `held`, `blocked`, `ignored`, or `unowned` if no pool owns
-    /// them.
+    /// Number of Windows nodes by state: `converged`, `pending`, `held`, `contested`, `blocked`, `ignored`, or `unowned` if
+    /// no pool owns them.
     pub nodes: BTreeMap<String, usize>,
     /// The Windows builds of the nodes, oldest first.
     pub builds: Vec<BuildSummary>,
@@ -102,6 +105,10 @@ pub struct ClassSummary {
     /// The pool that manages it; absent if winpool does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// Its state in the status of that pool, or `Contested` if another writer keeps reverting winpool's changes; absent if
+    /// the status does not name it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// Number of nodes on which its pods can be scheduled.
     pub nodes: usize,
     /// Number of its unfinished pods; absent if winpool cannot list pods.
@@ -124,9 +131,9 @@ pub struct SupportEnd {
     pub days_left: i32,
 }
 
-/// Summarises the cluster.
+/// Summarises the cluster. Events name the nodes `reverted`: there another writer reverted winpool's changes.
 #[must_use]
-pub fn status(snapshot: Snapshot) -> ClusterStatus {
+pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus {
     let policy = policy_of(&snapshot.pools);
     let (nodes, classes) = (snapshot.nodes.clone(), snapshot.classes.clone());
     let (pods, guarded) = (snapshot.pods.clone(), snapshot.pools.clone());
@@ -135,8 +142,22 @@ pub fn status(snapshot: Snapshot) -> ClusterStatus {
     let outcome = forecast(snapshot);
     let mut by_build: BTreeMap<Option<_>, BTreeMap<String, usize>> = BTreeMap::new();
     let mut by_state: BTreeMap<String, usize> = BTreeMap::new();
-    for node in nodes.values().filter(|node| node.labels.get(names::OS) == Some(names::WINDOWS)) {
-        let state = state_under(node, &policy, &outcome).to_owned();
+    let is_windows_node = |node: &Node| node.labels.get(names::OS) == Some(names::WINDOWS);
+    let states = nodes.iter().filter(|(_, node)| is_windows_node(node));
+    let mut states: BTreeMap<&str, _> =
+        states.map(|(name, node)| (name.as_str(), state_under(node, &policy, &outcome))).collect();
+    for pool in &guarded {
+        let is_of_pool = |name: &str| {
+            let owner = nodes.get(name).and_then(|node| policy.owner(&node.labels));
+            owner.is_some_and(|owner| owner.pool.name == pool.name_any())
+        };
+        for name in contested(pool, &states, is_of_pool, reverted) {
+            states.insert(name, State::Contested.as_str());
+        }
+    }
+    for (name, state) in states {
+        let Some(node) = nodes.get(name) else { continue };
+        let state = state.to_owned();
         let build = node.windows_version().map(|version| version.build);
         *by_build.entry(build).or_default().entry(state.clone()).or_default() += 1;
         *by_state.entry(state).or_default() += 1;
@@ -156,9 +177,8 @@ pub fn status(snapshot: Snapshot) -> ClusterStatus {
         Some(pods.iter().filter(|pod| pod.spec.runtime_class.as_deref() == Some(name)).count())
     };
     let is_without_class = |pod: &&Pod| {
-        let on_windows = pod.spec.node.as_ref().and_then(|name| nodes.get(name));
-        pod.spec.runtime_class.is_none()
-            && on_windows.is_some_and(|node| node.labels.get(names::OS) == Some(names::WINDOWS))
+        let node = pod.spec.node.as_ref().and_then(|name| nodes.get(name));
+        pod.spec.runtime_class.is_none() && node.is_some_and(is_windows_node)
     };
     let forecasts = &outcome.forecast.summary.pools;
     ClusterStatus {
@@ -171,6 +191,7 @@ pub fn status(snapshot: Snapshot) -> ClusterStatus {
             .map(|class| ClassSummary {
                 name: class.name_any(),
                 pool: crate::plan::owner(class).map(str::to_owned),
+                state: guarded.iter().find_map(|pool| class_state(pool, &class.name_any())),
                 nodes: nodes.values().filter(|node| selects(class, node)).count(),
                 pods: of_class(&class.name_any()),
             })
@@ -190,6 +211,39 @@ pub fn status(snapshot: Snapshot) -> ClusterStatus {
             .collect(),
         notes: unread,
     }
+}
+
+/// Returns the objects of this kind of which the status of the pool says that another writer reverts winpool's changes.
+fn contested_objects<'a>(pool: &'a GuardedPool, kind: &'a str) -> impl Iterator<Item = &'a str> {
+    let problems = pool.status.iter().flat_map(|status| &status.problems);
+    let contested = problems.filter(move |problem| problem.reason == reason::CONTESTED && problem.object.kind == kind);
+    contested.map(|problem| problem.object.name.as_str())
+}
+
+/// Returns the pending nodes of the pool that another writer keeps reverting: those that the status of the pool or an
+/// Event names, or all pending nodes if the status counts as many.
+fn contested<'a>(
+    pool: &GuardedPool,
+    states: &BTreeMap<&'a str, &str>,
+    is_of_pool: impl Fn(&str) -> bool,
+    reverted: &BTreeSet<String>,
+) -> Vec<&'a str> {
+    let count = pool.status.as_ref().map_or(0, |status| status.nodes.contested);
+    let pending = states.iter().filter(|(_, state)| **state == State::Pending.as_str()).map(|(name, _)| *name);
+    let pending: Vec<&str> = pending.filter(|name| count > 0 && is_of_pool(name)).collect();
+    if number(pending.len()) <= count {
+        return pending;
+    }
+    let is_named = |name: &str| contested_objects(pool, "Node").any(|named| named == name) || reverted.contains(name);
+    pending.into_iter().filter(|name| is_named(name)).collect()
+}
+
+fn class_state(pool: &GuardedPool, name: &str) -> Option<String> {
+    if contested_objects(pool, "RuntimeClass").any(|contested| contested == name) {
+        return Some(reason::CONTESTED.to_owned());
+    }
+    let class = pool.status.as_ref()?.runtime_classes.iter().find(|class| class.name == name)?;
+    Some(class.state.as_str().to_owned())
 }
 
 fn pool_summary(pool: &GuardedPool, forecasts: &[PoolForecast]) -> PoolSummary {

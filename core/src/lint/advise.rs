@@ -66,7 +66,14 @@ pub fn expressions() -> impl Iterator<Item = (&'static Rule, String)> {
             Scope::Any => broken,
             Scope::Windows => format!("variables.windows && {}", in_brackets(&broken)),
             // CEL has no information about images.
-            Scope::LinuxByName | Scope::WindowsImage | Scope::Unsaid | Scope::Service | Scope::Node => return None,
+            Scope::LinuxByName
+            | Scope::WindowsImage
+            | Scope::Unsaid
+            | Scope::Service
+            | Scope::Node
+            | Scope::CredentialSpec => {
+                return None;
+            }
         };
         Some((rule, expression))
     })

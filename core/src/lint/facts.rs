@@ -13,7 +13,7 @@ use crate::{
     api::{Taint, TaintPolicy, names},
     image::{Host, Images},
     labels::Labels,
-    plan::{Entry, Node, Policy, Pool, SeenNodes, WantedTaints, plan_classes},
+    plan::{Node, Policy, Pool, PoolEntry, SeenNodes, WantedTaints, plan_classes},
     pod::{Class, PodSpec, Tolerance, affinity::matches_affinity, tolerance},
     windows::{
         Build, KubernetesVersion,
@@ -89,6 +89,7 @@ pub struct Facts {
     images: Images,
     /// True if a Windows node reports a container runtime other than containerd.
     has_node_without_containerd: bool,
+    credential_specs: Option<BTreeSet<String>>,
 }
 
 impl Facts {
@@ -156,7 +157,7 @@ impl Facts {
     /// versions and for the builds that it names.
     #[must_use]
     pub fn complete(mut self) -> Self {
-        let entries = self.pools.iter().map(|pool| Entry { pool: Arc::clone(pool), ready: true });
+        let entries = self.pools.iter().map(|pool| PoolEntry { pool: Arc::clone(pool), ready: true });
         let policy = Policy::new(entries, BTreeSet::new());
         for (kind, labels) in std::mem::take(&mut self.seen) {
             *self.nodes.entry(kind.under(&policy, &labels)).or_default() += 1;
@@ -217,6 +218,17 @@ impl Facts {
             selected.partition(|(.., taints)| untolerated(&admitted.tolerations, taints).is_empty());
         let found = if open.is_empty() { closed } else { open };
         found.into_iter().map(|(host, ..)| host).collect()
+    }
+
+    /// Adds the names of `GMSACredentialSpec` objects, which are known from now on.
+    pub fn add_credential_specs(&mut self, names: impl IntoIterator<Item = String>) {
+        self.credential_specs.get_or_insert_default().extend(names);
+    }
+
+    /// Returns the names of the `GMSACredentialSpec` objects, if they are known.
+    #[must_use]
+    pub fn credential_specs(&self) -> Option<&BTreeSet<String>> {
+        self.credential_specs.as_ref()
     }
 
     /// Returns the version of Kubernetes, if it is known.

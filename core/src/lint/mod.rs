@@ -7,13 +7,14 @@
 //! - `rejected`: fields that the API server refuses.
 //! - `unsupported`: fields that the API server accepts and Windows does not support.
 //! - `placement` and its submodules: scheduling, and images that start.
-//! - `recommended`: advice of the documentation; `objects`: Services and nodes.
+//! - `recommended`: advice of the documentation; `gmsa`: identities; `objects`: Services and nodes.
 //! - `workload`: reads manifests; `facts`: the cluster.
 //! - `advise`: the admission policy; `reference`: the reference page.
 
 pub mod advise;
 pub mod facts;
 pub mod field;
+pub mod gmsa;
 pub mod objects;
 mod placement;
 pub mod recommended;

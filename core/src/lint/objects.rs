@@ -17,24 +17,11 @@ use crate::{
             Consequence::{Fails, Ignored, Note},
             Hit, Judgement, Scope,
             Severity::{Info, Warning},
-            Test, Versions,
+            Test, rule,
         },
     },
     windows::{Build, KernelVersion, KubernetesVersion},
 };
-
-const fn rule(
-    id: &'static str,
-    verdict: Judgement,
-    scope: Scope,
-    field: &'static str,
-    reason: &'static str,
-    remedy: &'static str,
-    find: fn(&Value, &Facts, &mut Vec<Hit>),
-) -> Rule {
-    let test = Test::Object(find);
-    Rule { id, verdict, without_os: None, kubernetes: Versions::ALL, scope, field, reason, remedy, test }
-}
 
 pub(super) const SERVICES: &[Rule] = &[
     rule(
@@ -44,12 +31,12 @@ pub(super) const SERVICES: &[Rule] = &[
         "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
         "Windows does not support a longest time for sessions: no more than the default of 10800 seconds is certain",
         "remove it, and let clients reconnect",
-        |service, _, hits| {
+        Test::Object(|service, _, hits| {
             let field = ["spec", "sessionAffinityConfig", "clientIP", "timeoutSeconds"];
             if get(service, &field).and_then(Value::as_i64).is_some_and(|seconds| seconds > 10_800) {
                 hits.push(Hit::at(field.join(".")));
             }
-        },
+        }),
     ),
     rule(
         "service-ip-family",
@@ -58,12 +45,12 @@ pub(super) const SERVICES: &[Rule] = &[
         "spec.ipFamilies",
         "Windows pods have no IPv6 without IPv4, so a Service of IPv6 alone does not reach them",
         "add IPv4 to ipFamilies, with ipFamilyPolicy: PreferDualStack",
-        |service, _, hits| {
+        Test::Object(|service, _, hits| {
             let families = get(service, &["spec", "ipFamilies"]).and_then(Value::as_array);
             if families.is_some_and(|families| !families.is_empty() && families.iter().all(|family| family == "IPv6")) {
                 hits.push(Hit::at("spec.ipFamilies"));
             }
-        },
+        }),
     ),
     rule(
         "service-local-traffic",
@@ -73,11 +60,11 @@ pub(super) const SERVICES: &[Rule] = &[
         "Local requires direct server return (DSR) of kube-proxy on Windows, which overlay networks and older versions do not \
          have",
         "use Cluster, unless the network plugin supports it on Windows",
-        |service, _, hits| {
+        Test::Object(|service, _, hits| {
             if get(service, &["spec", "externalTrafficPolicy"]).is_some_and(|policy| policy == "Local") {
                 hits.push(Hit::at("spec.externalTrafficPolicy"));
             }
-        },
+        }),
     ),
 ];
 
@@ -89,7 +76,7 @@ pub(super) const NODES: &[Rule] = &[
         "status.nodeInfo.kubeletVersion",
         "Kubernetes supports a kubelet that is not newer than the API server and at most three minor versions older",
         "install a kubelet of the API server's version",
-        version_skew,
+        Test::Object(version_skew),
     ),
     rule(
         "node-reserved-memory",
@@ -98,7 +85,7 @@ pub(super) const NODES: &[Rule] = &[
         "status.allocatable.memory",
         "less than 2 GiB of memory is reserved for Windows, the runtime and the kubelet, and no eviction frees any",
         "set --system-reserved and --kube-reserved of the kubelet to memory of 2Gi together",
-        reserved_memory,
+        Test::Object(reserved_memory),
     ),
     rule(
         "node-pause-image",
@@ -107,23 +94,24 @@ pub(super) const NODES: &[Rule] = &[
         "status.images",
         "only registry.k8s.io/pause:3.10.2 and later have a variant for Windows Server 2025, and the node has older ones alone",
         "configure a newer pause image in containerd on the node",
-        pause_image,
+        Test::Object(pause_image),
     ),
 ];
 
 /// Returns the findings about a Service that selects Windows pods.
 #[must_use]
 pub fn check_service(service: &Value, facts: &Facts) -> Vec<Finding> {
-    check("Service", SERVICES, service, facts)
+    check_object("Service", SERVICES, service, facts)
 }
 
 /// Returns the findings about a Windows node.
 #[must_use]
 pub fn check_node(node: &Value, facts: &Facts) -> Vec<Finding> {
-    check("Node", NODES, node, facts)
+    check_object("Node", NODES, node, facts)
 }
 
-fn check(kind: &str, rules: &[Rule], object: &Value, facts: &Facts) -> Vec<Finding> {
+/// Returns the findings about an object of this kind.
+pub(super) fn check_object(kind: &str, rules: &[Rule], object: &Value, facts: &Facts) -> Vec<Finding> {
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
     let object_name =

@@ -13,7 +13,7 @@ use crate::{
             Consequence::{Fails, Note, Pending},
             Hit, Judgement, Rule, Scope,
             Severity::{Error, Info, Warning},
-            Subject, Test, Versions,
+            Subject, Test, Versions, own, rule,
         },
     },
     pod::{BETA_OS, OS_KEYS, Tolerance, tolerance, tolerate},
@@ -23,22 +23,6 @@ use crate::{
 mod builds;
 mod classes;
 pub(super) mod images;
-
-const fn rule(
-    id: &'static str,
-    verdict: Judgement,
-    scope: Scope,
-    field: &'static str,
-    reason: &'static str,
-    remedy: &'static str,
-    test: Test,
-) -> Rule {
-    Rule { id, verdict, without_os: None, kubernetes: Versions::ALL, scope, field, reason, remedy, test }
-}
-
-const fn own(find: fn(&Subject<'_>, &mut Vec<Hit>)) -> Test {
-    Test::Own { find, cel: None }
-}
 
 const SELECT_WINDOWS: &str = "add nodeSelector kubernetes.io/os: windows, or a runtimeClassName";
 const TOLERATE: &str =

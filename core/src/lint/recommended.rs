@@ -12,24 +12,11 @@ use crate::{
             Consequence::{Fails, Ignored, Note},
             Hit, Judgement, Rule, Scope,
             Severity::{Error, Info, Warning},
-            Subject, Test, Versions,
+            Subject, own, rule,
         },
     },
     windows::image::successor,
 };
-
-const fn rule(
-    id: &'static str,
-    verdict: Judgement,
-    scope: Scope,
-    field: &'static str,
-    reason: &'static str,
-    remedy: &'static str,
-    find: fn(&Subject<'_>, &mut Vec<Hit>),
-) -> Rule {
-    let test = Test::Own { find, cel: None };
-    Rule { id, verdict, without_os: None, kubernetes: Versions::ALL, scope, field, reason, remedy, test }
-}
 
 /// The annotation of the feature gate `HyperVContainer`, which Kubernetes 1.21 removed.
 pub const ISOLATION_ANNOTATION: &str = "experimental.windows.kubernetes.io/isolation-type";
@@ -43,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         "without a cpu and a memory request the scheduler takes the container for empty, and Windows, which has no \
          out-of-memory killer, pages to disk when the node is full",
         "set requests of cpu and memory, and a memory limit",
-        resources,
+        own(resources),
     ),
     rule(
         "termination-grace-period",
@@ -52,7 +39,7 @@ pub(super) const RULES: &[Rule] = &[
         "terminationGracePeriodSeconds",
         "the runtime of a Windows node is not containerd: it sends CTRL_SHUTDOWN_EVENT, and ends the container after 5 seconds",
         "use nodes with containerd, or set WaitToKillServiceTimeout in the image's registry",
-        grace_period,
+        own(grace_period),
     ),
     rule(
         "isolation-annotation",
@@ -61,11 +48,11 @@ pub(super) const RULES: &[Rule] = &[
         "metadata.annotations[experimental.windows.kubernetes.io/isolation-type]",
         "nothing reads this annotation since Kubernetes 1.21 removed the feature gate HyperVContainer",
         "remove it, and use a RuntimeClass whose handler isolates with Hyper-V",
-        |subject, hits| {
+        own(|subject, hits| {
             if subject.workload.metadata["annotations"].get(ISOLATION_ANNOTATION).is_some() {
                 hits.push(Hit::at(format!("metadata.annotations[{ISOLATION_ANNOTATION}]")));
             }
-        },
+        }),
     ),
     rule(
         "docker-hub-image",
@@ -74,7 +61,7 @@ pub(super) const RULES: &[Rule] = &[
         "containers[*].image",
         "Microsoft's Windows images on Docker Hub get no updates any more; their Windows builds are out of service",
         "use Microsoft's registry",
-        docker_hub_images,
+        own(docker_hub_images),
     ),
     rule(
         "dns-searches",
@@ -83,7 +70,7 @@ pub(super) const RULES: &[Rule] = &[
         "dnsConfig.searches",
         "Windows resolves short names with one DNS suffix, by default that of the pod's namespace",
         "use full names, or one suffix with dnsPolicy: None",
-        dns_searches,
+        own(dns_searches),
     ),
     rule(
         "path-control-character",
@@ -92,7 +79,7 @@ pub(super) const RULES: &[Rule] = &[
         "containers[*].volumeMounts[*].mountPath",
         "the path has a control character: in double quotes YAML and JSON read \\t and \\n as one",
         "write C:/data, or double each backslash",
-        control_characters,
+        own(control_characters),
     ),
     rule(
         "mount-path-root",
@@ -101,7 +88,7 @@ pub(super) const RULES: &[Rule] = &[
         "containers[*].volumeMounts[*].mountPath",
         "a Windows container cannot have a volume in the place of its whole drive",
         "mount it in a directory, such as C:/data",
-        mount_roots,
+        own(mount_roots),
     ),
     rule(
         "host-path-without-drive",
@@ -110,17 +97,7 @@ pub(super) const RULES: &[Rule] = &[
         "volumes[*].hostPath.path",
         "a path without a drive is on the drive that the kubelet runs from",
         "name the drive, such as C:/data; a named pipe is written \\\\.\\pipe\\name",
-        host_paths,
-    ),
-    rule(
-        "gmsa-credential-spec",
-        Judgement(Error, Fails),
-        Scope::Any,
-        "securityContext.windowsOptions.gmsaCredentialSpec",
-        "gmsaCredentialSpec is not a credential specification: that is a JSON object with DomainJoinConfig and \
-         ActiveDirectoryConfig",
-        "remove it and name the object in gmsaCredentialSpecName: the GMSA webhook fills it in",
-        gmsa,
+        own(host_paths),
     ),
 ];
 
@@ -207,19 +184,4 @@ fn host_paths(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     };
     let without = paths_on_host(subject.workload.raw).filter(|(_, path)| !path.is_empty() && !has_drive(path));
     hits.extend(without.map(|(field, _)| Hit::at(field)));
-}
-
-fn gmsa(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    const OPTIONS: [&str; 3] = ["securityContext", "windowsOptions", "gmsaCredentialSpec"];
-    let pod = subject.workload.raw;
-    let of_containers = containers(pod).map(|(path, container)| (format!("{path}.{}", OPTIONS.join(".")), container));
-    for (field, place) in std::iter::once((OPTIONS.join("."), pod)).chain(of_containers) {
-        let Some(text) = get(place, &OPTIONS).and_then(Value::as_str) else { continue };
-        let spec: Option<Value> = serde_json::from_str(text).ok();
-        let is_one =
-            spec.is_some_and(|spec| spec["DomainJoinConfig"].is_object() && spec["ActiveDirectoryConfig"].is_object());
-        if !is_one {
-            hits.push(Hit::at(field));
-        }
-    }
 }

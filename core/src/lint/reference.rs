@@ -23,7 +23,7 @@ the API server refuses nothing. Rules marked with † are also in the admission 
 pod spec.
 ";
 
-const GROUPS: [(&str, &str); 7] = [
+const GROUPS: [(&str, &str); 8] = [
     (
         "Placement",
         "Whether pods find a node on which their images start. Some rules need to know nodes, pools or RuntimeClasses, \
@@ -41,6 +41,11 @@ const GROUPS: [(&str, &str); 7] = [
     (
         "What is recommended",
         "From the Kubernetes documentation. [Its statements](windows-documentation.md) are mapped to rules one by one.",
+    ),
+    (
+        "Group managed service accounts",
+        "Fields are paths in the pod spec, or in the GMSACredentialSpec. winpool knows these objects if they are among the \
+         manifests or if it may list them.",
     ),
     ("Services", "About Services that select pods for Windows. Fields are paths in the Service."),
     ("Nodes", "About Windows nodes. Fields are paths in the Node."),

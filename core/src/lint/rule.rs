@@ -114,6 +114,8 @@ pub enum Scope {
     Service,
     /// Windows nodes.
     Node,
+    /// `GMSACredentialSpec` objects.
+    CredentialSpec,
 }
 
 /// A rule.
@@ -173,6 +175,24 @@ pub enum Test {
     },
     /// A function that reads an object other than a workload.
     Object(fn(&Value, &Facts, &mut Vec<Hit>)),
+}
+
+/// Returns a rule for all versions of Kubernetes that does not depend on `os.name`.
+pub(super) const fn rule(
+    id: &'static str,
+    verdict: Judgement,
+    scope: Scope,
+    field: &'static str,
+    reason: &'static str,
+    remedy: &'static str,
+    test: Test,
+) -> Rule {
+    Rule { id, verdict, without_os: None, kubernetes: Versions::ALL, scope, field, reason, remedy, test }
+}
+
+/// Returns a test that reads the whole workload and has no CEL expression.
+pub(super) const fn own(find: fn(&Subject<'_>, &mut Vec<Hit>)) -> Test {
+    Test::Own { find, cel: None }
 }
 
 /// The input of a rule.

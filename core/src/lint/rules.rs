@@ -5,7 +5,7 @@ use crate::{
     lint::{
         Finding, Rule, Workload,
         facts::Facts,
-        objects, placement, recommended, rejected,
+        gmsa, objects, placement, recommended, rejected,
         rule::{Hit, Scope, Subject, Test},
         unsupported,
     },
@@ -13,14 +13,15 @@ use crate::{
 };
 
 /// Returns the groups of rules: placement, images in registries, fields that the API server refuses, fields that
-/// Windows does not support, recommendations, Services and nodes.
-pub(super) fn groups() -> [&'static [Rule]; 7] {
+/// Windows does not support, recommendations, GMSA, Services and nodes.
+pub(super) fn groups() -> [&'static [Rule]; 8] {
     [
         placement::RULES,
         placement::images::RULES,
         rejected::RULES,
         unsupported::RULES,
         recommended::RULES,
+        gmsa::RULES,
         objects::SERVICES,
         objects::NODES,
     ]
@@ -75,7 +76,7 @@ fn applies(scope: Scope, subject: &Subject<'_>) -> bool {
         Scope::WindowsImage => subject.target == Target::WindowsImage,
         Scope::LinuxByName => subject.pod.os.as_deref() == Some("linux"),
         Scope::Unsaid => subject.target == Target::Unsaid,
-        Scope::Service | Scope::Node => false,
+        Scope::Service | Scope::Node | Scope::CredentialSpec => false,
     }
 }
 

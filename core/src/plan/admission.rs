@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_reported() {
+    fn rules_report_nothing_about_unknown_facts() {
         let admission = Admission { installed: [("guard", true), ("born-tainted", false)].into(), taint_keys: None };
         let states = |minor| {
             let report = admission.report(Some(KubernetesVersion { major: 1, minor }));

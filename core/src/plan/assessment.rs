@@ -8,7 +8,8 @@ use crate::{
 };
 
 use super::{
-    Applied, ChangeFingerprint, Consent, Entry, LabelChange, Node, NodePlan, Policy, Pool, State, capability_labels,
+    Applied, ChangeFingerprint, Consent, LabelChange, Node, NodePlan, Policy, Pool, PoolEntry, State,
+    capability_labels,
     marks::Marks,
     taints::{self, guards},
 };
@@ -66,8 +67,8 @@ pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Assessment 
         return assess_reimaged(node, policy);
     }
     match policy.owner(&node.labels) {
-        Some(Entry { pool, ready: true }) => assess_as(node, Some(pool), policy, consent),
-        Some(Entry { ready: false, .. }) => Assessment::default(),
+        Some(PoolEntry { pool, ready: true }) => assess_as(node, Some(pool), policy, consent),
+        Some(PoolEntry { ready: false, .. }) => Assessment::default(),
         None => assess_as(node, None, policy, consent),
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1
 
 use crate::api::{Taint, WindowsPool, names};
 
-use super::{Entry, Node, NodePlan, Policy, Pool, assessment::release, is_made_by_winpool, marks::Marks, owner};
+use super::{Node, NodePlan, Policy, Pool, PoolEntry, assessment::release, is_made_by_winpool, marks::Marks, owner};
 
 /// The extent of a cleanup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Cleanup {
             pool.metadata.deletion_timestamp.get_or_insert(Time(Timestamp::UNIX_EPOCH));
             Pool::read(&pool).ok()
         });
-        let entries = deleted.map(|pool| Entry { pool: pool.into(), ready: true });
+        let entries = deleted.map(|pool| PoolEntry { pool: pool.into(), ready: true });
         Self { extent, policy: Policy::new(entries, [].into()) }
     }
 

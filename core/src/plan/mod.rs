@@ -33,7 +33,7 @@ pub use deletion::PendingCleanup;
 pub use guarded::GuardedPool;
 pub use node::{AnnotationChange, ChangeFingerprint, LabelChange, Node, NodePlan, State};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
-pub use pools::{ApprovedTaint, Entry, Hosts, InvalidPool, Policy, Pool, WantedTaints};
+pub use pools::{Approval, Hosts, InvalidPool, Policy, Pool, PoolEntry, WantedTaints};
 pub use runtime_class::{
     ClassAction, ClassRetirement, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
     plan_class, release_class, retire_class,

@@ -78,7 +78,7 @@ pub struct Pool {
     /// `status.managedTaints`: every taint that winpool ever added for this pool, or took over from another one.
     pub ever_applied: Vec<Taint>,
     /// `status.approvedTaints`: nodes that register, or lose one of these, get it at once.
-    pub approved: Vec<ApprovedTaint>,
+    pub approved: Vec<Approval>,
     /// The last workload check that found no workload which would become unschedulable.
     pub clean_check: Arc<CleanCheck>,
     /// The pool's RuntimeClasses that do not tolerate its taints yet. The nodes that they select wait for them.
@@ -238,23 +238,21 @@ pub(super) fn managed_taints(status: Option<&WindowsPoolStatus>) -> Vec<Taint> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApprovedTaint {
+pub struct Approval {
     pub taint: Taint,
     /// The time of the approval, for users.
     pub since: Timestamp,
 }
 
 /// `status.approvedTaints`, without entries that cannot be parsed.
-pub(super) fn approved_taints(status: Option<&WindowsPoolStatus>) -> Vec<ApprovedTaint> {
+pub(super) fn approved_taints(status: Option<&WindowsPoolStatus>) -> Vec<Approval> {
     let listed = status.iter().flat_map(|status| &status.approved_taints);
-    listed
-        .filter_map(|listed| Some(ApprovedTaint { taint: listed.taint.parse().ok()?, since: listed.since.0 }))
-        .collect()
+    listed.filter_map(|listed| Some(Approval { taint: listed.taint.parse().ok()?, since: listed.since.0 })).collect()
 }
 
 /// A pool in a [`Policy`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct PoolEntry {
     pub pool: Arc<Pool>,
     /// True if its nodes may be written. While its RuntimeClasses are not ready, the pool keeps the nodes that it
     /// selects, so that no younger pool takes them, and does not change them.
@@ -264,7 +262,7 @@ pub struct Entry {
 /// The policy that nodes are assessed by: the valid pools, oldest first, and the taints that winpool may remove.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
-    entries: Vec<Entry>,
+    entries: Vec<PoolEntry>,
     suspended: BTreeSet<String>,
     removable: BTreeSet<Taint>,
 }
@@ -272,7 +270,7 @@ pub struct Policy {
 impl Policy {
     /// The policy of these pools. `suspended` are the names of pools that exist and are not valid: their nodes are
     /// left as they are.
-    pub fn new(entries: impl IntoIterator<Item = Entry>, suspended: BTreeSet<String>) -> Self {
+    pub fn new(entries: impl IntoIterator<Item = PoolEntry>, suspended: BTreeSet<String>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort_by(|a, b| a.pool.age().cmp(&b.pool.age()));
         let removable = entries
@@ -287,7 +285,7 @@ impl Policy {
 
     /// The pools, oldest first.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[PoolEntry] {
         &self.entries
     }
 
@@ -324,7 +322,7 @@ impl Policy {
 
     /// The owner of a node with these labels: the oldest enforcing pool that selects it.
     #[must_use]
-    pub fn owner(&self, labels: &Labels) -> Option<&Entry> {
+    pub fn owner(&self, labels: &Labels) -> Option<&PoolEntry> {
         self.entries.iter().find(|entry| entry.pool.enforces() && entry.pool.selects(labels))
     }
 

@@ -23,6 +23,14 @@ pub struct KnownError {
     pub source: &'static str,
 }
 
+impl KnownError {
+    /// Returns the texts that identify it, as Markdown.
+    fn texts(&self) -> String {
+        let beside = self.beside.map(|words| format!(" with `{words}`")).unwrap_or_default();
+        format!("`{}`{beside}", self.error)
+    }
+}
+
 impl Serialize for KnownError {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map([("error", self.error), ("meaning", self.meaning), ("remedy", self.remedy)])
@@ -60,7 +68,7 @@ const PAUSE: &str = "kubernetes/kubernetes#99157";
 
 /// The known errors. If a message contains several, the first one explains it.
 pub const ERRORS: &[KnownError] = &[
-    in_sandbox("no match for platform", PAUSE_NO_VARIANT, "k0sproject/k0s#1919"),
+    in_sandbox("no match for platform", PAUSE_NO_VARIANT, CONTAINERD),
     in_sandbox("no matching manifest", PAUSE_NO_VARIANT, "rancher/rancher#23161"),
     in_sandbox("0xc0370101", PAUSE_OTHER_BUILD, PAUSE),
     in_sandbox("operating system does not match", PAUSE_OTHER_BUILD, PAUSE),
@@ -110,17 +118,22 @@ pub fn known_error(message: &str) -> Option<KnownError> {
     ERRORS.iter().find(|known| contains(known.error) && known.beside.is_none_or(contains)).copied()
 }
 
-/// Returns the table as Markdown.
+/// Returns the table as Markdown. Errors with the same meaning and remedy share a row.
 #[must_use]
 pub fn reference() -> String {
     let mut text = "<!-- Written by `make generate` from core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
-        If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\n\
+        If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\
+        Two texts with \"with\" between them are both in the message.\n\n\
         | Error | Meaning | Remedy | Source |\n|---|---|---|---|\n"
         .to_owned();
-    for KnownError { error, beside, meaning, remedy, source } in ERRORS {
-        let beside = beside.map(|words| format!(" and `{words}`")).unwrap_or_default();
+    for group in ERRORS.chunk_by(|a, b| (a.meaning, a.remedy) == (b.meaning, b.remedy)) {
+        let Some(KnownError { meaning, remedy, .. }) = group.first() else { continue };
+        let errors: Vec<String> = group.iter().map(KnownError::texts).collect();
+        let mut sources: Vec<&str> = group.iter().map(|known| known.source).collect();
+        sources.dedup();
+        let (errors, sources) = (errors.join("; "), sources.join(", "));
         // Writing to a String never fails.
-        let _ = writeln!(text, "| `{error}`{beside} | {} | {} | {source} |", sentence(meaning), sentence(remedy));
+        let _ = writeln!(text, "| {errors} | {} | {} | {sources} |", sentence(meaning), sentence(remedy));
     }
     text
 }

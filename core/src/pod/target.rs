@@ -56,12 +56,6 @@ impl PodSpec {
         selects_windows(&self.node_selector) || self.every_term(expects_windows)
     }
 
-    /// Returns true if the pod itself specifies Windows. Its class may specify it too.
-    #[must_use]
-    pub fn says_windows(&self) -> bool {
-        self.target(None) == Target::Windows
-    }
-
     /// Returns true if nothing in the pod specifies an operating system.
     #[must_use]
     pub fn says_no_system(&self) -> bool {

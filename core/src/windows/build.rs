@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_is_read_in_the_form_of_the_label_alone() {
+    fn a_build_is_parsed_only_in_the_form_of_the_label() {
         assert_eq!("10.0.17763".parse(), Ok(Build::new(17763)));
         assert_eq!("10.0.1".parse(), Ok(Build::new(1)));
         assert_eq!("10.0.999999".parse(), Ok(Build::new(999_999)));

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn images_of_2022_run_on_2025_with_containerd_1_7_19_or_later_alone() {
+    fn images_of_2022_run_on_2025_only_with_containerd_1_7_19_or_later() {
         let able =
             ["1.7.19", "1.7.19+azure", "1.7.27-k3s1", "2.0.0", "2.0.4+azure", "2.1.0-rc.1", "2.1.5", "2.1.6", "2.3.1"];
         for version in able {

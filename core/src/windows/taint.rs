@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn no_spelling_stands_twice() {
+    fn no_spelling_occurs_twice() {
         let distinct: BTreeSet<_> = SPELLINGS.iter().map(|spelling| (spelling.key, spelling.value)).collect();
         assert_eq!(distinct.len(), SPELLINGS.len());
     }

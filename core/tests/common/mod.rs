@@ -13,7 +13,7 @@ use winpool_core::{
     api::{Taint, WindowsPool, names},
     explain::forecast::Snapshot,
     plan::{
-        self, Assessment, ClassAction, ClassesPlan, Consent, Entry, GuardedPool, Node, PlannedClass, Policy, Pool,
+        self, Assessment, ClassAction, ClassesPlan, Consent, GuardedPool, Node, PlannedClass, Policy, Pool, PoolEntry,
         SeenNodes, TaintList, node_patch,
         reconcile::{ControlPlaneInfo, Now},
         runtime_class_patch,
@@ -116,7 +116,7 @@ pub fn pool(changes: &str) -> Pool {
 
 /// A policy of these pools, all of whose classes are right.
 pub fn policy(pools: impl IntoIterator<Item = Pool>) -> Policy {
-    Policy::new(pools.into_iter().map(|pool| Entry { pool: Arc::new(pool), ready: true }), [].into())
+    Policy::new(pools.into_iter().map(|pool| PoolEntry { pool: Arc::new(pool), ready: true }), [].into())
 }
 
 /// The assessment of the node if every workload consents.

@@ -55,7 +55,7 @@ fn selector_affinity_class_and_image_pin_and_each_says_what_to_write() {
 }
 
 #[test]
-fn what_may_run_elsewhere_is_not_pinned() {
+fn a_workload_that_may_run_elsewhere_is_not_pinned() {
     let facts = cluster(&[], &[json!({})], &[]);
     for spec in [
         json!({}),
@@ -93,7 +93,7 @@ fn a_pool_is_pinned_by_the_classes_that_it_declares_gives_out_and_names() {
 }
 
 #[test]
-fn a_pool_that_gives_out_a_discovered_class_is_pinned_by_it_whether_it_is_there_or_not() {
+fn a_pool_whose_default_is_a_discovered_class_is_pinned_even_if_the_class_does_not_exist() {
     let spec = json!({"podDefaults": {"runtimeClassName": "windows-2019"}});
     let there = cluster(&[("10.0.17763", &[])], &[json!({})], &[]);
     for facts in [Facts::none(), there] {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     lint::{
         Facts, Finding,
+        gmsa::check_credential_spec,
         objects::{check_node, check_service, reduced_node, selects},
     },
     plan::Node,
@@ -15,7 +16,7 @@ use winpool_core::{
 use super::{broken, findings, workload};
 
 /// The rules that these tests break.
-pub const TESTED: [&str; 8] = [
+pub const TESTED: [&str; 10] = [
     "service-session-affinity",
     "service-ip-family",
     "service-local-traffic",
@@ -24,6 +25,8 @@ pub const TESTED: [&str; 8] = [
     "node-pause-image",
     "termination-grace-period",
     "isolation-annotation",
+    "gmsa-credential-spec-missing",
+    "gmsa-object-malformed",
 ];
 
 fn rules(findings: Vec<Finding>) -> Vec<String> {
@@ -115,4 +118,31 @@ fn the_isolation_annotation_is_found_in_pods_and_templates() {
     pod["metadata"]["annotations"] = annotated["annotations"].clone();
     let path = "metadata.annotations[experimental.windows.kubernetes.io/isolation-type]";
     assert_eq!((field(&deployment), field(&pod)), (Some(format!("spec.template.{path}")), Some(path.to_owned())));
+}
+
+#[test]
+fn credential_specs_are_looked_up_and_have_both_parts() {
+    let spec = json!({
+        "securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "web"}},
+        "containers": [{"securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "typo"}}}],
+    });
+    let missing = |facts: &Facts| {
+        let found = findings(&workload("Pod", &spec), facts).into_iter();
+        let found = found.filter(|finding| finding.rule == "gmsa-credential-spec-missing");
+        found.map(|finding| (finding.field, finding.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(missing(&Facts::none()), [], "unknown");
+    let mut facts = Facts::none();
+    facts.add_credential_specs(["web".to_owned()]);
+    let field = "spec.containers[0].securityContext.windowsOptions.gmsaCredentialSpecName".to_owned();
+    assert_eq!(missing(&facts), [(field, "there is no GMSACredentialSpec typo".to_owned())]);
+    for (parts, expected) in [
+        (json!({"DomainJoinConfig": {}, "ActiveDirectoryConfig": {}}), None),
+        (json!({"DomainJoinConfig": {}}), Some("gmsa-object-malformed")),
+        (Value::Null, Some("gmsa-object-malformed")),
+    ] {
+        let object = json!({"metadata": {"name": "web"}, "credspec": parts});
+        let found = rules(check_credential_spec(&object, &Facts::none()));
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{object}");
+    }
 }

@@ -47,7 +47,7 @@ fn with(mut spec: Value, key: &str, value: Value) -> Value {
 }
 
 #[test]
-fn right_workloads_have_no_findings() {
+fn correct_workloads_have_no_findings() {
     let by_class =
         json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022", "containers": [{"image": "a:ltsc2022"}]});
     for facts in [two_builds(), cluster(&[], &[json!({})], &[]), Facts::none()] {
@@ -60,7 +60,7 @@ fn right_workloads_have_no_findings() {
 }
 
 #[test]
-fn tolerations_are_missing_where_no_node_is_left() {
+fn a_toleration_is_missing_if_no_node_is_left() {
     let intolerant = with(selecting("10.0.20348"), "tolerations", json!([]));
     assert_eq!(broken("Deployment", &intolerant, &two_builds()), ["toleration-missing"]);
     let foreign =
@@ -82,7 +82,7 @@ fn tolerations_are_missing_where_no_node_is_left() {
 }
 
 #[test]
-fn of_a_toleration_with_an_unknown_operator_it_is_only_said_that_it_is_unknown() {
+fn a_toleration_with_an_unknown_operator_is_reported_as_unknown() {
     let unclear = with(selecting("10.0.20348"), "tolerations", json!([{"key": "os", "operator": "Gt", "value": "1"}]));
     for kind in ["Deployment", "DaemonSet"] {
         for facts in [two_builds(), Facts::none()] {

@@ -12,6 +12,10 @@ fn gmsa(text: &str) -> Value {
     pod(&json!({"windowsOptions": {"gmsaCredentialSpec": text}}))
 }
 
+fn gmsa_name(name: &str) -> Value {
+    pod(&json!({"windowsOptions": {"gmsaCredentialSpecName": name}}))
+}
+
 fn image(name: &str) -> Value {
     container(&json!({"image": name}))
 }
@@ -61,6 +65,11 @@ pub fn table() -> Vec<Row> {
             "gmsa-credential-spec",
             vec![gmsa("webapp"), gmsa("{}")],
             vec![gmsa(r#"{"DomainJoinConfig": {}, "ActiveDirectoryConfig": {}}"#)],
+        ),
+        (
+            "gmsa-name-invalid",
+            vec![gmsa_name("WebApp1"), gmsa_name("")],
+            vec![gmsa_name("webapp-1"), gmsa_name("webapp.shop")],
         ),
     ]
 }

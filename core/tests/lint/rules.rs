@@ -272,7 +272,7 @@ const TOGETHER: [(&str, &[&str]); 3] = [
 ];
 
 #[test]
-fn each_rule_is_broken_by_its_examples_alone_and_not_by_what_is_close() {
+fn each_rule_finds_its_examples_and_nothing_similar() {
     let facts = Facts::none();
     for (id, bad, good) in table() {
         let beside = TOGETHER.iter().find(|(rule, _)| *rule == id).map_or(&[][..], |(_, beside)| *beside);
@@ -300,7 +300,7 @@ fn every_rule_has_an_example() {
 }
 
 #[test]
-fn names_are_in_kebab_case_and_stand_once() {
+fn names_are_unique_and_in_kebab_case() {
     let names: Vec<&str> = rules().map(|rule| rule.id).collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     for rule in rules() {

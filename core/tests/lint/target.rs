@@ -95,7 +95,7 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
 }
 
 #[test]
-fn a_workload_that_the_api_server_would_not_take_is_an_error() {
+fn a_workload_that_the_api_server_refuses_is_an_error() {
     let deployment =
         |spec: Value| json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "n"}, "spec": spec});
     for (object, message) in [

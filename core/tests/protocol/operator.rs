@@ -14,7 +14,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::Taint,
     plan::{
-        Applied, Assessment, CheckAnswer, Consent, Entry, GuardedPool, NodePlan, NodeShare, Policy, Pool, Sighting,
+        Applied, Assessment, CheckAnswer, Consent, GuardedPool, NodePlan, NodeShare, Policy, Pool, PoolEntry, Sighting,
         Tally, Watched, WorkloadCheck, assess, node_patch,
         reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, Pauses, SeenNode, Step, next},
     },
@@ -388,7 +388,7 @@ fn changed(policy: &Policy, change: &dyn Fn(&mut Pool)) -> Policy {
     let entries = policy.entries().iter().map(|entry| {
         let mut pool = Pool::clone(&entry.pool);
         change(&mut pool);
-        Entry { pool: Arc::new(pool), ready: entry.ready }
+        PoolEntry { pool: Arc::new(pool), ready: entry.ready }
     });
     Policy::new(entries, [].into())
 }

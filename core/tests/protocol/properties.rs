@@ -12,7 +12,7 @@ use winpool_core::{
         Mode, TaintPolicy,
         names::{self, condition},
     },
-    plan::{Consent, Entry, Policy, WantedTaints, assess},
+    plan::{Consent, Policy, PoolEntry, WantedTaints, assess},
 };
 
 use crate::{
@@ -152,7 +152,7 @@ fn is_ignored(node: &NodeFacts) -> bool {
 /// The policy for nodes if every pool has what it wants.
 fn as_written(world: &World) -> Policy {
     let pools = world.pools.truth().values().filter_map(|pool| pool.pool.clone());
-    Policy::new(pools.map(|pool| Entry { pool: pool.into(), ready: true }), [].into())
+    Policy::new(pools.map(|pool| PoolEntry { pool: pool.into(), ready: true }), [].into())
 }
 
 /// True if the node is in the state that the pools want.

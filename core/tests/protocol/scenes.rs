@@ -85,7 +85,7 @@ scenes! {
     }
 
     /// The pool's taint changes twice while a process dies.
-    changes: a_pool_that_changes_leaves_no_taint_behind_whoever_leads {
+    changes: a_changed_pool_leaves_no_taint_behind_under_any_leader {
         scripts: &[&[Create("a", PLAIN), Change("a", OTHER), Change("a", MINE)]],
         successors: 1,
         kept: [1, 3, 1],
@@ -94,7 +94,7 @@ scenes! {
     }
 
     /// The same, later, and with older caches.
-    late_changes: an_old_pool_that_changes_is_recorded_whoever_leads {
+    late_changes: a_changed_old_pool_is_recorded_under_any_leader {
         before: &[Create("a", PLAIN)],
         away: &[Untaint("n1", "os")],
         scripts: &[&[Change("a", OTHER)]],
@@ -105,12 +105,12 @@ scenes! {
     }
 
     /// The pool is deleted, and a process dies.
-    deletion: a_pool_that_goes_leaves_nothing_behind_whoever_leads {
+    deletion: a_deleted_pool_leaves_nothing_behind_under_any_leader {
         scripts: &[&[Create("a", MINE), Delete("a")]], successors: 1, kept: [2, 3, 1],
     }
 
     /// A pool that has existed for long is deleted, and a new leader may not have seen that.
-    late_deletion: an_old_pool_goes_whoever_leads {
+    late_deletion: an_old_pool_is_deleted_under_any_leader {
         before: &[Create("a", MINE)],
         away: &[Untaint("n1", TAINT)],
         scripts: &[&[Delete("a")]],

@@ -175,7 +175,7 @@ fn a_check_that_fails_drops_the_approvals_of_no_other_taint() {
 }
 
 #[test]
-fn a_class_that_learns_to_tolerate_another_taint_does_not_lag_for_the_first() {
+fn a_class_that_tolerates_one_more_taint_does_not_lag_for_the_first() {
     let mut world = approved_with_another_taint_wanted();
     world.add_node("new", &node("{}"));
     for second in 0..8 {

@@ -48,7 +48,7 @@ fn one_listing_serves_all_pools() {
 }
 
 #[test]
-fn no_check_is_made_without_a_node_that_waits() {
+fn without_a_waiting_node_there_is_no_check() {
     for spec in ["spec: {taintPolicy: Always}", "spec: {taintPolicy: Never}", "spec: {nodeSelector: {team: b}}"] {
         assert!(World::with(spec).due_check().is_none(), "{spec}");
     }
@@ -141,7 +141,7 @@ fn workloads_of_listed_kinds_are_asked_for_by_name_every_five_seconds() {
 }
 
 #[test]
-fn a_result_is_of_no_use_if_what_it_is_about_changed_meanwhile() {
+fn a_result_is_dropped_if_its_subject_changed_meanwhile() {
     type Change = fn(&mut World);
     let cases: [(&str, Change, bool); 6] = [
         ("nothing changed", |_| {}, true),

@@ -100,7 +100,7 @@ fn only_a_recorded_class_is_deleted_once_the_pool_does_not_want_it() {
 }
 
 #[test]
-fn a_class_that_is_to_go_stays_in_status_until_it_is_gone_also_after_a_restart() {
+fn a_class_stays_in_status_until_it_is_deleted_even_after_a_restart() {
     let mut world = World::checked(OWN);
     world.wait(2);
     world.refuse("Delete own", failed());

@@ -44,7 +44,7 @@ fn a_pool_is_deleted_with_its_taints_labels_and_classes() {
 }
 
 #[test]
-fn a_class_that_pods_use_is_released_when_its_pool_goes() {
+fn a_class_that_pods_use_is_released_when_its_pool_is_deleted() {
     let mut world = world();
     world.pods = Ok(vec![of_class("windows-2022")]);
     world.delete();

@@ -7,9 +7,9 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
-    explain::scheduling::{Host, obstacles},
+    explain::scheduling::{SchedulableNode, obstacles},
     plan::{CheckScope, KnownNode, Question, WorkloadCheck},
-    pod::{Class, PodSpec},
+    pod::{Class, PodSpec, Target},
 };
 
 use crate::scene::{Object, minute, pod, running, workload};
@@ -110,7 +110,7 @@ fn admitted(spec: &Value, class: Option<&RuntimeClass>) -> PodSpec {
 }
 
 /// The nodes that the pod fits.
-fn fitting(pod: &PodSpec, hosts: &[Host]) -> BTreeSet<usize> {
+fn fitting(pod: &PodSpec, hosts: &[SchedulableNode]) -> BTreeSet<usize> {
     hosts.iter().enumerate().filter(|(_, host)| obstacles(pod, host).is_empty()).map(|(index, _)| index).collect()
 }
 
@@ -124,7 +124,7 @@ fn says_windows(spec: &Value, class: &RuntimeClass) -> bool {
             .and_then(|s| s.node_selector.as_ref())
             .is_some_and(|s| s.contains_key("kubernetes.io/os"))
     };
-    read.says_windows() || !read.node_selector.is_empty() || read.runtime_class.is_some() && by_class()
+    read.target(None) == Target::Windows || !read.node_selector.is_empty() || read.runtime_class.is_some() && by_class()
 }
 
 proptest! {
@@ -182,11 +182,11 @@ proptest! {
         }
         let answer = check.finish().remove("default").unwrap();
 
-        let host = |index: usize, taints: Vec<Taint>| Host {
-            name: name(index), labels: nodes[index].labels.clone().into_iter().collect(), taints, ..Host::default()
+        let host = |index: usize, taints: Vec<Taint>| SchedulableNode {
+            name: name(index), labels: nodes[index].labels.clone().into_iter().collect(), taints, ..SchedulableNode::default()
         };
-        let before: Vec<Host> = (0..nodes.len()).map(|index| host(index, nodes[index].taints.clone())).collect();
-        let after: Vec<Host> = (0..nodes.len()).map(|index| {
+        let before: Vec<SchedulableNode> = (0..nodes.len()).map(|index| host(index, nodes[index].taints.clone())).collect();
+        let after: Vec<SchedulableNode> = (0..nodes.len()).map(|index| {
             let put_on = answer.clean.iter().filter(|(_, uids)| uids.contains(name(index).as_str())).map(|(taint, _)| taint.clone());
             host(index, nodes[index].taints.iter().cloned().chain(put_on).collect())
         }).collect();

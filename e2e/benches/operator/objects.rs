@@ -6,7 +6,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use winpool_core::api::WindowsPool;
-use winpool_core::plan::{Entry, Policy, Pool};
+use winpool_core::plan::{Policy, Pool, PoolEntry};
 use winpool_e2e::{Sample, SimulatedNode};
 
 pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -30,7 +30,7 @@ pub const PARALLEL: usize = 32;
 /// The policy of a pool with this spec whose RuntimeClasses exist and whose taints are approved.
 pub fn policy(spec: &str) -> Result<Policy> {
     let pool = Pool::read(&WindowsPool::new("default", serde_json::from_str(spec)?))?;
-    Ok(Policy::new([Entry { pool: Arc::new(pool), ready: true }], [].into()))
+    Ok(Policy::new([PoolEntry { pool: Arc::new(pool), ready: true }], [].into()))
 }
 
 /// Calls `work` for each item, so many at a time.

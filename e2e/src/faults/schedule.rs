@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_requests_as_wanted_meet_a_fault_and_every_kind_of_it_comes_up() {
+    fn the_requested_number_of_faults_occurs_and_every_kind_of_them() {
         for (asked, kinds) in [(PATCH, 10), (WATCH, 14), (Asked { verb: "get", resource: "nodes" }, 7)] {
             let mut counts = BTreeMap::<&str, usize>::new();
             for fault in of(7, asked).into_iter().flatten() {

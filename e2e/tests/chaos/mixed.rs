@@ -131,8 +131,8 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
         node(&format!("more-{number}"), WINDOWS_2022, "a").join(&harness.client).await.unwrap();
     }
     let leaves = harness.join_node(node("win-d", WINDOWS_2025, "a")).await;
-    let others: Vec<Rival> =
-        ["win-a", "win-b", "win-c"].into_iter().map(|node| Rival::start(harness.nodes(), node)).collect();
+    let others: Vec<OtherWriter> =
+        ["win-a", "win-b", "win-c"].into_iter().map(|node| OtherWriter::start(harness.nodes(), node)).collect();
     harness.apply_pool(json!({})).await;
     for name in ["win-a", "win-b", "win-c", "win-d"] {
         stage.node_gets(name, "is tainted", has(OS_WINDOWS)).await;
@@ -177,18 +177,18 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
     leaves.leave().await.unwrap();
     harness.join_node(node("win-e", WINDOWS_2025, "a")).await;
     stage.node_gets("win-e", "is tainted", has("dedicated=windows:NoSchedule")).await;
-    for rival in others {
-        rival.stop().await;
+    for other_writer in others {
+        other_writer.stop().await;
     }
 }
 
 /// Adds a taint to a node and removes it again, and checks that no other client does.
-struct Rival {
+struct OtherWriter {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Rival {
+impl OtherWriter {
     fn start(nodes: Api<Node>, node: &'static str) -> Self {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
@@ -212,7 +212,7 @@ impl Rival {
 
 async fn toggle(nodes: &Api<Node>, name: &str, stands: bool) {
     let mine = Taint {
-        key: "example.com/rival".to_owned(),
+        key: "example.com/other_writer".to_owned(),
         value: Some("x".to_owned()),
         effect: "PreferNoSchedule".to_owned(),
         time_added: Some(Time(Timestamp::from_second(1_800_000_000).unwrap())),

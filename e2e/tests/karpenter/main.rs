@@ -85,7 +85,7 @@ fn with_taint(value: &str, effect: &str) -> Value {
 }
 
 #[tokio::test]
-async fn each_kind_of_class_starts_from_zero_and_what_cannot_is_said_beforehand() {
+async fn each_kind_of_class_starts_from_zero_or_winpool_says_beforehand_that_it_cannot() {
     let mut classes = all_classes();
     classes.as_array_mut().unwrap().push(json!({"name": "old", "version": "20h2"}));
     let pool = pool(&classes);

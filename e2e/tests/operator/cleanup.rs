@@ -128,8 +128,8 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
     for said in [
         "5 Nodes with winpool's labels and annotation:\n  a-1, a-2, b-1, b-guarded, b-reimaged\n",
-        "  2 with the taint os=windows:NoSchedule, which winpool put on\n",
-        "  2 with the taint windows:NoSchedule, which winpool put on\n",
+        "  2 with the taint os=windows:NoSchedule, which winpool added\n",
+        "  2 with the taint windows:NoSchedule, which winpool added\n",
         "3 RuntimeClasses to delete, used by no pod:\n  b-2022, compatible, windows-2019\n",
         "  used: used by 1 pod, such as default/app\n",
         "1 WindowsPool to keep, with the finalizer winpool.dev/cleanup:\n  b\n",
@@ -162,7 +162,7 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
     let sent = writes(&log);
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    assert!(text.starts_with("There is nothing of winpool's to take off"), "{text}");
+    assert!(text.starts_with("There is nothing of winpool's to remove"), "{text}");
     assert_eq!(writes(&log), sent);
     harness.delete_definition().await;
     harness.definition_is_gone().await;
@@ -276,7 +276,7 @@ async fn a_running_operator_stands_by_and_reverts_nothing() {
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     let error = outcome.unwrap_err().to_string();
     let stands_by =
-        "everything was taken off, but an operator runs: it stands by for 10 minutes and then puts everything back.";
+        "everything is removed, but an operator is running: it is paused for 10 minutes and then restores everything.";
     assert!(error.contains(stands_by) && !text.contains("Done."), "{error}\n{text}");
     // It sees a change that it would repair, and does not repair it.
     harness.edit_node("win", json!({"metadata": {"labels": {BUILD: "10.0.1"}}})).await;
@@ -297,7 +297,7 @@ async fn cleanup_fails_if_an_operator_restores_everything() {
         let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
         let Err(error) = outcome else { panic!("{options:?} {outcome:?}\n{text}") };
         let error = error.to_string();
-        assert!(error.starts_with("an operator runs and puts back what was taken off:\n"), "{error}");
+        assert!(error.starts_with("a running operator restored what was removed:\n"), "{error}");
         assert!(error.contains("It does not wait for the Lease winpool in namespace default"), "{error}");
         assert!(!text.contains("Done."), "{text}");
         operator.stop().await;

@@ -1,19 +1,32 @@
 //! Writers that revert winpool's changes, and nodes that come back with another operating system.
 
+use std::{path::Path, process::Command};
+
 use k8s_openapi::api::{core::v1::Node, events::v1::Event, node::v1::RuntimeClass};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     SimulatedNode,
     harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition, has_taint, label, scheduling},
+    winpool_program,
 };
+
+/// The output of `winpool status -o json`.
+async fn status(harness: &Harness, program: &Path) -> Value {
+    let mut command = Command::new(program);
+    command.args(["status", "-o", "json"]).env("KUBECONFIG", harness.server.kubeconfig());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
 
 #[tokio::test]
 async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
+    let program = winpool_program().await.unwrap();
     let (harness, audit) = Harness::audited().await;
     let node = SimulatedNode::windows("10.0.20348.2655").name("aks").label("kubernetes.azure.com/agentpool", "win");
     harness.join_node(node).await;
@@ -36,6 +49,8 @@ async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     assert!(problem.message.contains("node-pool-api") && problem.message.contains("AKS node pool"), "{problem:?}");
     let patches = audit.of("patch", "nodes").len();
     assert_eq!(patches, 3, "three writes are enough");
+    let shown = status(&harness, program).await;
+    assert_eq!((&shown["nodes"], &shown["builds"][0]["nodes"]), (&json!({"contested": 1}), &json!({"contested": 1})));
     operator.stop().await;
 }
 
@@ -63,6 +78,7 @@ async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
 
 #[tokio::test]
 async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() {
+    let program = winpool_program().await.unwrap();
     let (harness, audit) = Harness::audited().await;
     harness.join("win").await;
     let operator = harness.operator().await;
@@ -86,6 +102,7 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
     assert!(problem.message.contains("gitops"), "{problem:?}");
     let patches = audit.of("patch", "runtimeclasses").len();
     assert_eq!(patches, 3, "three writes are enough");
+    assert_eq!(self::status(&harness, program).await["runtimeClasses"][0]["state"], "Contested");
     operator.stop().await;
 }
 

@@ -141,7 +141,7 @@ async fn a_taint_that_a_kubelet_forged_into_the_annotation_is_never_removed() {
 }
 
 #[tokio::test]
-async fn a_class_that_leaves_the_spec_goes_unless_pods_use_it() {
+async fn a_class_removed_from_the_spec_is_deleted_unless_pods_use_it() {
     let harness = Harness::new().await;
     harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
     let operator = harness.operator().await;

@@ -17,7 +17,9 @@ use winpool::{
 };
 use winpool_core::{
     api::WindowsPool,
-    plan::{Consent, Entry, FieldChange, NodePlan, Policy, Pool, TaintChange, assess, node_patch, runtime_class_patch},
+    plan::{
+        Consent, FieldChange, NodePlan, Policy, Pool, PoolEntry, TaintChange, assess, node_patch, runtime_class_patch,
+    },
 };
 use winpool_e2e::{
     Kubelet, SimulatedNode,
@@ -219,7 +221,7 @@ fn applier(client: &Client) -> Applier {
 fn policy(spec: Value) -> Policy {
     let pool = WindowsPool::new("default", serde_json::from_value(spec).unwrap());
     let pool = Arc::new(Pool::read(&pool).unwrap());
-    Policy::new([Entry { pool, ready: true }], BTreeSet::new())
+    Policy::new([PoolEntry { pool, ready: true }], BTreeSet::new())
 }
 
 /// Sends the operator's patch for the node as it was read, and reads the node again.

@@ -124,13 +124,13 @@ async fn the_objects_of_an_installation_are_deleted_together() {
         let client = winpool::api_server::client::connect(account.config.clone(), None).unwrap();
         let metrics = Arc::new(Metrics::new(Arc::default()));
         let applier = Applier::new(client.clone(), Leadership::alone(), metrics);
-        let left = Installation::new(client, NAME, NAMESPACE).let_go(&applier, |_| true).await;
+        let left = Installation::new(client, NAME, NAMESPACE).release(&applier, |_| true).await;
         assert_eq!(account.held().await, [""; 0], "round {round}: {left:?}");
     }
 }
 
 #[tokio::test]
-async fn it_goes_on_until_nodes_can_be_written_again() {
+async fn it_retries_until_nodes_can_be_written_again() {
     let harness = Harness::new().await;
     let before = join(&harness, "win", "a").await;
     let operator = start(&harness);

@@ -141,7 +141,7 @@ fn outcome(Located { found: finding, file, line }: &Located<Finding>) -> Outcome
     }
 }
 
-/// The path as a relative or absolute URI reference: what a URI has no place for is written as `%20`.
+/// Returns the path as a URI reference, with other characters percent-encoded.
 fn uri(path: &str) -> String {
     let path = path.strip_prefix("./").unwrap_or(path);
     path.bytes().fold(String::new(), |mut uri, byte| {

@@ -45,7 +45,7 @@ impl fmt::Display for StillRuns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (lease, namespace) = (names::LEASE, &self.namespace);
         if !self.came_back.is_empty() {
-            writeln!(f, "an operator runs and puts back what was taken off:\n{}", list(&self.came_back))?;
+            writeln!(f, "a running operator restored what was removed:\n{}", list(&self.came_back))?;
             writeln!(
                 f,
                 "It does not wait for the Lease {lease} in namespace {namespace}: its Lease is in another namespace, or it \
@@ -55,19 +55,19 @@ impl fmt::Display for StillRuns {
             let minutes = SEIZED.as_secs() / 60;
             writeln!(
                 f,
-                "everything was taken off, but an operator runs: it stands by for {minutes} minutes and then puts \
-                 everything back."
+                "everything is removed, but an operator is running: it is paused for {minutes} minutes and then restores \
+                 everything."
             )?;
         } else {
             writeln!(
                 f,
-                "everything was taken off, but an operator is installed, which puts everything back when it runs."
+                "everything is removed, but an operator is installed, which restores everything when it runs."
             )?;
         }
         if self.commands.is_empty() {
             return write!(
                 f,
-                "Stop it, then run this again. No Deployment of it is found: it runs outside of the cluster, or has other \
+                "Stop it, then run this again. No Deployment of it is found: it runs outside the cluster, or has other \
                  labels."
             );
         }
@@ -76,10 +76,7 @@ impl fmt::Display for StillRuns {
     }
 }
 
-/// Commands that stop the Deployments of operators that are there.
-///
-/// # Errors
-/// Fails if Deployments cannot be listed.
+/// Returns the commands that stop the Deployments of operators.
 pub async fn commands_to_stop(client: &Client) -> Result<Vec<String>, RequestError> {
     let deployments: Api<Deployment> = Api::all(client.clone());
     let mut commands = Vec::new();

@@ -18,7 +18,7 @@ use super::SHOWN;
 /// Shows what was found.
 pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
     if findings.is_empty() && held.is_empty() {
-        writeln!(out, "There is nothing of winpool's to take off in {cluster}.")?;
+        writeln!(out, "There is nothing of winpool's to remove in {cluster}.")?;
     } else {
         writeln!(out, "winpool's in {cluster}:")?;
     }
@@ -77,7 +77,7 @@ fn show_nodes(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
         *taints.entry(taint.to_string()).or_default() += 1;
     }
     for (taint, nodes) in taints {
-        writeln!(out, "  {nodes} with the taint {taint}, which winpool put on")?;
+        writeln!(out, "  {nodes} with the taint {taint}, which winpool added")?;
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ fn show_what_stays(findings: &Findings, out: &mut impl Write) -> io::Result<()> 
     Ok(())
 }
 
-/// The first of these names, and how many there are besides.
+/// Returns the first of these names, and the number of the others.
 fn some(names: impl Iterator<Item = String>) -> String {
     let names: Vec<String> = names.collect();
     let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! One document of YAML or JSON: an object, or a List, whose items are handed over one by one.
+//! Reads one document of YAML or JSON: an object, or a List, one item at a time.
 
 use std::{cell::Cell, fmt, marker::PhantomData};
 
@@ -11,12 +11,12 @@ use serde_yaml::Spanned;
 
 use super::{Keep, Manifest};
 
-/// The way to find the line on which a value begins.
+/// The source of the line on which a value begins.
 #[derive(Clone, Copy)]
 pub(super) enum Lines<'l> {
-    /// The parser tells.
+    /// The parser reports it.
     Told,
-    /// Those that were read are counted: the parser reads no byte before it needs it.
+    /// The stream counts the lines read so far: the parser reads no byte before it needs it.
     Counted(&'l Cell<u64>),
 }
 
@@ -48,15 +48,15 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for At<'_, T> {
 
 /// The contents of a document.
 pub(super) enum Document<K> {
-    /// One object, or those of a List.
+    /// An object, or the items of a List.
     Objects(Vec<Found<K>>),
-    /// No Kubernetes object.
+    /// Something other than a Kubernetes object.
     Other,
 }
 
-/// An object and what was kept of it.
+/// An object and the part of it that is kept.
 pub(super) struct Found<K> {
-    /// The line on which it begins; that of its document when it is the only one in it.
+    /// The line on which it begins. If it is the only object of its document, the first line of the document.
     pub line: u64,
     /// Kind and name.
     pub object: String,
@@ -107,25 +107,7 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
         f.write_str("a Kubernetes object")
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Document<K>, E> {
-        Ok(Document::Other)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Document<K>, E> {
-        Ok(Document::Other)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Document<K>, E> {
-        Ok(Document::Other)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Document<K>, E> {
-        Ok(Document::Other)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Document<K>, E> {
-        Ok(Document::Other)
-    }
+    super::scalars!(Document::Other);
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Document<K>, A::Error> {
         while items.next_element::<de::IgnoredAny>()?.is_some() {}
@@ -162,7 +144,7 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
     }
 }
 
-/// The items of a List. Those of a `NodeList` need not say what they are.
+/// The items of a List. Items of a typed list, such as `NodeList`, need no `apiVersion` and `kind`.
 struct Items<'l, K> {
     lines: Lines<'l>,
     api_version: String,
@@ -195,7 +177,7 @@ impl<'de, K: Keep> Visitor<'de> for Items<'_, K> {
         Ok(Vec::new())
     }
 
-    /// Not the items of a List, but a field that is called so.
+    /// A field with the name `items` in an object that is not a List.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         while map.next_entry::<de::IgnoredAny, de::IgnoredAny>()?.is_some() {}
         Ok(Vec::new())
@@ -211,7 +193,7 @@ impl<'de, K: Keep> Visitor<'de> for Items<'_, K> {
                 value: Value::Null,
             };
             let found_here = Found::new(line, Manifest { value: item, ..manifest });
-            // What is of no use needs no memory.
+            // Fields that no command uses need no memory.
             if !matches!(found_here.result, Ok(None)) {
                 found.push(found_here);
             }

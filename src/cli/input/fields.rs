@@ -1,4 +1,4 @@
-//! The lines of fields. Few objects have findings, so a file is read once more for those, and only then.
+//! The lines of fields. Few objects have findings, so winpool reads a file again only for those.
 
 use std::{
     fmt,
@@ -12,10 +12,10 @@ use serde::{
 };
 use serde_yaml::Spanned;
 
-/// Bytes of a file of which all fields may be in memory at once, at most. What people write is far smaller.
+/// The largest file, in bytes, whose fields winpool keeps in memory. Handwritten files are far smaller.
 const BYTES: u64 = 16 << 20;
 
-/// Where the fields of a file are.
+/// The lines of the fields of a file.
 pub struct Fields(Vec<Spanned<Shape>>);
 
 /// A part of a document without its values.
@@ -26,10 +26,10 @@ enum Shape {
 }
 
 impl Fields {
-    /// Of this file. One that is too long, or cannot be read a second time, has none.
+    /// Returns those of this file; `None` if it is too long or cannot be read a second time.
     #[must_use]
     pub fn of(file: &str) -> Option<Self> {
-        // Standard input, a pipe, has been read.
+        // Standard input and pipes cannot be read twice.
         let is_file = |path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= BYTES);
         if file == super::STDIN || !is_file(file) {
             return None;
@@ -43,19 +43,21 @@ impl Fields {
         documents.collect::<Result<_, _>>().ok().map(Self)
     }
 
-    /// The line of a field of the object that begins on `line`, or of what the field is missing in: `spec.os.name`,
-    /// `spec.containers[0].image`.
+    /// Returns the line of a field, such as `spec.containers[0].image`, of the object that begins on `line`. For a missing
+    /// field it returns the line of its parent.
     #[must_use]
     pub fn line(&self, line: u64, path: &str) -> Option<u64> {
-        let items = self.0.iter().flat_map(|document| document.value.get("items").into_iter().flat_map(Shape::list));
-        let object = self.0.iter().chain(items).find(|object| begins(object) == line)?;
+        let document = last_before(&self.0, line)?;
+        let items = || document.value.get("items").map_or(&[][..], Shape::list);
+        let is_here = |object: &&Spanned<Shape>| begins(object) == line;
+        let object = Some(document).filter(is_here).or_else(|| last_before(items(), line).filter(is_here))?;
         let (mut at, mut line) = (&object.value, None);
         for part in path.split('.') {
             let (key, indices) = part.split_once('[').unwrap_or((part, ""));
             let Some((name, value)) = at.field(key) else { break };
             (at, line) = (&value.value, Some(name.referenced.line()));
             for index in indices.split('[').filter_map(|index| index.strip_suffix(']')?.parse::<usize>().ok()) {
-                let Some(element) = at.list().nth(index) else { return line };
+                let Some(element) = at.list().get(index) else { return line };
                 (at, line) = (&element.value, Some(element.referenced.line()));
             }
         }
@@ -63,7 +65,12 @@ impl Fields {
     }
 }
 
-/// The line on which an object begins: that of its brace, or else of its first key.
+/// Returns the last of these objects that begins on this line or before. They are in the order of their lines.
+fn last_before(objects: &[Spanned<Shape>], line: u64) -> Option<&Spanned<Shape>> {
+    objects.get(objects.partition_point(|object| begins(object) <= line).checked_sub(1)?)
+}
+
+/// Returns the line on which an object begins: the line of its brace, or of its first key.
 fn begins(object: &Spanned<Shape>) -> u64 {
     object.referenced.line()
 }
@@ -78,9 +85,8 @@ impl Shape {
         Some(&self.field(name)?.1.value)
     }
 
-    fn list(&self) -> impl Iterator<Item = &Spanned<Self>> {
-        let list: &[_] = if let Self::List(list) = self { list } else { &[] };
-        list.iter()
+    fn list(&self) -> &[Spanned<Self>] {
+        if let Self::List(list) = self { list } else { &[] }
     }
 }
 
@@ -99,25 +105,7 @@ impl<'de> Visitor<'de> for ShapeVisitor {
         f.write_str("anything")
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
-    }
+    super::scalars!(Shape::Leaf);
 
     fn visit_unit<E>(self) -> Result<Shape, E> {
         Ok(Shape::Leaf)
@@ -153,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_has_the_line_of_its_key_and_a_missing_one_that_of_what_it_is_missing_in() {
+    fn a_field_has_the_line_of_its_key_and_a_missing_field_that_of_its_parent() {
         let text = "# one\nkind: Pod\nspec:\n  os: {name: windows}\n  containers:\n  - image: a\n  -\n    image: b\n  hostPID: true\n";
         let expected = [
             ("spec", Some(3)),

@@ -1,4 +1,4 @@
-//! The bytes of one file: looked at before they are read, bounded, and with their lines counted.
+//! A stream of bytes with lookahead, a size limit and a count of lines.
 
 use std::{
     cell::Cell,
@@ -7,30 +7,30 @@ use std::{
 
 use serde::de::IgnoredAny;
 
-/// Bytes that are looked at before they are read, at most.
+/// The size of the lookahead, in bytes.
 const AHEAD: usize = 64 << 10;
 
 /// A stream of manifests.
 pub(super) struct Stream<'l, R> {
     source: R,
     limit: usize,
-    /// Bytes that were read from the source.
+    /// The number of bytes read from the source.
     read: usize,
     buffer: Vec<u8>,
-    /// Where in `buffer` the bytes begin that were not read yet.
+    /// The position in `buffer` of the next byte.
     at: usize,
     line: &'l Cell<u64>,
 }
 
 impl<'l, R: Read> Stream<'l, R> {
-    /// Of `source`, whose bytes past `limit` are an error. `line` is the one that the next byte is on.
+    /// Returns a stream over `source` that fails after `limit` bytes. `line` is the line of the next byte.
     pub(super) fn new(source: R, limit: usize, line: &'l Cell<u64>) -> Self {
         Self { source, limit, read: 0, buffer: Vec::with_capacity(AHEAD), at: 0, line }
     }
 
     /// Returns true if a JSON object comes next. If so, skips the blanks and document separators before it.
     ///
-    /// A YAML mapping may begin with a brace too; the first 64 KiB have to show that it is none of JSON.
+    /// A YAML mapping may begin with a brace too. winpool decides by the first 64 KiB.
     pub(super) fn json_is_next(&mut self) -> io::Result<bool> {
         self.fill()?;
         let mut rest = self.buffer.as_slice();
@@ -45,7 +45,7 @@ impl<'l, R: Read> Stream<'l, R> {
             return Ok(false);
         }
         let first = serde_json::Deserializer::from_slice(rest).into_iter::<IgnoredAny>().next();
-        // What is cut off is no error here.
+        // The end of the lookahead is not an error.
         let is_json = first.is_some_and(|value| value.map_or_else(|error| error.is_eof(), |_| true));
         let before = self.buffer.len() - rest.len();
         if is_json {
@@ -54,7 +54,7 @@ impl<'l, R: Read> Stream<'l, R> {
         Ok(is_json)
     }
 
-    /// Fills the buffer, as far as there is something to fill it with.
+    /// Fills the buffer from the source.
     fn fill(&mut self) -> io::Result<()> {
         self.buffer.drain(..self.at);
         self.at = 0;

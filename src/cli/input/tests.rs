@@ -79,7 +79,7 @@ fn yaml_that_begins_like_json_is_read_as_yaml() {
 }
 
 #[test]
-fn what_is_too_long_is_refused() {
+fn documents_that_are_too_long_are_refused() {
     let endless = |start: &'static str| start.as_bytes().chain(io::repeat(b' '));
     for start in ["{\"apiVersion\":", "apiVersion: v1\nkind:"] {
         let line = Cell::new(1);
@@ -148,7 +148,7 @@ fn a_long_list_is_read_object_by_object() {
 }
 
 #[test]
-fn what_a_command_has_no_use_for_is_skipped() {
+fn objects_that_a_command_does_not_need_are_skipped() {
     assert_eq!(names("apiVersion: v1\nkind: Secret\ndata: {a: b}\n"), Vec::<String>::new());
     assert_eq!(names("kind: List\napiVersion: v1\nitems: null\n"), Vec::<String>::new());
     assert_eq!(names("# nothing\n"), Vec::<String>::new());
@@ -170,15 +170,15 @@ fn errors_say_where() {
     insta::assert_snapshot!(error("apiVersion: v1\nkind: [Node\nmetadata:\n  name: a\n"), @"nodes.yaml:3:9: illegal placement of ':' indicator");
     insta::assert_snapshot!(error("apiVersion: v1\nkind: Node\n\tmetadata: {}\n"), @"nodes.yaml:2:7: while scanning a plain scalar, found a tab");
     insta::assert_snapshot!(error("apiVersion: v1\nkind: Node\nkind: Pod\n"), @"nodes.yaml:3:1: duplicate mapping key: kind");
-    insta::assert_snapshot!(error("just a text\n"), @"nodes.yaml:1:1: is no Kubernetes object: apiVersion and kind are missing");
-    insta::assert_snapshot!(error("- a\n- b\n"), @"nodes.yaml:1:1: is no Kubernetes object: apiVersion and kind are missing");
-    insta::assert_snapshot!(error("---\napiVersion: v1\n---\nreplicas: 3\n"), @"nodes.yaml:2:1: is no Kubernetes object: apiVersion and kind are missing");
+    insta::assert_snapshot!(error("just a text\n"), @"nodes.yaml:1:1: not a Kubernetes object: apiVersion and kind are missing");
+    insta::assert_snapshot!(error("- a\n- b\n"), @"nodes.yaml:1:1: not a Kubernetes object: apiVersion and kind are missing");
+    insta::assert_snapshot!(error("---\napiVersion: v1\n---\nreplicas: 3\n"), @"nodes.yaml:2:1: not a Kubernetes object: apiVersion and kind are missing");
     insta::assert_snapshot!(error("apiVersion: v1\nkind: List\nitems: 7\n"), @"nodes.yaml:3:1: invalid type: integer `7`, expected a list of objects");
     insta::assert_snapshot!(error("apiVersion: v1\nkind: List\nitems:\n- metadata: {name: a}\n"), @"nodes.yaml:4: an item of a List: apiVersion and kind are missing");
     insta::assert_snapshot!(error("# x\napiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"), @"nodes.yaml:2: Node a: invalid type: integer `7`, expected a sequence");
     insta::assert_snapshot!(error("{\"apiVersion\": \"v1\", \"kind\": \"No"), @"nodes.yaml:1:32: EOF while parsing a string");
     insta::assert_snapshot!(error("\n{\"apiVersion\": \"v1\",\n  \"kind\": \"List\", \"items\": 7}"), @"nodes.yaml:3:29: invalid type: integer `7`, expected a list of objects");
-    insta::assert_snapshot!(error("{\n\"kind\": \"Node\"}"), @"nodes.yaml:1:1: is no Kubernetes object: apiVersion and kind are missing");
+    insta::assert_snapshot!(error("{\n\"kind\": \"Node\"}"), @"nodes.yaml:1:1: not a Kubernetes object: apiVersion and kind are missing");
     insta::assert_snapshot!(error("{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [\n{\"metadata\": {}}]}"), @"nodes.yaml:2: an item of a List: apiVersion and kind are missing");
     insta::assert_snapshot!(error("apiVersion: v1\nkind: Node\nmetadata: *nothing\n"), @"nodes.yaml:3:11: alias references unknown anchor");
     let ten = |item| [item; 10].join(", ");
@@ -203,7 +203,7 @@ fn a_document_that_is_no_object_is_skipped_in_a_folder_only() {
 }
 
 #[test]
-fn a_few_lines_that_stand_for_billions_are_refused() {
+fn aliases_that_expand_to_billions_of_nodes_are_refused() {
     let start = "apiVersion: v1\nkind: Node\na0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     let bomb = (1..12).fold(start, |bomb, level| {
         let before = format!("*a{}", level - 1);

@@ -14,9 +14,6 @@ use crate::cli::{
 };
 
 /// Reads cluster or manifests and explains the class.
-///
-/// # Errors
-/// If there is no such class, or its surroundings cannot be read.
 pub async fn story(name: &str, common: &Common) -> Result<ScaleStory, Error> {
     let mut cluster = if common.origin.files.is_empty() {
         Cluster::live(&common.origin.connection.client().await?).await?

@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
-    explain::pod::{Answer, Landing, Machine, answer_template, answer_with},
+    explain::pod::{Landing, Machine, PodStory, answer_template, answer_with},
     image::Images,
     pod::{Class, KnownError, LISTED_KINDS, Pod, PodSpec, Workload, WorkloadKind, known_error},
     words::count,
@@ -41,7 +41,7 @@ pub(super) async fn why_pod(
     namespace: Option<&str>,
     common: &Common,
     resolve: &Resolve,
-) -> Result<Answer, Error> {
+) -> Result<PodStory, Error> {
     let (pod, around) = if common.origin.files.is_empty() {
         let client = common.origin.connection.client().await?;
         let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
@@ -64,7 +64,7 @@ pub(super) async fn why_workload(
     namespace: Option<&str>,
     common: &Common,
     resolve: &Resolve,
-) -> Result<Answer, Error> {
+) -> Result<PodStory, Error> {
     let (workload, around) = if common.origin.files.is_empty() {
         let client = common.origin.connection.client().await?;
         let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
@@ -206,7 +206,7 @@ impl Keep for Part {
     }
 }
 
-pub(super) fn text(answer: &Answer) -> Text {
+pub(super) fn text(answer: &PodStory) -> Text {
     let mut text = Text::new();
     let is_pod = answer.object.starts_with("Pod ");
     let on = match &answer.node {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use serde_json::json;
 
 use crate::{
@@ -16,6 +17,15 @@ use super::{Candidate, Machine, Maker, named};
 /// The number of nodes that the search tries, the closest first.
 const TRIED: usize = 20;
 const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The selections that keep a pod off other nodes: labels of one node, and in addition a required node affinity to several
+/// builds. The most open one is first.
+const SELECTIONS: [(&[&str], bool); 5] = [
+    (&[], false),
+    (&[names::OS], false),
+    (&[names::OS], true),
+    (&[names::OS, names::WINDOWS_BUILD], false),
+    (&[names::OS, HOSTNAME], false),
+];
 
 impl<'a> Candidate<'a> {
     /// Returns the change, and the pod spec with it.
@@ -125,10 +135,13 @@ impl<'a> Candidate<'a> {
                 machines.iter().filter_map(|machine| candidate.landing_on(machine, &steps)).collect();
             closest.sort_by_key(|(machine, steps, changed)| (steps.len(), changed.starts(machine).0 != Some(true)));
             for (machine, steps, changed) in closest.into_iter().take(TRIED) {
-                for keys in [&[][..], &[names::OS], &[names::OS, names::WINDOWS_BUILD], &[names::OS, HOSTNAME]] {
+                for (keys, selects_builds) in SELECTIONS {
                     let (mut steps, mut changed) = (steps.clone(), changed.clone());
                     for key in keys {
                         changed.select(key, machine, &mut steps);
+                    }
+                    if selects_builds && !changed.select_builds(machines, &mut steps) {
+                        continue;
                     }
                     let is_refused = changed.class.is_some_and(|(_, class)| class.conflict(&changed.spec).is_some());
                     if !is_refused && changed.says_its_system() && changed.lands_well(machines).is_some() {
@@ -153,6 +166,25 @@ impl<'a> Candidate<'a> {
             self.spec.node_selector.insert(key.to_owned(), value.to_owned());
             steps.push(format!("set nodeSelector {key}: {value}"));
         }
+    }
+
+    /// Requires one of the builds on whose nodes the pod starts. Returns false if a nodeSelector is enough, or if the pod
+    /// has a node affinity of its own.
+    fn select_builds(&mut self, machines: &[Machine], steps: &mut Vec<String>) -> bool {
+        let build = |machine: &Machine| machine.host.labels.get(names::WINDOWS_BUILD).map(str::to_owned);
+        let starts = |machine: &&Machine| self.starts(machine).0 != Some(false);
+        let (able, unable): (Vec<&Machine>, Vec<&Machine>) = machines.iter().partition(starts);
+        let unable: BTreeSet<String> = unable.into_iter().filter_map(build).collect();
+        let able: BTreeSet<String> = able.into_iter().filter_map(build).collect();
+        let values: Vec<String> = able.difference(&unable).cloned().collect();
+        if values.len() < 2 || !self.spec.terms.is_empty() {
+            return false;
+        }
+        let key = names::WINDOWS_BUILD.to_owned();
+        let requirement = NodeSelectorRequirement { key, operator: "In".to_owned(), values: Some(values) };
+        steps.push(format!("add the required node affinity {}", yaml(&json!(requirement))));
+        self.spec.terms.push(NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None });
+        true
     }
 
     fn describe_steps(&self, machine: &Machine, steps: &[String]) -> String {

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use crate::{
     api::{Isolation, names},
     lint::{
-        placement::{by_class, own, rule},
+        placement::by_class,
         rule::{
             Consequence::{Fails, Note, Pending},
             Hit, Judgement, Rule, Scope,
             Severity::{Error, Info, Warning},
-            Subject,
+            Subject, own, rule,
         },
     },
     pod::Container,

@@ -6,12 +6,11 @@ use crate::{
     api::names,
     lint::{
         facts::Lookup,
-        placement::{own, rule},
         rule::{
             Consequence::{Fails, Pending, Rejected},
             Hit, Judgement, Rule, Scope,
             Severity::Error,
-            Subject,
+            Subject, own, rule,
         },
     },
     pod::Target,

@@ -7,12 +7,12 @@ use crate::{
     api::Isolation,
     image::{Failure, Host, ImagePlatforms, Source, Verdict, known, runs_on},
     lint::{
-        placement::{builds::image_of, own, rule},
+        placement::builds::image_of,
         rule::{
             Consequence::{Fails, Note},
             Hit, Judgement, Rule, Scope,
             Severity::{Error, Info, Warning},
-            Subject,
+            Subject, own, rule,
         },
     },
     pod::{Container, Target},

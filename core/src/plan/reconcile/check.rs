@@ -17,9 +17,9 @@ use crate::{
 
 use super::{
     super::{
-        ApprovedTaint, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassAction, ClassesPlan, CleanCheck, Consent,
-        GuardedPool, HeldBecause, HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck,
-        assess, assess_as, pools,
+        Approval, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassAction, ClassesPlan, CleanCheck, Consent, GuardedPool,
+        HeldBecause, HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess,
+        assess_as, pools,
     },
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
@@ -325,7 +325,7 @@ impl Memory {
         let approved = wanted.filter(|_| pool.enforces() && pool.taint_policy != TaintPolicy::Never).filter(is_safe);
         let since =
             |taint: &Taint| recorded.iter().find(|known| known.taint == *taint).map_or(now.time, |known| known.since);
-        let approved = approved.map(|taint| ApprovedTaint { since: whole_seconds(since(&taint)), taint }).collect();
+        let approved = approved.map(|taint| Approval { since: whole_seconds(since(&taint)), taint }).collect();
         let lingering = tally.seen().tolerate.into_iter().filter(|taint| pool.ever_applied.contains(taint));
         let valid = valid.filter(|_| !clean.is_empty());
         Intent {

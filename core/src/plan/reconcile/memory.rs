@@ -14,7 +14,7 @@ use crate::{
 };
 
 use super::{
-    super::{ApprovedTaint, CleanCheck, Entry, GuardedPool, LaggingClass, Policy, Pool, ever_applied, pools},
+    super::{Approval, CleanCheck, GuardedPool, LaggingClass, Policy, Pool, PoolEntry, ever_applied, pools},
     Cluster, Note, Refusal, Step,
     check::{Basis, CheckMemory, PoolCheck},
     classes::ClassMemory,
@@ -88,7 +88,7 @@ pub(super) struct PoolMemory {
 /// The changes that a pool may make to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Intent {
-    pub(super) approved: Vec<ApprovedTaint>,
+    pub(super) approved: Vec<Approval>,
     pub(super) clean_check: Arc<CleanCheck>,
     pub(super) lagging: Vec<LaggingClass>,
     /// Builds with a planned class.
@@ -186,7 +186,7 @@ impl Memory {
     #[must_use]
     pub fn policy(&self, pools: &[Arc<GuardedPool>]) -> Policy {
         let (valid, invalid) = read(pools);
-        Policy::new(valid.iter().map(|pool| Entry { pool: self.intended(pool), ready: true }), invalid)
+        Policy::new(valid.iter().map(|pool| PoolEntry { pool: self.intended(pool), ready: true }), invalid)
     }
 
     /// The pool as it will be published once its status records it. Until its classes were planned, nothing is
@@ -253,8 +253,8 @@ impl Memory {
         self.published.retain(|name, _| valid.iter().any(|pool| pool.name == *name));
         self.published.extend(ready.map(|pool| (pool.name.clone(), pool)));
         let entries = valid.iter().map(|pool| match self.published.get(&pool.name) {
-            Some(published) => Entry { pool: Arc::clone(published), ready: true },
-            None => Entry { pool: Arc::clone(pool), ready: false },
+            Some(published) => PoolEntry { pool: Arc::clone(published), ready: true },
+            None => PoolEntry { pool: Arc::clone(pool), ready: false },
         });
         let policy = Policy::new(entries, invalid);
         if self.policy.as_deref() == Some(&policy) {

@@ -136,7 +136,7 @@ fn a_label_that_no_instance_type_has_must_stand_in_the_template() {
 }
 
 #[test]
-fn what_depends_on_instance_types_is_no_promise() {
+fn a_condition_on_instance_types_is_no_promise() {
     let warnings = |template: &str, class_spec: &str| {
         let all = format!("{}---\n{}", node_pool(template, ""), node_class(class_spec));
         let story = read(&all).explain("windows-2022", &class_2022());
@@ -199,7 +199,7 @@ fn templates_of_cluster_autoscaler_are_read_from_manifests() {
 }
 
 #[test]
-fn what_cannot_be_read_leaves_the_answer_open() {
+fn without_read_permission_the_answer_is_unknown() {
     let class = class_2022();
     assert_eq!(read("kind: ConfigMap\napiVersion: v1").explain("a", &class).can_scale_from_zero, None);
     let build = requirement("node.kubernetes.io/windows-build", "In", "10.0.20348");

@@ -18,6 +18,11 @@ fn profiles() -> Vec<Value> {
     vec![json!({"type": "RuntimeDefault"}), json!({"type": "Unconfined"}), Value::Null]
 }
 
+fn windows_options() -> Vec<Value> {
+    let gmsa = |name: &str| json!({"gmsaCredentialSpecName": name});
+    vec![json!({}), json!({"runAsUserName": "ContainerUser"}), gmsa("WebApp1"), gmsa("webapp1")]
+}
+
 /// Fields of the pod that the API server refuses for Windows, and some close to them that it does not.
 pub fn pod_fields() -> Vec<Field> {
     vec![
@@ -40,7 +45,7 @@ pub fn pod_fields() -> Vec<Field> {
         (&["securityContext", "runAsNonRoot"], flags()),
         (&["securityContext", "supplementalGroups"], vec![json!([]), json!([0]), json!([1, 2]), Value::Null]),
         (&["securityContext", "supplementalGroupsPolicy"], vec![json!("Merge"), json!("Strict")]),
-        (&["securityContext", "windowsOptions"], vec![json!({}), json!({"runAsUserName": "ContainerUser"})]),
+        (&["securityContext", "windowsOptions"], windows_options()),
         (&["securityContext", "windowsOptions", "hostProcess"], flags()),
         (&["dnsPolicy"], vec![json!("Default"), json!("ClusterFirstWithHostNet")]),
         (&["terminationGracePeriodSeconds"], numbers()),
@@ -65,7 +70,7 @@ pub fn container_fields() -> Vec<Field> {
         (&["securityContext", "runAsUser"], numbers()),
         (&["securityContext", "runAsGroup"], numbers()),
         (&["securityContext", "runAsNonRoot"], flags()),
-        (&["securityContext", "windowsOptions"], vec![json!({}), json!({"runAsUserName": "ContainerUser"})]),
+        (&["securityContext", "windowsOptions"], windows_options()),
         (&["securityContext", "windowsOptions", "hostProcess"], flags()),
     ]
 }

@@ -14,7 +14,8 @@ const PODS: usize = 1500;
 /// Before, their template is not looked at, and only their pods are refused.
 const STATEFUL_SETS: Feature<'_> = Feature { name: "the validation of a StatefulSet's template", since: 34 };
 
-/// The fields that the API server says are not for this system, and its rules for host-process containers.
+/// The fields that the API server says are not for this system, names of credential specs, and its rules for
+/// host-process containers.
 fn refused(answer: &Answer) -> BTreeSet<String> {
     let causes = answer.body["details"]["causes"].as_array().into_iter().flatten();
     let known = causes.filter_map(|cause| {
@@ -26,6 +27,8 @@ fn refused(answer: &Answer) -> BTreeSet<String> {
             Some("host-process-mixed".to_owned())
         } else if is_about(&["hostNetwork must be true"]) {
             Some("host-process-without-host-network".to_owned())
+        } else if field.ends_with("gmsaCredentialSpecName") {
+            is_about(&["RFC 1123 subdomain"]).then(|| field.to_owned())
         } else {
             is_about(&["for a windows pod", "for a linux pod"]).then(|| field.to_owned())
         }

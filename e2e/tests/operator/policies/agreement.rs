@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use winpool::cache::node::CachedNode;
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::{Applied, Consent, Entry, Policy, Pool, Sighting, WantedTaints, Watched, assess},
+    plan::{Applied, Consent, Policy, Pool, PoolEntry, Sighting, WantedTaints, Watched, assess},
     pod::PodSpec,
     windows::taint::SPELLINGS,
 };
@@ -159,7 +159,7 @@ async fn nodes_are_registered_with_the_taints_that_the_operator_would_add() {
     install(&harness.client, "born-tainted").await;
     let mut runner = TestRunner::deterministic();
     let pools = pools(&harness, &mut runner).await;
-    let entries = pools.iter().map(|object| Entry { pool: Arc::new(read(object)), ready: true });
+    let entries = pools.iter().map(|object| PoolEntry { pool: Arc::new(read(object)), ready: true });
     let policy = Policy::new(entries, BTreeSet::new());
     pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;
     let probe = SimulatedNode::windows("10.0.20348.2655").name("probe").label("group", "last").node();

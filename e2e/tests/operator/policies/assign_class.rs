@@ -91,7 +91,7 @@ fn expression(key: &str, operator: &str, values: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_pod_that_chose_for_itself_stays_byte_for_byte_as_it_is() {
+async fn a_pod_that_selects_a_version_is_not_changed() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness, json!({"runtimeClassName": "windows-2022", "fromImageTags": true})).await;

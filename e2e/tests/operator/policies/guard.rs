@@ -157,7 +157,7 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
 }
 
 #[tokio::test]
-async fn classes_and_pools_that_are_not_winpools_are_out_of_its_reach() {
+async fn the_operator_cannot_write_foreign_classes_and_pools() {
     let harness = Harness::unguarded().await;
     scene(&harness).await;
     for (name, handler, labels) in [

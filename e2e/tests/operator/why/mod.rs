@@ -18,7 +18,7 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
-    explain::pod::{Answer, Machine, answer, answer_template},
+    explain::pod::{Machine, PodStory, answer, answer_template},
     image::Images,
     pod::{self, Class, Workload, WorkloadKind},
 };
@@ -93,7 +93,7 @@ impl Stage {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    fn explain(&self, pod: &Pod) -> Answer {
+    fn explain(&self, pod: &Pod) -> PodStory {
         let pod: pod::Pod = serde_json::from_value(serde_json::to_value(pod).unwrap()).unwrap();
         answer(&pod, &self.machines, &self.classes)
     }
@@ -136,7 +136,7 @@ impl Stage {
 
     /// Creates the group, compares where it lands with what `why pod` says, and returns the answers for the pod as written
     /// and as admitted, with the nodes. `None` if the API server refuses it.
-    async fn compare(&mut self, group: &str, spec: &Value) -> Option<(Answer, Answer, BTreeSet<String>)> {
+    async fn compare(&mut self, group: &str, spec: &Value) -> Option<(PodStory, PodStory, BTreeSet<String>)> {
         let written = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
         let before = self.explain(&written);
         let pods = match self.create_group(group, spec).await {
@@ -165,7 +165,7 @@ impl Stage {
     }
 
     /// Fails if the pod does not start on one of these nodes.
-    fn must_start(&self, spec: &Value, system: &str, bound: &BTreeSet<String>, told: &Answer) {
+    fn must_start(&self, spec: &Value, system: &str, bound: &BTreeSet<String>, told: &PodStory) {
         for name in bound {
             let starts = starts(spec, system == names::WINDOWS, &self.nodes[name]);
             assert_ne!(starts, Some(false), "on {name}: {spec:#} {told:#?}");
@@ -173,11 +173,11 @@ impl Stage {
     }
 }
 
-fn possible(answer: &Answer) -> BTreeSet<String> {
+fn possible(answer: &PodStory) -> BTreeSet<String> {
     answer.nodes.iter().filter(|node| node.possible).map(|node| node.name.clone()).collect()
 }
 
-fn will_start(answer: &Answer) -> BTreeSet<String> {
+fn will_start(answer: &PodStory) -> BTreeSet<String> {
     let nodes = answer.nodes.iter().filter(|node| node.possible && node.starts != Some(false));
     nodes.map(|node| node.name.clone()).collect()
 }
@@ -236,7 +236,7 @@ async fn made(stage: &Stage, sets: &Api<DaemonSet>, name: &str) -> Vec<Pod> {
 }
 
 /// Compares the DaemonSet of this template with what `why daemonset` and `why pod` say.
-async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Option<(Answer, BTreeSet<String>)> {
+async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Option<(PodStory, BTreeSet<String>)> {
     let mut spec = spec.clone();
     spec["automountServiceAccountToken"] = json!(false);
     let sets: Api<DaemonSet> = Api::namespaced(stage.client.clone(), "default");

@@ -164,6 +164,6 @@ pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem 
 
 pub(super) fn not_recorded(name: &str) -> Problem {
     let message = "carries winpool's labels, but winpool has no record that it created this class and no pool wants it, so \
-                   it is left alone; take off its labels, or delete it";
+                   winpool leaves it alone; remove its labels, or delete it";
     problem(reason::CLASS_NOT_RECORDED, ObjectReference::runtime_class(name), message.to_owned())
 }
