@@ -299,7 +299,7 @@ mod tests {
             image in prop_oneof![any::<String>(), "[a-z/.:@_-]{0,12}(ltsc2022|1809|10\\.0\\.17763)?[a-z/.:@-]{0,8}"]
         ) {
             let _ = for_build(&image, Build::new(26100));
-            let _ = tagged_for_build(&image, Build::new(26100), &[image.clone()]);
+            let _ = tagged_for_build(&image, Build::new(26100), std::slice::from_ref(&image));
             prop_assert!(build_of(&image).is_none() || is_for_windows(&image));
         }
     }
