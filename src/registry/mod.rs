@@ -127,7 +127,7 @@ impl Registry {
     async fn look_up(&self, image: &ImageReference) -> Result<ImagePlatforms, Problem> {
         let (digest, document) = match &image.digest {
             Some(digest) => (digest.clone(), None),
-            None => self.tagged(image).await?,
+            None => self.tagged(image).await.map(|(digest, document)| (digest, Some(document)))?,
         };
         let known = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,20 +136,20 @@ impl Registry {
         known.get_or_try_init(|| self.read(image, digest, document)).await.cloned()
     }
 
-    /// Returns the digest of a tag, and the document if it came along.
-    async fn tagged(&self, image: &ImageReference) -> Result<(String, Option<Vec<u8>>), Problem> {
+    /// Returns the digest and the document of a tag. The registry is asked even if the tag is cached, unless winpool is offline.
+    async fn tagged(&self, image: &ImageReference) -> Result<(String, Vec<u8>), Problem> {
         let path = format!("manifests/{}", image.version());
         if let Some(digest) = self.disk.tagged(image)
             && let Some(document) = self.disk.document(&digest)
             && (self.offline || self.has_digest(image, &path, &digest).await?)
         {
-            return Ok((digest, Some(document)));
+            return Ok((digest, document));
         }
         let document = self.ask(image, Method::GET, &path).await?.into_body();
         let digest = disk::sha256(&document);
         self.disk.keep_document(&digest, &document);
         self.disk.keep_tag(image, &digest);
-        Ok((digest, Some(document)))
+        Ok((digest, document))
     }
 
     /// Returns true if the registry confirms without a download that a tag has this digest.
