@@ -4,7 +4,8 @@
 //! Sources: the Kubernetes documentation of `KubeletConfiguration`, of the labels that a kubelet may set on itself
 //! (enhancement proposal 279) and of memory on Windows nodes, the Karpenter documentation of `NodePool` and `EC2NodeClass`,
 //! the eksctl guide ("Auto Scaling", "Scaling up from 0") for the tags that cluster-autoscaler reads from Auto Scaling
-//! groups, and the documentation of AKS and GKE node pools. Settings that are not documented are not rendered.
+//! groups, the documentation of AKS and GKE node pools, and the CRD of node-readiness-controller. Settings that are not
+//! documented are not rendered.
 
 mod aws;
 mod managed;
@@ -14,7 +15,7 @@ use std::fmt::{self, Write};
 use serde_json::json;
 
 use crate::{
-    api::{Isolation, RuntimeClassSpec, Taint, TaintPolicy},
+    api::{Isolation, RuntimeClassSpec, Taint, TaintPolicy, names},
     plan::{Hosts, Pool, capability_label},
     windows::{compatibility::can_run_by_process_isolation, product::Product},
 };
@@ -36,11 +37,20 @@ pub enum Provisioner {
     Aks,
     /// A node pool of GKE.
     Gke,
+    /// A rule of node-readiness-controller, which keeps a taint of its own on new nodes until they are ready for pods.
+    NodeReadiness,
 }
 
 impl Provisioner {
-    pub const ALL: [Self; 6] =
-        [Self::Kubelet, Self::Karpenter, Self::ClusterAutoscaler, Self::Eksctl, Self::Aks, Self::Gke];
+    pub const ALL: [Self; 7] = [
+        Self::Kubelet,
+        Self::Karpenter,
+        Self::ClusterAutoscaler,
+        Self::Eksctl,
+        Self::Aks,
+        Self::Gke,
+        Self::NodeReadiness,
+    ];
 
     /// Returns the name on the command line.
     #[must_use]
@@ -52,6 +62,7 @@ impl Provisioner {
             Self::Eksctl => "eksctl",
             Self::Aks => "aks",
             Self::Gke => "gke",
+            Self::NodeReadiness => "node-readiness",
         }
     }
 
@@ -65,6 +76,7 @@ impl Provisioner {
             Self::Eksctl => "A node group of eksctl",
             Self::Aks => "`az aks nodepool add`",
             Self::Gke => "`gcloud container node-pools create`",
+            Self::NodeReadiness => "A `NodeReadinessRule` of node-readiness-controller",
         }
     }
 
@@ -152,8 +164,8 @@ fn may_set(provisioner: Provisioner, key: &str) -> bool {
     let allowed = within("kubelet.kubernetes.io") || within("node.kubernetes.io");
     match provisioner {
         Provisioner::Aks => !kubernetes && !within("kubernetes.azure.com"),
-        // It only describes nodes.
-        Provisioner::ClusterAutoscaler => true,
+        // They only describe nodes.
+        Provisioner::ClusterAutoscaler | Provisioner::NodeReadiness => true,
         Provisioner::Karpenter => aws::may_set_with_karpenter(key) || !kubernetes || allowed,
         _ => !kubernetes || allowed,
     }
@@ -167,13 +179,13 @@ fn write(out: &mut String, provisioner: Provisioner, nodes: &Nodes<'_>) -> fmt::
             "# Not rendered: the label {key} cannot be set this way; winpool selects nodes by it, so set it otherwise."
         )?;
     }
-    if nodes.never {
+    if nodes.never && provisioner != Provisioner::NodeReadiness {
         writeln!(out, "# No taints: taintPolicy is Never.")?;
     }
     if let Some(refusal) = nodes.windows.and_then(|windows| refusal(provisioner, windows)) {
         return writeln!(out, "# Not rendered: {refusal}.");
     }
-    if !nodes.capabilities.is_empty() && provisioner != Provisioner::Kubelet {
+    if !nodes.capabilities.is_empty() && !matches!(provisioner, Provisioner::Kubelet | Provisioner::NodeReadiness) {
         writeln!(
             out,
             "# winpool sets {} itself, where containerd is 1.7.19 or later; here it tells the autoscaler.",
@@ -187,6 +199,7 @@ fn write(out: &mut String, provisioner: Provisioner, nodes: &Nodes<'_>) -> fmt::
         Provisioner::Eksctl => aws::eksctl(out, nodes),
         Provisioner::Aks => managed::aks(out, nodes),
         Provisioner::Gke => managed::gke(out, nodes),
+        Provisioner::NodeReadiness => node_readiness(out, nodes),
     }
 }
 
@@ -203,6 +216,27 @@ fn taint_list(out: &mut String, indent: &str, taints: &[Taint]) -> fmt::Result {
 
 fn label_map(out: &mut String, indent: &str, labels: &[(&str, &str)]) -> fmt::Result {
     labels.iter().try_for_each(|(key, value)| writeln!(out, "{indent}{}: {}", json!(key), json!(value)))
+}
+
+fn node_readiness(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    let version = nodes.windows.map_or_else(String::new, |windows| format!("-{}", windows.version));
+    let build = nodes.windows.map(|windows| windows.build.to_string());
+    writeln!(
+        out,
+        "# Replace the condition by those that your CNI and CSI plugins report. Their pods must tolerate the taint."
+    )?;
+    writeln!(out, "apiVersion: readiness.node.x-k8s.io/v1alpha1\nkind: NodeReadinessRule")?;
+    writeln!(out, "metadata:\n  name: {}", json!(format!("{}{version}-network", nodes.pool)))?;
+    writeln!(out, "spec:\n  nodeSelector:\n    matchLabels:")?;
+    let build = build.as_deref().map(|build| (names::WINDOWS_BUILD, build));
+    let labels: Vec<_> = [(names::OS, names::WINDOWS)].into_iter().chain(build).chain(nodes.labels.clone()).collect();
+    label_map(out, "      ", &labels)?;
+    writeln!(out, "  conditions:\n  - type: NetworkUnavailable\n    requiredStatus: \"False\"")?;
+    writeln!(
+        out,
+        "  taint:\n    key: readiness.k8s.io/network-not-ready\n    value: \"true\"\n    effect: NoSchedule"
+    )?;
+    writeln!(out, "  enforcementMode: bootstrap-only")
 }
 
 fn kubelet(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {

@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use winpool_core::{
+    api::Isolation,
     image::{
         Document, DocumentError, Host, ImagePlatforms, Platform, Source, document::MOST_ENTRIES, known::summary,
         matching::chosen, read, read_config, runs_on,
@@ -248,8 +249,23 @@ fn the_variant_that_a_host_takes_may_fail_to_start() {
         (Source::Manifest, vec![linux], host("20348.5", ""), "Fails(NotWindows"),
     ] {
         let image = ImagePlatforms { digest: DIGEST.to_owned(), source, platforms };
-        let told = format!("{:?}", runs_on(&image, &host));
+        let told = format!("{:?}", runs_on(&image, &host, Isolation::Process));
         assert!(told.starts_with(verdict), "{image:?} on {host:?}: {told}");
+    }
+}
+
+#[test]
+fn with_hyperv_isolation_the_same_variant_is_taken_and_an_older_one_starts() {
+    for (source, version, on, verdict) in [
+        (Source::Index, "10.0.20348.6", "20348.5", "Runs"),
+        (Source::Index, "10.0.17763.1", "20348.5", "Fails(NoVariant"),
+        (Source::Manifest, "10.0.17763.1", "20348.5", "Runs"),
+        (Source::Manifest, "10.0.20348.6", "20348.5", "Runs"),
+        (Source::Manifest, "10.0.26100.1", "20348.5", "Fails(OtherBuild"),
+    ] {
+        let image = ImagePlatforms { digest: DIGEST.to_owned(), source, platforms: vec![platform(version)] };
+        let told = format!("{:?}", runs_on(&image, &host(on, "containerd://2.2.0"), Isolation::HyperV));
+        assert!(told.starts_with(verdict), "{source:?} of {version} on {on}: {told}");
     }
 }
 

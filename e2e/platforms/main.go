@@ -9,6 +9,7 @@ import (
 	"sort"
 
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
+	v1_7_18 "winpool.dev/containerd-1.7.18/platforms"
 	v0_2_1 "winpool.dev/platforms-0.2.1"
 	rc0 "winpool.dev/platforms-1.0.0-rc.0"
 	rc1 "winpool.dev/platforms-1.0.0-rc.1"
@@ -25,6 +26,7 @@ type comparer interface {
 
 // What `Default()` of each version returns on a host: with `host` in place of what Windows says about itself.
 var rules = map[string]func(host specs.Platform) comparer{
+	"1.7.18":     func(host specs.Platform) comparer { return v1_7_18.Only(host) },
 	"0.2.1":      func(host specs.Platform) comparer { return v0_2_1.Only(host) },
 	"1.0.0-rc.0": func(host specs.Platform) comparer { return rc0.Only(host) },
 	"1.0.0-rc.1": func(host specs.Platform) comparer { return rc1.Only(host) },

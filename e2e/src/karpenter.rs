@@ -5,6 +5,7 @@ use crate::error::text;
 use crate::process::{Launch, Process, free_port};
 use crate::scene::define;
 use crate::{Cluster, Error, Result};
+use kube::Client;
 
 /// Instance types with a Windows build, like those of AWS. The built-in types have none.
 pub const TYPES_WITH_BUILDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/karpenter/types-aws-like.json");
@@ -13,15 +14,20 @@ pub const TYPES_WITH_BUILDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/karpen
 pub struct Karpenter(Process);
 
 impl Karpenter {
-    /// Installs the CRDs and starts Karpenter, with the instance types of a file or the 144 built-in types.
-    pub async fn start(cluster: &Cluster, types: Option<&str>) -> Result<Self> {
-        let program = Component::Karpenter.path().await?;
-        let client = cluster.client();
+    /// Installs the CRDs of Karpenter and of its provider of simulated nodes.
+    pub async fn install(client: &Client) -> Result<()> {
         for definition in karpenter_definitions().await? {
             let read = serde_yaml::from_str(&definition);
             let read = read.map_err(|error| Error::Manifest { path: "Karpenter".into(), why: error.to_string() })?;
-            define(&client, &read).await?;
+            define(client, &read).await?;
         }
+        Ok(())
+    }
+
+    /// Installs the CRDs and starts Karpenter, with the instance types of a file or the 144 built-in types.
+    pub async fn start(cluster: &Cluster, types: Option<&str>) -> Result<Self> {
+        let program = Component::Karpenter.path().await?;
+        Self::install(&cluster.client()).await?;
         let directory = cluster.api_server().directory();
         let launch = Launch { name: "karpenter", program: &program, arguments: Vec::new(), directory, logs: directory };
         let mut environment = vec![

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
-    api::WindowsPool,
+    api::{Isolation, WindowsPool},
     explain::{
         blockers::{Blocker, Pin, RetiredWindows, blockers, pool_blockers, unknown_class},
         images::{Move, moved, other_tags},
@@ -21,7 +21,7 @@ use crate::registry::Registry;
 use super::{
     Common, Error, Outcome, check,
     output::{self, BOLD, DIM, Table, Text},
-    resolve::{Resolve, look_up},
+    resolve::{Resolve, list_tags, look_up},
     workloads::{Located, Workloads},
 };
 
@@ -104,8 +104,12 @@ async fn resolve(resolve: &Resolve, workloads: &mut Workloads, move_to: Option<&
     look_up(&registry, &names, &mut images).await;
     if let Some(target) = move_to.map(|product| product.build) {
         let hosts: Vec<_> = workloads.facts.hosts().filter(|host| host.kernel.build == target).collect();
-        let stay = |name: &String| matches!(moved(name, target, &hosts, &images), Some(Move::SameTag(_)));
-        let others = names.iter().filter(|name| !stay(name)).flat_map(|name| other_tags(name, target)).collect();
+        let stay =
+            |name: &String| matches!(moved(name, target, &hosts, Isolation::Process, &images), Some(Move::SameTag(_)));
+        let moving: BTreeSet<String> = names.iter().filter(|name| !stay(name)).cloned().collect();
+        let tags = list_tags(&registry, &moving).await;
+        let listed = |name: &String| tags.get(name).map_or(&[][..], Vec::as_slice);
+        let others = moving.iter().flat_map(|name| other_tags(name, target, listed(name))).collect();
         look_up(&registry, &others, &mut images).await;
     }
     workloads.facts.add_images(images);

@@ -64,3 +64,10 @@ pub(super) async fn look_up(registry: &Registry, names: &BTreeSet<String>, image
         }
     }
 }
+
+/// Lists the tags of the repositories of these images. An image whose registry does not list them is left out.
+pub(super) async fn list_tags(registry: &Registry, names: &BTreeSet<String>) -> BTreeMap<String, Vec<String>> {
+    let repository = |name: &String| name.parse::<ImageReference>().ok().map(|reference| reference.with_tag(""));
+    let tags = registry.tags_of_all(names.iter().filter_map(repository)).await;
+    names.iter().filter_map(|name| Some((name.clone(), tags.get(&repository(name)?)?.clone()))).collect()
+}

@@ -32,6 +32,8 @@ pub(super) enum Login {
     Password(String, String),
     /// An identity token, which is exchanged for tokens of the registry.
     Identity(String),
+    /// A token of the registry.
+    Registry(String),
 }
 
 /// Credentials, or why a helper has none to give.
@@ -59,6 +61,7 @@ struct Entry {
     username: String,
     password: String,
     identitytoken: String,
+    registrytoken: String,
 }
 
 #[derive(Deserialize)]
@@ -125,6 +128,9 @@ impl Credentials {
 
 impl Entry {
     fn login(&self) -> Option<Login> {
+        if !self.registrytoken.is_empty() {
+            return Some(Login::Registry(self.registrytoken.clone()));
+        }
         if !self.identitytoken.is_empty() {
             return Some(Login::Identity(self.identitytoken.clone()));
         }

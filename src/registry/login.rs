@@ -122,6 +122,7 @@ impl Session {
         let value = match (challenge, login) {
             (Challenge::Basic, Some(Login::Password(user, password))) => basic(&user, &password),
             (Challenge::Basic, _) => return Err(Problem::Unauthorized(reason)),
+            (Challenge::Bearer { .. }, Some(Login::Registry(token))) => format!("Bearer {token}"),
             (Challenge::Bearer { realm, service }, login) => {
                 let request = token_request(image, realm, service, login);
                 let request = request.map_err(|_| invalid("it names a token server that is no URL"))?;

@@ -1,7 +1,7 @@
 //! Asks registries for which systems an image was built (opencontainers/distribution-spec, "Pull").
 //!
-//! A tag costs a `HEAD`, which Docker Hub does not count, and each distinct digest a `GET`, or nothing if it is on disk.
-//! `docs/decisions/0017-registry-client.md` says why this is not a crate.
+//! Each tag costs one request: a `GET`, or, if its document is cached, a `HEAD`, which Docker Hub does not count. Each distinct digest
+//! costs a `GET`, or nothing if it is cached. `docs/decisions/0017-registry-client.md` says why this is not a crate.
 
 mod credentials;
 mod disk;
@@ -18,10 +18,11 @@ use std::{
     time::Duration,
 };
 
-use axum::http::{Method, Response};
-use futures::{StreamExt, stream};
+use axum::http::{Method, Response, header::LINK};
+use futures::{StreamExt, future, stream};
+use serde::Deserialize;
 use tokio::{sync::OnceCell, time::timeout};
-use winpool_core::image::{self, Document, ImagePlatforms, ImageReference, Platform, Source, reference::is_digest};
+use winpool_core::image::{self, Document, ImagePlatforms, ImageReference, Platform, Source};
 
 use self::{disk::Disk, login::Session};
 pub use error::{OptionsError, Problem, RegistryError};
@@ -34,6 +35,9 @@ const IMAGE_LIMIT: Duration = Duration::from_secs(30);
 const MOST_UNNAMED: usize = 16;
 /// Failures in a row after which a registry is not asked any more.
 const MOST_FAILURES: usize = 3;
+/// Pages of a list of tags, and the tags of a page.
+const MOST_PAGES: usize = 10;
+const PAGE: &str = "1000";
 const DIGEST: &str = "docker-content-digest";
 
 /// The options for registries.
@@ -55,6 +59,12 @@ pub struct Options {
     /// Ask no registry, and use only what is cached.
     #[arg(long)]
     pub offline: bool,
+}
+
+#[derive(Deserialize)]
+struct TagList {
+    /// Absent in a repository without tags.
+    tags: Option<Vec<String>>,
 }
 
 /// A client of all registries, for one command.
@@ -115,41 +125,86 @@ impl Registry {
     }
 
     async fn look_up(&self, image: &ImageReference) -> Result<ImagePlatforms, Problem> {
-        let digest = match &image.digest {
-            Some(digest) => digest.clone(),
-            None if self.offline => self.disk.tagged(image).ok_or(Problem::Offline)?,
-            None => self.tagged(image).await?,
+        let (digest, document) = match &image.digest {
+            Some(digest) => (digest.clone(), None),
+            None => self.tagged(image).await.map(|(digest, document)| (digest, Some(document)))?,
         };
         let known = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known.entry(digest.clone()).or_default().clone()
         };
-        known.get_or_try_init(|| self.read(image, digest)).await.cloned()
+        known.get_or_try_init(|| self.read(image, digest, document)).await.cloned()
     }
 
-    /// Asks for the digest of a tag.
-    async fn tagged(&self, image: &ImageReference) -> Result<String, Problem> {
+    /// Returns the digest and the document of a tag. The registry is asked even if the tag is cached, unless winpool is offline.
+    async fn tagged(&self, image: &ImageReference) -> Result<(String, Vec<u8>), Problem> {
         let path = format!("manifests/{}", image.version());
-        let named = match self.ask(image, Method::HEAD, &path).await {
-            Ok(answer) => answer.headers().get(DIGEST).and_then(|value| value.to_str().ok().map(str::to_owned)),
-            // Not every registry knows `HEAD`.
-            Err(Problem::Failed(_)) => None,
-            Err(problem) => return Err(problem),
-        };
-        let digest = if let Some(digest) = named.filter(|digest| is_digest(digest)) {
-            digest
-        } else {
-            let document = self.ask(image, Method::GET, &path).await?.into_body();
-            let digest = disk::sha256(&document);
-            self.disk.keep_document(&digest, &document);
-            digest
-        };
+        if let Some(digest) = self.disk.tagged(image)
+            && let Some(document) = self.disk.document(&digest)
+            && (self.offline || self.has_digest(image, &path, &digest).await?)
+        {
+            return Ok((digest, document));
+        }
+        let document = self.ask(image, Method::GET, &path).await?.into_body();
+        let digest = disk::sha256(&document);
+        self.disk.keep_document(&digest, &document);
         self.disk.keep_tag(image, &digest);
-        Ok(digest)
+        Ok((digest, document))
     }
 
-    async fn read(&self, image: &ImageReference, digest: String) -> Result<ImagePlatforms, Problem> {
-        let entries = match self.manifest(image, &digest).await? {
+    /// Returns true if the registry confirms without a download that a tag has this digest.
+    async fn has_digest(&self, image: &ImageReference, path: &str, digest: &str) -> Result<bool, Problem> {
+        match self.ask(image, Method::HEAD, path).await {
+            Ok(answer) => Ok(answer.headers().get(DIGEST).is_some_and(|value| value == digest)),
+            // Not every registry knows `HEAD`.
+            Err(Problem::Failed(_)) => Ok(false),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Lists the tags of repositories, each once, 8 at a time. It leaves out those whose registry does not list them.
+    pub async fn tags_of_all(
+        &self,
+        repositories: impl IntoIterator<Item = ImageReference>,
+    ) -> BTreeMap<ImageReference, Vec<String>> {
+        let repositories: BTreeSet<ImageReference> = repositories.into_iter().collect();
+        let lists = stream::iter(repositories).map(async |repository| {
+            let tags = timeout(self.limit, self.list_tags(&repository)).await.ok()?.ok()?;
+            Some((repository, tags))
+        });
+        lists.buffer_unordered(CONCURRENCY).filter_map(future::ready).collect().await
+    }
+
+    /// Asks for the tags of a repository, at most those of the first pages.
+    async fn list_tags(&self, image: &ImageReference) -> Result<Vec<String>, Problem> {
+        let mut tags: Vec<String> = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            query.append_pair("n", PAGE).extend_pairs(tags.last().map(|last| ("last", last)));
+            let answer = self.ask(image, Method::GET, &format!("tags/list?{}", query.finish())).await?;
+            let page: TagList =
+                serde_json::from_slice(answer.body()).map_err(|_| Problem::Invalid("it lists no tags".to_owned()))?;
+            let page = page.tags.unwrap_or_default();
+            let is_last = page.is_empty() || !answer.headers().contains_key(LINK);
+            tags.extend(page);
+            if is_last {
+                break;
+            }
+        }
+        Ok(tags)
+    }
+
+    async fn read(
+        &self,
+        image: &ImageReference,
+        digest: String,
+        document: Option<Vec<u8>>,
+    ) -> Result<ImagePlatforms, Problem> {
+        let document = match document {
+            Some(document) => image::read(None, &document)?,
+            None => self.manifest(image, &digest).await?,
+        };
+        let entries = match document {
             Document::Index(entries) => entries,
             Document::Manifest { config, .. } => {
                 let platforms = vec![self.configured(image, &config).await?];

@@ -16,6 +16,7 @@ use axum::http::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper_util::client::proxy::matcher::Matcher;
+use k8s_openapi::jiff::{Timestamp, fmt::rfc2822};
 use kube::{Client, Config, client::Body};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use rustls::{
@@ -82,7 +83,7 @@ impl Web {
             let response = self.send(&request).await?;
             let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
             let is_busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-            let pause = text(RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+            let pause = text(RETRY_AFTER).and_then(pause);
             if let Some(pause) = pause.filter(|pause| is_busy && *pause <= PATIENCE && detour < MOST_DETOURS) {
                 tokio::time::sleep(pause).await;
             } else if let Some(location) = text(LOCATION).filter(|_| response.status().is_redirection()) {
@@ -130,6 +131,16 @@ impl Web {
         let authority = format!("{}@{}", percent_encode(&user, NON_ALPHANUMERIC), proxy.uri().authority()?);
         Uri::builder().scheme(proxy.uri().scheme_str()?).authority(authority).path_and_query("/").build().ok()
     }
+}
+
+/// Reads the header `Retry-After`: seconds or a date (RFC 9110 section 10.2.3).
+fn pause(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = rfc2822::parse(text).ok()?.timestamp();
+    // A date in the past asks for no pause.
+    Some(until.duration_since(Timestamp::now()).try_into().unwrap_or_default())
 }
 
 async fn read(response: Response<Body>, uri: &Uri) -> Result<Response<Vec<u8>>, Problem> {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    api::{WindowsPool, names},
+    api::{Isolation, WindowsPool, names},
     explain::images::{Move, moved},
     image::known,
     lint::{
@@ -13,7 +13,7 @@ use crate::{
         facts::{Facts, Lookup},
     },
     plan::{Hosts, Pool},
-    pod::Target,
+    pod::{Class, Target},
     windows::{Build, KubernetesSupport, compatibility::can_run_by_process_isolation, image, product::Product},
 };
 
@@ -163,10 +163,12 @@ fn image_pins(
     is_pinned: bool,
 ) -> Vec<Pin> {
     let images = workload.pod.images().filter(|(container, _)| !container.is_host_process || facts.images().is_empty());
+    let class = facts.known_class(&workload.pod);
+    let isolation = class.map_or(Isolation::Process, Class::isolation);
     let hosts = |build: Build| facts.hosts().filter(|host| host.kernel.build == build).collect::<Vec<_>>();
     let pins = images.filter_map(|(container, name)| {
         let by_tag = image::build_of(name) == Some(retired);
-        let moved = target.and_then(|target| moved(name, target, &hosts(target), facts.images()));
+        let moved = target.and_then(|target| moved(name, target, &hosts(target), isolation, facts.images()));
         let known = facts.images().platforms(name);
         let by_registry = || known.is_some_and(|image| known::builds(image).eq([retired]));
         let (change, moves_to) = match &moved {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
+    api::Isolation,
     image::{Failure, Host, ImagePlatforms, Images, Platform, Source, Verdict, known, runs_on},
     pod::PodSpec,
     windows::{Build, image},
@@ -52,7 +53,7 @@ pub struct NodesVerdict {
     pub reason: Option<String>,
 }
 
-/// Explains an image on these nodes.
+/// Explains an image on these nodes, in containers with process isolation.
 #[must_use]
 pub fn image_report<'h>(
     name: &str,
@@ -85,7 +86,7 @@ pub fn image_report<'h>(
 fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -> Vec<NodesVerdict> {
     let mut alike: BTreeMap<(Build, bool, Option<String>, Option<String>), usize> = BTreeMap::new();
     for host in hosts {
-        let verdict = runs_on(image, host);
+        let verdict = runs_on(image, host, Isolation::Process);
         let takes = match verdict {
             Verdict::Runs(platform) | Verdict::NewerRevision(platform) => platform.os_version.clone(),
             _ => None,
@@ -195,9 +196,17 @@ pub enum Move<'a> {
     Unknown(&'a str),
 }
 
-/// Returns the other tags that may have an image for this build. `app:1.4` may have `app:1.4-ltsc2025`.
+/// The largest number of other tags that winpool checks for an image.
+const MOST_OTHERS: usize = 4;
+
+/// Returns the same image with other tags that may have a variant for this build: those that the registry lists, or else the usual one.
 #[must_use]
-pub fn other_tags(name: &str, target: Build) -> Vec<String> {
+pub fn other_tags(name: &str, target: Build, listed: &[String]) -> Vec<String> {
+    let mut found = image::tagged_for_build(name, target, listed);
+    found.truncate(MOST_OTHERS);
+    if !found.is_empty() {
+        return found;
+    }
     if let Some(moved) = image::for_build(name, target) {
         return vec![moved];
     }
@@ -213,13 +222,19 @@ pub fn other_tags(name: &str, target: Build) -> Vec<String> {
 
 /// Returns the location of an image for these nodes. `None` if no registry was queried.
 #[must_use]
-pub fn moved<'a>(name: &str, target: Build, hosts: &[&Host], images: &'a Images) -> Option<Move<'a>> {
+pub fn moved<'a>(
+    name: &str,
+    target: Build,
+    hosts: &[&Host],
+    isolation: Isolation,
+    images: &'a Images,
+) -> Option<Move<'a>> {
     let supposed = Host::supposed(target);
     let runs = |image: &'a ImagePlatforms| {
         let mut verdicts = if hosts.is_empty() {
-            vec![runs_on(image, &supposed)]
+            vec![runs_on(image, &supposed, isolation)]
         } else {
-            hosts.iter().map(|host| runs_on(image, host)).collect()
+            hosts.iter().map(|host| runs_on(image, host, isolation)).collect()
         };
         verdicts.retain(|verdict| !matches!(verdict, Verdict::NoVersion(_)));
         let all = !verdicts.is_empty() && verdicts.iter().all(Verdict::runs);
@@ -232,7 +247,7 @@ pub fn moved<'a>(name: &str, target: Build, hosts: &[&Host], images: &'a Images)
     if let Some(version) = own.ok().and_then(runs) {
         return Some(Move::SameTag(version));
     }
-    let others = other_tags(name, target);
+    let others = other_tags(name, target, &images.tags_beside(name));
     if let Some(other) = others.iter().find(|other| images.platforms(other).and_then(runs).is_some()) {
         return Some(Move::OtherTag(other.clone()));
     }

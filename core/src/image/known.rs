@@ -35,6 +35,15 @@ impl Images {
         self.get(image)?.ok()
     }
 
+    /// Returns the tags under which this repository was resolved.
+    #[must_use]
+    pub fn tags_beside(&self, image: &str) -> Vec<String> {
+        let image = image.split('@').next().unwrap_or(image);
+        let Some((repository, _)) = image.rsplit_once(':') else { return Vec::new() };
+        let tags = self.0.keys().filter_map(|name| name.strip_prefix(repository)?.strip_prefix(':'));
+        tags.filter(|tag| !tag.contains(['/', '@'])).map(str::to_owned).collect()
+    }
+
     /// Returns true if no image was resolved.
     #[must_use]
     pub fn is_empty(&self) -> bool {

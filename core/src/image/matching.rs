@@ -19,7 +19,8 @@
 //! platform (`core/images/image.go`), so a manifest for another host fails when it starts.
 
 use super::{ImagePlatforms, Platform, Source};
-use crate::windows::compatibility::can_run_by_process_isolation;
+use crate::api::Isolation;
+use crate::windows::compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation};
 use crate::windows::container_runtime::{RuntimeName, RuntimeVersion, Stage};
 use crate::windows::{Build, ContainerRuntime, KernelVersion};
 
@@ -81,9 +82,13 @@ impl Verdict<'_> {
     }
 }
 
-/// Returns the result for an image in a process-isolated container on a Windows node.
+/// Returns the result for an image on a Windows node, in a container with this isolation.
+///
+/// containerd chooses the same variant for both isolations, because it compares it with the host and not with the
+/// runtime handler (Kubernetes enhancement proposal 4216, containerd/containerd#9478; `internal/cri/server/images` of
+/// 2.3.5). But with Hyper-V isolation a variant for an older build starts.
 #[must_use]
-pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host) -> Verdict<'a> {
+pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation) -> Verdict<'a> {
     let is_windows = |platform: &Platform| platform.is_windows() || platform.os.is_empty();
     let Some(only) = image.platforms.iter().find(|platform| is_windows(platform)) else {
         return Verdict::Fails(Failure::NotWindows);
@@ -99,14 +104,18 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host) -> Verdict<'a> {
     let Some((build, revision)) = build_and_revision(version) else {
         return Verdict::Fails(Failure::OtherBuild(taken));
     };
+    let starts = match isolation {
+        Isolation::Process => can_run_by_process_isolation,
+        Isolation::HyperV => runs_by_hyperv_isolation,
+    };
     if image.source == Source::Manifest
-        && (normalized_architecture(taken).0 != host.architecture
-            || !can_run_by_process_isolation(host.kernel.build, Build::new(build)))
+        && (normalized_architecture(taken).0 != host.architecture || !starts(host.kernel.build, Build::new(build)))
     {
         return Verdict::Fails(Failure::OtherBuild(taken));
     }
-    // Revisions of different builds cannot be compared.
-    let is_newer = build == host.kernel.build.number() && revision > host.kernel.revision;
+    // Revisions of different builds cannot be compared. With Hyper-V isolation the container has a kernel of its own.
+    let is_newer =
+        isolation == Isolation::Process && build == host.kernel.build.number() && revision > host.kernel.revision;
     if is_newer && host.kernel.revision.is_some() { Verdict::NewerRevision(taken) } else { Verdict::Runs(taken) }
 }
 

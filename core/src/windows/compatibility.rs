@@ -18,9 +18,10 @@ const STABLE_ABI: Build = Build::new(20348);
 /// default of Kubernetes.
 ///
 /// Before Windows Server 2022 both builds must be equal. Hosts of 2022 and later run images from the previous LTSC
-/// release up to their own build; 2022 itself runs only its own. containerd allows such a pair since 1.7.19. With an
-/// earlier containerd, another runtime or an unknown one (`None`, or a version that cannot be read) only equal builds
-/// run.
+/// release up to their own build; 2022 itself runs only its own. winpool counts on that from containerd 1.7.19 on, with
+/// which the rule is part of containerd. With an earlier containerd, another runtime or an unknown one (`None`, or a
+/// version that cannot be read) the answer is that only equal builds run. That is cautious for 1.7.6 to 1.7.18: they
+/// choose the same images, by a check of hcsshim 0.11.
 ///
 /// The sources differ on hosts newer than the newest LTSC release, such as 26200 (Windows 11 25H2), and 2022 images:
 ///
@@ -61,8 +62,8 @@ fn oldest_image(host: Build) -> Build {
     ltsc.filter(|build| (STABLE_ABI..host).contains(build)).max().unwrap_or(STABLE_ABI)
 }
 
-/// Returns true if this containerd has the rule. v1.7.19 is the first tag of its line with the rule, and v2.0.0 has it.
-/// Some pre-releases of 2.0.0 are older than 1.7.19, and it is unknown which of them have the rule.
+/// Returns true if this containerd has the rule itself: v1.7.19 is the first tag of its line, and v2.0.0 has it. Some
+/// pre-releases of 2.0.0 are older than 1.7.19, and it is unknown which of them have the rule.
 fn knows_stable_abi(runtime: ContainerRuntime) -> bool {
     let unknown = RuntimeVersion { major: 2, minor: 0, patch: 0, stage: Stage::PreRelease };
     runtime.is_containerd_at_least(1, 7, 19) && runtime.version != Some(unknown)

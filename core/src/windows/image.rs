@@ -4,7 +4,12 @@
 //! (MicrosoftDocs/Virtualization-Documentation `version-compatibility.md`), and some images have a prefix:
 //! `windowsservercore-ltsc2022`, `4.8-windowsservercore-ltsc2019`, `nanoserver-1809`.
 
-use super::{Build, product::PRODUCTS};
+use std::cmp::Reverse;
+
+use super::{
+    Build,
+    product::{PRODUCTS, Product},
+};
 
 /// Repositories that hold only Windows images.
 const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows/", "mcr.microsoft.com/dotnet/framework/"];
@@ -70,6 +75,64 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
     (!has_update && build_of(&moved) == Some(build)).then_some(moved)
 }
 
+/// Returns the same image with those of these tags that name `build` and otherwise agree with the image's own tag. A tag without a version
+/// agrees with tags that add one, also with the name of a base image: `1.4` with `1.4-windowsservercore-ltsc2025`.
+///
+/// Microsoft's word for the build comes first, then other words, then full versions, the newest first.
+#[must_use]
+pub fn tagged_for_build(image: &str, build: Build, tags: &[String]) -> Vec<String> {
+    let Some(tag) = tag(image) else { return Vec::new() };
+    let own = versions(tag);
+    let is_base = |word: &str| word.is_empty() || word == "windows" || BASE_IMAGES.contains(&word);
+    let agrees = |other: &Version<'_>| {
+        let adds = || other.before.strip_prefix(tag).is_some_and(|added| words(added).all(is_base));
+        own.iter().any(|own| (own.before, own.after) == (other.before, other.after)) || other.after.is_empty() && adds()
+    };
+    let ranked = tags.iter().filter(|other| *other != tag).filter_map(|other| {
+        let versions = versions(other).into_iter().filter(|version| version.build == build && agrees(version));
+        Some((versions.map(|version| version.rank).min()?, other))
+    });
+    let mut ranked: Vec<_> = ranked.collect();
+    ranked.sort_unstable();
+    let repository = &image[..image.len() - tag.len() - digest(image).len()];
+    ranked.into_iter().map(|(_, other)| format!("{repository}{other}")).collect()
+}
+
+/// A word of a tag that can be a Windows version.
+struct Version<'a> {
+    /// The parts of the tag before and after the word.
+    before: &'a str,
+    after: &'a str,
+    build: Build,
+    /// Lower for words that are more usual, and for newer revisions.
+    rank: (usize, Reverse<u32>),
+}
+
+fn versions(tag: &str) -> Vec<Version<'_>> {
+    let mut found = Vec::new();
+    for at in (0..tag.len()).filter(|at| *at == 0 || is_separator(char::from(tag.as_bytes()[at - 1]))) {
+        let (before, rest) = tag.split_at(at);
+        for Product { build, image_tags, version, .. } in PRODUCTS {
+            let mut add = |after, rank| found.push(Version { before, after, build: *build, rank });
+            for (rank, word) in image_tags.iter().chain([version]).enumerate() {
+                match rest.split_at_checked(word.len()) {
+                    Some((own, after)) if own.eq_ignore_ascii_case(word) => add(after, (rank, Reverse(0))),
+                    _ => {}
+                }
+            }
+            if let Some(after) = rest.strip_prefix(&build.to_string()) {
+                let digits =
+                    after.strip_prefix('.').map_or("", |text| text.split(is_separator).next().unwrap_or_default());
+                let revision = digits.parse().ok();
+                let after = revision.map_or(after, |_: u32| &after[1 + digits.len()..]);
+                add(after, (usize::MAX, Reverse(revision.unwrap_or_default())));
+            }
+        }
+    }
+    found.retain(|version| version.after.is_empty() || version.after.starts_with(is_separator));
+    found
+}
+
 fn is_in_windows_repository(image: &str) -> bool {
     WINDOWS_REPOSITORIES.iter().any(|repository| image.starts_with(repository)) || successor(image).is_some()
 }
@@ -89,7 +152,11 @@ fn tag(image: &str) -> Option<&str> {
 }
 
 fn words(tag: &str) -> impl Iterator<Item = &str> {
-    tag.split(['-', '_', '.'])
+    tag.split(is_separator)
+}
+
+fn is_separator(c: char) -> bool {
+    matches!(c, '-' | '_' | '.')
 }
 
 /// Parses `10.0.17763.437`, with or without a suffix after `-`.
@@ -174,12 +241,65 @@ mod tests {
         assert_eq!(for_build("app:ltsc2022", Build::new(25398)), None, "23H2 has no images of its own");
     }
 
+    #[test]
+    fn tags_that_differ_in_the_windows_version_alone_are_found_among_those_of_a_registry() {
+        let tags = [
+            "latest",
+            "1.4",
+            "1.4-ltsc2019",
+            "1.4-ltsc2025",
+            "1.4-LTSC2025",
+            "1.4-2025",
+            "1.4-10.0.26100.999",
+            "1.4-10.0.26100.4061",
+            "1.4-10.0.26100",
+            "1.5-ltsc2025",
+            "1.40-ltsc2025",
+            "1.4-ltsc2025-debug",
+            "1.4-windowsservercore-ltsc2025",
+            "1.4-linux-2025",
+            "ltsc2025",
+            "2025",
+            "2025-x",
+            "10.0.26100.1",
+            "ltsc2025-amd64",
+            "windows-2025",
+            "4.8_2025_a",
+            "2025.1",
+        ];
+        let tags = tags.map(str::to_owned);
+        let full = ["1.4-10.0.26100.4061", "1.4-10.0.26100.999", "1.4-10.0.26100"];
+        let words = ["1.4-LTSC2025", "1.4-ltsc2025"];
+        let all = [&words[..], &["1.4-2025"], &full].concat();
+        for (tag, expected) in [
+            ("1.4-ltsc2019", &all[..]),
+            ("1.4-2019@sha256:0", &all),
+            ("1.4-10.0.17763.1", &all),
+            ("1.4", &[&words[..], &["1.4-windowsservercore-ltsc2025", "1.4-2025"], &full].concat()),
+            ("ltsc2019", &["ltsc2025", "2025", "10.0.26100.1"]),
+            ("1809", &["ltsc2025", "2025", "10.0.26100.1"]),
+            ("10.0.17763.437", &["ltsc2025", "2025", "10.0.26100.1"]),
+            ("10.0.17763.437-amd64", &["ltsc2025-amd64"]),
+            ("1809-KB4493509", &[]),
+            ("windows-2019", &["windows-2025"]),
+            ("4.8_2019_a", &["4.8_2025_a"]),
+            ("ltsc2025", &["2025", "10.0.26100.1"]),
+            ("2", &[]),
+        ] {
+            let found = tagged_for_build(&format!("a.b:5000/app:{tag}"), Build::new(26100), &tags);
+            let expected: Vec<_> = expected.iter().map(|tag| format!("a.b:5000/app:{tag}")).collect();
+            assert_eq!(found, expected, "{tag}");
+        }
+        assert!(tagged_for_build("a.b:5000/app", Build::new(26100), &tags).is_empty(), "it has no tag");
+    }
+
     proptest! {
         #[test]
         fn no_image_panics_and_one_with_a_build_is_for_windows(
             image in prop_oneof![any::<String>(), "[a-z/.:@_-]{0,12}(ltsc2022|1809|10\\.0\\.17763)?[a-z/.:@-]{0,8}"]
         ) {
             let _ = for_build(&image, Build::new(26100));
+            let _ = tagged_for_build(&image, Build::new(26100), std::slice::from_ref(&image));
             prop_assert!(build_of(&image).is_none() || is_for_windows(&image));
         }
     }

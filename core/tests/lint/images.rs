@@ -52,6 +52,8 @@ fn images() -> Images {
         ("gone:ltsc2025", Err(failed("no such image", true))),
         ("one:1", Ok(image(Source::Index, &["windows 10.0.17763.1"]))),
         ("one:1-ltsc2025", Ok(image(Source::Index, &["windows 10.0.26100.1"]))),
+        ("full:10.0.17763.1", Ok(image(Source::Index, &["windows 10.0.17763.1"]))),
+        ("full:10.0.26100.1", Ok(image(Source::Index, &["windows 10.0.26100.1"]))),
         ("all:1", Ok(image(Source::Index, &["windows 10.0.17763.1", "windows 10.0.26100.1"]))),
         ("linux:1", Ok(image(Source::Index, &["linux"]))),
         ("nothing:1", Err(failed("cannot reach a.b", false))),
@@ -163,6 +165,29 @@ fn the_rules_speak_of_the_nodes_on_which_the_pod_may_land() {
 }
 
 #[test]
+fn with_hyperv_isolation_a_single_older_image_starts_and_an_index_needs_a_variant_of_the_host() {
+    let class = json!({
+        "metadata": {"name": "vms"}, "handler": "runhcs-wcow-hypervisor",
+        "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348"}},
+    });
+    let mut facts = facts(&NODES);
+    facts.add_class(serde_json::from_value(class).unwrap());
+    for (image, expected) in [
+        ("old:1", vec![]),
+        ("both:1", vec![]),
+        ("new:1", vec![]),
+        (
+            "app:ltsc2019",
+            vec!["image-without-variant: the image is for Windows 2019, and not for Windows 2022 (2 nodes)"],
+        ),
+    ] {
+        let mut spec = of(image);
+        spec["runtimeClassName"] = json!("vms");
+        assert_eq!(found(&spec, &facts), expected, "{image}");
+    }
+}
+
+#[test]
 fn without_nodes_a_build_that_the_pod_asks_for_is_one_with_a_containerd_of_today() {
     let facts = facts(&[]);
     assert_eq!(found(&on("10.0.26100", "new:1"), &facts), [""; 0]);
@@ -191,6 +216,7 @@ fn a_migration_is_a_list_of_images_and_where_they_are() {
         ("new:1", true, 26100, "SameTag: none: this image has a variant that runs there, 10.0.20348.3000"),
         ("app:ltsc2019", false, 26100, "OtherTag: app:ltsc2025"),
         ("one:1", false, 26100, "OtherTag: one:1-ltsc2025"),
+        ("full:10.0.17763.1", false, 26100, "OtherTag: full:10.0.26100.1"),
         ("one:1", false, 20348, "Nowhere: build the image for 10.0.20348"),
         ("gone:ltsc2019", false, 26100, "Nowhere: gone:ltsc2025, once there is one"),
         ("nothing:1", true, 26100, "Unknown: unknown: cannot reach a.b"),
@@ -210,8 +236,15 @@ fn other_tags_are_those_that_an_image_of_the_build_would_have() {
         ("app:1@sha256:0", &[]),
         ("mcr.microsoft.com/windows/servercore:10.0.17763.1", &[]),
     ] {
-        assert_eq!(other_tags(image, Build::new(26100)), expected, "{image}");
+        assert_eq!(other_tags(image, Build::new(26100), &[]), expected, "{image}");
     }
+    let listed = ["1.0", "1.0-2025"].map(str::to_owned);
+    assert_eq!(other_tags("app:1.0-ltsc2019", Build::new(26100), &listed), ["app:1.0-2025"]);
+    assert_eq!(
+        other_tags("app:2.0-ltsc2019", Build::new(26100), &listed),
+        ["app:2.0-ltsc2025"],
+        "it may be in another page"
+    );
 }
 
 #[test]

@@ -5,7 +5,9 @@ mod scene;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{
+    api::core::v1::Pod, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api,
     api::{ListParams, PostParams},
@@ -19,9 +21,10 @@ use winpool_core::{
     windows::product::by_version,
 };
 use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, TYPES_WITH_BUILDS,
+    Karpenter, MUTATING_ADMISSION_POLICY, TYPES_WITH_BUILDS,
     harness::{Harness, Operator, label},
     manifests, needs,
+    scene::define,
 };
 
 use scene::Scene;
@@ -261,6 +264,47 @@ async fn the_affinity_to_the_hosts_of_an_image_scales_from_zero() {
     let refusal = scene.refused("old").await;
     assert!(refusal.contains(names::WINDOWS_BUILD), "{refusal}");
     scene.operator.stop().await;
+}
+
+/// Returns a CRD for EC2NodeClasses. That of Karpenter's AWS provider is in another module.
+fn ec2_node_classes() -> CustomResourceDefinition {
+    let names = json!({"kind": "EC2NodeClass", "plural": "ec2nodeclasses", "singular": "ec2nodeclass"});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    serde_json::from_value(json!({
+        "metadata": {"name": "ec2nodeclasses.karpenter.k8s.aws"},
+        "spec": {"group": "karpenter.k8s.aws", "scope": "Cluster", "names": names, "versions": [
+            {"name": "v1", "served": true, "storage": true, "schema": schema},
+        ]},
+    }))
+    .unwrap()
+}
+
+#[tokio::test]
+async fn the_node_classes_of_a_cluster_tell_the_build_where_there_are_any() {
+    let harness = Harness::new().await;
+    Karpenter::install(&harness.client).await.unwrap();
+    let pool = pool(&json!([{"name": "windows-2022", "version": "2022"}]));
+    let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "win"});
+    let mut node_pool = node_pool("aws", &[], &json!({}));
+    node_pool["spec"]["template"]["spec"]["nodeClassRef"] = reference;
+    scene::apply(&harness.client, &[json!(pool), node_pool]).await;
+    let answer = async || scene::answer(harness.server.kubeconfig(), "windows-2022").await;
+
+    let (can, templates) = answer().await;
+    assert!(can.is_none() && templates["aws"]["warnings"].to_string().contains("does not name the build"));
+
+    define(&harness.client, &ec2_node_classes()).await.unwrap();
+    for (family, expected) in [("Windows2019", false), ("Windows2022", true)] {
+        let spec = json!({"amiFamily": family});
+        let class = json!({
+            "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "win"}, "spec": spec,
+        });
+        scene::apply(&harness.client, &[class]).await;
+        let (can, templates) = answer().await;
+        assert_eq!(can, Some(expected), "{family}: {templates:?}");
+        let missing = templates["aws"]["missing"].to_string();
+        assert_eq!(missing.contains("EC2NodeClass win: node.kubernetes.io/windows-build In (10.0.17763)"), !expected);
+    }
 }
 
 #[tokio::test]

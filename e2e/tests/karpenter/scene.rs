@@ -1,6 +1,6 @@
 //! A cluster with Karpenter, for the tests.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use k8s_openapi::api::{
     core::v1::{Event, Node, Pod},
@@ -87,12 +87,16 @@ impl Scene {
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
 
-    /// Waits until the pod runs within the promised time, and until winpool has labelled and tainted its node.
+    /// Waits until the pod runs within the promised time, and until its node has label and taint.
+    ///
+    /// Karpenter adds the labels and taints of its NodePool when the node registers. If it does so before winpool has
+    /// checked the workloads and nothing is missing then, winpool writes nothing, and the node gets no `winpool.dev/pool`.
     pub async fn runs_from_zero(&self, name: &str) -> Node {
         let (node, nodes) = (self.runs(name).await, Api::<Node>::all(self.cluster.client()));
         let marked = async || {
             let node = nodes.get(&node).await?;
-            Ok((has_taint(&node, OS_WINDOWS) && label(&node, names::POOL).is_some()).then_some(node))
+            let is_labelled = label(&node, names::WINDOWS_BUILD).is_some();
+            Ok((has_taint(&node, OS_WINDOWS) && is_labelled).then_some(node))
         };
         self.cluster.wait_for(&format!("the node of pod {name} is labelled and tainted"), marked).await.unwrap()
     }
@@ -139,24 +143,29 @@ impl Scene {
 
     /// Returns the output of `winpool why class`: the answer for the class, and the templates by NodePool.
     pub async fn answer(&self, class: &str) -> (Option<bool>, BTreeMap<String, Value>) {
-        let output = Command::new(winpool_program().await.unwrap())
-            .args(["why", "class", class, "--output", "json"])
-            .env("KUBECONFIG", self.cluster.kubeconfig())
-            .output()
-            .await
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let story: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let templates = story["templates"].as_array().unwrap().iter();
-        let templates = templates.map(|template| {
-            let name = template["template"].as_str().unwrap().trim_start_matches("NodePool ");
-            (name.to_owned(), template.clone())
-        });
-        (story["canScaleFromZero"].as_bool(), templates.collect())
+        answer(self.cluster.kubeconfig(), class).await
     }
 }
 
-async fn apply(client: &Client, objects: &[Value]) {
+/// Returns the output of `winpool why class`: the answer for the class, and the templates by NodePool.
+pub async fn answer(kubeconfig: &Path, class: &str) -> (Option<bool>, BTreeMap<String, Value>) {
+    let output = Command::new(winpool_program().await.unwrap())
+        .args(["why", "class", class, "--output", "json"])
+        .env("KUBECONFIG", kubeconfig)
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let story: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let templates = story["templates"].as_array().unwrap().iter();
+    let templates = templates.map(|template| {
+        let name = template["template"].as_str().unwrap().trim_start_matches("NodePool ");
+        (name.to_owned(), template.clone())
+    });
+    (story["canScaleFromZero"].as_bool(), templates.collect())
+}
+
+pub async fn apply(client: &Client, objects: &[Value]) {
     let objects: Vec<DynamicObject> =
         objects.iter().map(|object| serde_json::from_value(object.clone()).unwrap()).collect();
     manifests::apply(client, &objects).await.unwrap();

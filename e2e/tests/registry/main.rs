@@ -2,4 +2,5 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod client;
+mod live;
 mod platforms;

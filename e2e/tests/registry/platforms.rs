@@ -1,7 +1,7 @@
 //! Compares the variant of an index that winpool chooses with the choice of containerd's own code.
 //!
-//! `e2e/platforms/main.go` is built with each version of `github.com/containerd/platforms` that releases of containerd
-//! 1.7.19 and later require. It is built for Windows, because half of the rule is compiled only there, and runs under
+//! `e2e/platforms/main.go` is built with the package of containerd 1.7.18, and with each version of
+//! `github.com/containerd/platforms` that later releases of containerd require. It is built for Windows, because half of the rule is compiled only there, and runs under
 //! Wine. The test, not Wine, sets the Windows version of the host. The code around the rule is copied from containerd's
 //! `core/images/handlers.go`.
 
@@ -15,8 +15,10 @@ use winpool_core::{
 };
 use winpool_e2e::{Dice, Machine, selected_by_containerd};
 
-/// A version of `containerd/platforms`, with the first and last release of containerd whose `go.mod` requires it.
-const VERSIONS: [(&str, [&str; 2]); 6] = [
+/// A version of `containerd/platforms`, or of containerd before it had that module, with the first and last release of
+/// containerd that uses it.
+const VERSIONS: [(&str, [&str; 2]); 7] = [
+    ("1.7.18", ["1.7.6", "1.7.18"]),
     ("0.2.1", ["1.7.19", "1.7.30"]),
     ("1.0.0-rc.0", ["2.0.0", "2.0.0"]),
     ("1.0.0-rc.1", ["2.0.7", "2.1.5"]),
@@ -106,7 +108,7 @@ async fn winpool_selects_the_same_variant_as_containerd() {
     }
     assert!(different.is_empty(), "{} of {} answers differ", different.len(), questions.len());
     // Check that the questions distinguish the rules.
-    for (one, other) in [(2, 3), (3, 4), (4, 5)] {
+    for (one, other) in [(3, 4), (4, 5), (5, 6)] {
         let differ = expected.chunks(VERSIONS.len()).filter(|answers| answers[one] != answers[other]).count();
         println!("{} and {} differ in {differ} questions", VERSIONS[one].0, VERSIONS[other].0);
         assert!(differ > 0);

@@ -45,6 +45,21 @@ async fn a_token_server_gets_what_docker_would_send_it() {
 }
 
 #[tokio::test]
+async fn a_token_of_the_registry_is_sent_to_it_and_to_no_token_server() {
+    let server = Host::start(|_| answer(500, "")).await;
+    let realm = server.url("/token");
+    let host = Host::start(move |seen| match seen.authorization.as_deref() {
+        Some("Bearer swordfish") => answer(200, INDEX),
+        _ => with(answer(401, ""), WWW_AUTHENTICATE, &format!(r#"Bearer realm="{realm}""#)),
+    })
+    .await;
+    let entry = json!({"registrytoken": PASSWORD, "identitytoken": "x"});
+    let client = Client::new(&json!({"auths": {host.address.to_string(): entry}}));
+    client.registry.platforms(&host.image(":1")).await.unwrap();
+    assert_eq!(server.seen(), []);
+}
+
+#[tokio::test]
 async fn credential_helpers_are_asked_as_docker_asks_them() {
     let basic = format!("Basic {}", BASE64_STANDARD.encode(format!("me:{PASSWORD}")));
     let host = Host::start(move |seen| match &seen.authorization {

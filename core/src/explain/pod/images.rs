@@ -32,9 +32,9 @@ impl Candidate<'_> {
         };
         let (mut is_told, mut reasons) = (false, Vec::new());
         for (container, name) in self.spec.images() {
-            match self.images.get(name).filter(|_| !self.is_hyperv()) {
+            match self.images.get(name) {
                 Some(Ok(image)) => {
-                    let verdict = image_verdict(container, image, &host);
+                    let verdict = image_verdict(container, image, &host, self.isolation());
                     let is_shown = !(container.is_host_process && matches!(verdict, Verdict::NoVersion(_)));
                     reasons.extend(reason(&verdict, &host).filter(|_| is_shown).map(|why| format!("{name}: {why}")));
                     match verdict {
@@ -67,12 +67,12 @@ impl Candidate<'_> {
         ((is_told || has_started).then_some(true), reasons)
     }
 
-    fn is_hyperv(&self) -> bool {
-        self.class.is_some_and(|(_, class)| class.isolation() == Isolation::HyperV)
+    fn isolation(&self) -> Isolation {
+        self.class.map_or(Isolation::Process, |(_, class)| class.isolation())
     }
 
     fn runs(&self, machine: &Machine, host: KernelVersion, image: Build) -> bool {
-        if self.is_hyperv() {
+        if self.isolation() == Isolation::HyperV {
             return runs_by_hyperv_isolation(host.build, image);
         }
         runs_by_process_isolation(host.build, machine.runtime, image)

@@ -15,7 +15,7 @@ use crate::{
             Subject, own, rule,
         },
     },
-    pod::{Container, Target},
+    pod::{Class, Container, Target},
     windows::Build,
     words::count,
 };
@@ -85,13 +85,11 @@ fn known_images<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Containe
 }
 
 /// Returns the Windows nodes on which the pod can be scheduled or, if no nodes are known, one node of each build that
-/// the pod selects. Empty for pods with Hyper-V isolation, for which containerd chooses images differently, and if no
-/// image is known.
+/// the pod selects. Empty if no image is known.
 fn hosts(subject: &Subject<'_>) -> Vec<Host> {
-    let is_hyperv = subject.class.is_some_and(|class| class.isolation() == Isolation::HyperV);
     let is_open = subject.pod.runtime_class.is_some() && subject.class.is_none() || subject.pod.node.is_some();
     let is_known = known_images(subject).next().is_some();
-    if is_hyperv || is_open || !is_known {
+    if is_open || !is_known {
         return Vec::new();
     }
     if subject.facts.has_nodes() {
@@ -100,9 +98,18 @@ fn hosts(subject: &Subject<'_>) -> Vec<Host> {
     subject.pod.wanted_builds(subject.class).into_iter().flatten().map(Host::supposed).collect()
 }
 
+fn isolation(subject: &Subject<'_>) -> Isolation {
+    subject.class.map_or(Isolation::Process, Class::isolation)
+}
+
 /// Returns the result for a container's image on a node. A host-process container uses the Windows files of the host.
-pub(crate) fn verdict<'a>(container: &Container, image: &'a ImagePlatforms, host: &Host) -> Verdict<'a> {
-    match (runs_on(image, host), image.source) {
+pub(crate) fn verdict<'a>(
+    container: &Container,
+    image: &'a ImagePlatforms,
+    host: &Host,
+    isolation: Isolation,
+) -> Verdict<'a> {
+    match (runs_on(image, host, isolation), image.source) {
         (Verdict::Fails(Failure::OtherBuild(platform)), Source::Manifest) if container.is_host_process => {
             Verdict::Runs(platform)
         }
@@ -127,10 +134,16 @@ fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 /// Returns the number of nodes that do not run the image, by build.
-fn failing(container: &Container, image: &ImagePlatforms, hosts: &[Host]) -> BTreeMap<Build, usize> {
+fn failing(
+    container: &Container,
+    image: &ImagePlatforms,
+    hosts: &[Host],
+    isolation: Isolation,
+) -> BTreeMap<Build, usize> {
     let mut failing = BTreeMap::new();
     for host in hosts {
-        if matches!(verdict(container, image, host), Verdict::Fails(Failure::NoVariant | Failure::OtherBuild(_))) {
+        let verdict = verdict(container, image, host, isolation);
+        if matches!(verdict, Verdict::Fails(Failure::NoVariant | Failure::OtherBuild(_))) {
             *failing.entry(host.kernel.build).or_default() += 1;
         }
     }
@@ -149,7 +162,7 @@ fn for_some_nodes(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn variants(subject: &Subject<'_>, of_all: bool, hits: &mut Vec<Hit>) {
     let hosts = hosts(subject);
     for (container, image) in known_images(subject) {
-        let failing = failing(container, image, &hosts);
+        let failing = failing(container, image, &hosts, isolation(subject));
         let number: usize = failing.values().sum();
         if number == 0 || (number == hosts.len()) != of_all {
             continue;
@@ -181,7 +194,9 @@ fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
         let images =
             || subject.pod.images().map(|(container, name)| (container, subject.facts.images().platforms(name)));
         hosts.all(|host| {
-            images().all(|(container, image)| image.is_some_and(|image| verdict(container, image, host).runs()))
+            images().all(|(container, image)| {
+                image.is_some_and(|image| verdict(container, image, host, Isolation::Process).runs())
+            })
         })
     };
     builds.into_iter().rev().filter(runs).find_map(|build| subject.facts.classes_of(build).next())
@@ -190,7 +205,7 @@ fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
 fn newer_revision(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let hosts = hosts(subject);
     for (container, image) in known_images(subject) {
-        let older = hosts.iter().filter_map(|host| match verdict(container, image, host) {
+        let older = hosts.iter().filter_map(|host| match verdict(container, image, host, isolation(subject)) {
             Verdict::NewerRevision(platform) => Some((host.kernel.revision?, host.kernel.build, platform)),
             _ => None,
         });

@@ -1,0 +1,125 @@
+//! The commands that ask registries, on a live cluster.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{DynamicObject, ListParams},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+use winpool_e2e::{
+    Cluster, ImageRegistry, Protection, SimulatedNode,
+    harness::{Operator, node_of},
+    lend_cluster, manifests, scene, winpool_program,
+};
+
+use super::client::{OCI_INDEX, OCI_MANIFEST, index};
+
+fn deployment(name: &str, class: &str, image: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"os": {"name": "windows"}, "runtimeClassName": class, "containers": [{"name": "c", "image": image}]},
+        }},
+    })
+}
+
+/// Runs winpool on the cluster, and returns its exit code and output.
+async fn run(cluster: &Cluster, folder: &TempDir, arguments: &[&str]) -> (i32, String) {
+    let program: &Path = winpool_program().await.unwrap();
+    let mut command = Command::new(program);
+    command.args(arguments).env("KUBECONFIG", cluster.kubeconfig()).env("HOME", folder.path()).env("COLUMNS", "200");
+    let output = command.env_remove("XDG_CACHE_HOME").env_remove("DOCKER_CONFIG").output().await.unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+#[tokio::test]
+async fn commands_judge_the_images_of_a_cluster_by_its_nodes() {
+    let registry = ImageRegistry::start(Protection::None).await.unwrap();
+    let platforms = ["linux/amd64", "windows/amd64/10.0.17763.1000", "windows/amd64/10.0.26100.1"];
+    registry.push("both", "1", &index(OCI_INDEX, OCI_MANIFEST, &platforms)).await.unwrap();
+    for (tag, version) in [("1-ltsc2019", "10.0.17763.1000"), ("1-10.0.26100.1", "10.0.26100.1"), ("1", "10.0.17763.1")]
+    {
+        let config = json!({"os": "windows", "architecture": "amd64", "os.version": version});
+        registry.push_image("app", tag, &config, false).await.unwrap();
+    }
+    let cluster = lend_cluster().await.unwrap();
+    let client = cluster.client();
+    scene::install_crd(&client).await.unwrap();
+    for node in [
+        SimulatedNode::linux().name("linux"),
+        SimulatedNode::windows("10.0.17763.6659").name("win-2019"),
+        SimulatedNode::windows("10.0.26100.4061").name("win-2025").container_runtime("containerd://2.2.0"),
+    ] {
+        node.join(&client).await.unwrap();
+    }
+    let operator = Operator::on(&cluster).await;
+    scene::pool_gets_ready(&cluster).await.unwrap();
+    let image = |name: &str| format!("{}/{name}", registry.host());
+    let workloads = [
+        deployment("both", "windows-2019", &image("both:1")),
+        deployment("moves", "windows-2019", &image("app:1-ltsc2019")),
+        deployment("stays", "windows-2019", &image("app:1")),
+        deployment("wrong", "windows-2025", &image("app:1-ltsc2019")),
+        deployment("gone", "windows-2025", &image("gone:1")),
+    ];
+    let workloads: [DynamicObject; 5] = workloads.map(|workload| serde_json::from_value(workload).unwrap());
+    manifests::apply(&client, &workloads).await.unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let bound = async || {
+        let pods = pods.list(&ListParams::default()).await?.items;
+        Ok((pods.iter().filter(|pod| node_of(pod).is_some()).count() == workloads.len()).then_some(pods))
+    };
+    let all = cluster.wait_for("all pods have nodes", bound).await.unwrap();
+    let wrong = all.iter().find(|pod| pod.name_any().starts_with("wrong")).unwrap();
+    assert_eq!(node_of(wrong), Some("win-2025"));
+
+    let folder = tempfile::tempdir().unwrap();
+    let asked = || registry.requests().unwrap().iter().filter(|(line, _)| line.starts_with("GET /v2/")).count();
+    run(&cluster, &folder, &["check", "-A"]).await;
+    run(&cluster, &folder, &["plan"]).await;
+    assert_eq!(asked(), 0, "no registry is asked without the flag");
+
+    let (code, images) = run(&cluster, &folder, &["images", "-o", "json"]).await;
+    let images: Value = serde_json::from_str(&images).unwrap_or_else(|error| panic!("{code} {error}: {images}"));
+    let of = |name: &str| {
+        let image = images["images"].as_array().unwrap().iter().find(|found| found["image"] == image(name)).unwrap();
+        let nodes = image["windowsNodes"].as_array().unwrap();
+        let runs = |node: &&Value| node["runs"] == true;
+        let builds: Vec<_> = nodes.iter().filter(runs).map(|node| node["build"].as_str().unwrap()).collect();
+        (builds.join(" "), image["usedBy"].to_string())
+    };
+    assert_eq!(of("both:1"), ("10.0.17763 10.0.26100".to_owned(), r#"["Deployment default/both"]"#.to_owned()));
+    let users = r#"["Deployment default/moves","Deployment default/wrong"]"#.to_owned();
+    assert_eq!(of("app:1-ltsc2019"), ("10.0.17763".to_owned(), users));
+    assert!(of("gone:1").0.is_empty());
+    assert_eq!(code, 0);
+
+    let pod = format!("pod/{}", wrong.name_any());
+    for (arguments, code, expected) in [
+        (
+            &["check", "-A"][..],
+            2,
+            &["Deployment default/wrong", "image-without-variant", "not for Windows 2025 (1 node)", "no such image"][..],
+        ),
+        (&["why", &pod], 0, &["win-2025", "0xc0370101", "10.0.17763.1000"]),
+        (&["plan"], 0, &["Deployment default/wrong", "not for Windows 2025 (1 node)"]),
+        (
+            &["blockers", "--retire", "2019", "--move-to", "2025"],
+            2,
+            &["none: this image has a variant that runs there, 10.0.26100.1", "/app:1-10.0.26100.1", "stays"],
+        ),
+    ] {
+        let (got, text) = run(&cluster, &folder, &[arguments, &["--resolve-images"]].concat()).await;
+        println!("{arguments:?}: {got}\n{text}");
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(expected.iter().all(|part| flat.contains(part)), "{arguments:?}: {expected:?} are not all in\n{text}");
+        assert_eq!(got, code, "{arguments:?}");
+    }
+    operator.stop().await;
+}
