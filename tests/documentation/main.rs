@@ -46,6 +46,7 @@ pages! {
     hyper_v: "docs/guides/hyper-v.md",
     images: "docs/guides/images.md",
     install: "docs/guides/install.md",
+    json_output: "docs/guides/json-output.md",
     monitoring: "docs/guides/monitoring.md",
     removal: "docs/guides/removal.md",
     scale_from_zero: "docs/guides/autoscaling.md",
@@ -117,6 +118,10 @@ const NOT_RUN: &[&str] = &[
     "docs/guides/images.md: winpool blockers --retire 2019 --move-to 2025 --resolve-images",
     "docs/guides/images.md: winpool images --annotate -f deploy/ | kubectl apply -f -",
     "docs/guides/install.md: cargo install --locked --path .",
+    "docs/guides/json-output.md: winpool status -o json | jq '.nodes.held // 0'",
+    r#"docs/guides/json-output.md: winpool plan -o json | jq -r '.nodes[] | .name as $node | .changes[] | "\($node): \(.field) = \(.to)"'"#,
+    r#"docs/guides/json-output.md: winpool check -A -o json | jq -r '.findings[] | select(.severity == "error") | "\(.object): \(.rule)"'"#,
+    "docs/guides/json-output.md: winpool blockers --retire 2019 -o json | jq -r '.blockers[].object'",
 ];
 
 /// Other shell languages would be taken for commands and never run.
