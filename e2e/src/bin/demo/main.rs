@@ -129,7 +129,9 @@ async fn empty_pool(cluster: &Cluster, steps: &Steps) -> Result<()> {
     };
     let (pool, took) = tokio::try_join!(scene::pool_gets_ready(cluster), work_is_done)?;
     let taints = pool.status.unwrap_or_default().managed_taints.join(", ");
-    steps.done(&format!("an empty WindowsPool (`spec: {{}}`) is applied and Ready; within {took} ms winpool had created"));
+    steps.done(&format!(
+        "an empty WindowsPool (`spec: {{}}`) is applied and Ready; within {took} ms winpool had created"
+    ));
     steps.detail(&format!("RuntimeClasses {}, and every Windows node had", CLASSES.join(", ")));
     steps.detail(&format!("the taint {taints} and the right windows-build label"));
     Ok(())
