@@ -48,6 +48,7 @@ pages! {
     images: "docs/guides/images.md",
     #[ignore = "needs Helm: make verify"]
     install: "docs/guides/install.md",
+    json_output: "docs/guides/json-output.md",
     #[ignore = "needs Helm: make verify"]
     monitoring: "docs/guides/monitoring.md",
     removal: "docs/guides/removal.md",
@@ -109,8 +110,7 @@ fn commands_that_are_not_run_are_listed() {
 }
 
 const NOT_RUN: &[&str] = &[
-    "README.md: make demo    # see it at work: a local Kubernetes 1.37 control plane with simulated Windows nodes",
-    "README.md: make test    # what every change has to pass",
+    "README.md: make demo    # a local Kubernetes control plane with simulated Windows nodes",
     "docs/guides/check.md: winpool check -f deploy/ -f windowspool.yaml --fail-on error",
     "docs/guides/images.md: winpool images",
     "docs/guides/images.md: kubectl get nodes -o yaml | winpool images -f deploy/ -f -",
@@ -120,6 +120,10 @@ const NOT_RUN: &[&str] = &[
     "docs/guides/images.md: winpool blockers --retire 2019 --move-to 2025 --resolve-images",
     "docs/guides/images.md: winpool images --annotate -f deploy/ | kubectl apply -f -",
     "docs/guides/install.md: cargo install --locked --path .",
+    "docs/guides/json-output.md: winpool status -o json | jq '.nodes.held // 0'",
+    r#"docs/guides/json-output.md: winpool plan -o json | jq -r '.nodes[] | .name as $node | .changes[] | "\($node): \(.field) = \(.to)"'"#,
+    r#"docs/guides/json-output.md: winpool check -A -o json | jq -r '.findings[] | select(.severity == "error") | "\(.object): \(.rule)"'"#,
+    "docs/guides/json-output.md: winpool blockers --retire 2019 -o json | jq -r '.blockers[].object'",
 ];
 
 /// Other shell languages would be taken for commands and never run.

@@ -53,7 +53,22 @@ impl Scene {
         apply(&client, &[json!(pool)]).await;
         let scene = Self { cluster, karpenter, operator };
         scene.classes_are_there(pool).await;
+        scene.node_pools_are_ready().await;
         scene
+    }
+
+    /// Waits until Karpenter considers all NodePools: until then its messages name only some of them.
+    async fn node_pools_are_ready(&self) {
+        let client = self.cluster.client();
+        let ready = async || {
+            let is_ready = |node_pool: &DynamicObject| {
+                let conditions = node_pool.data["status"]["conditions"].as_array();
+                let mut all = conditions.into_iter().flatten();
+                all.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+            };
+            Ok(list(&client, "NodePool").await?.iter().all(is_ready).then_some(()))
+        };
+        wait_for("all NodePools are Ready", PROMISE, ready).await.unwrap();
     }
 
     async fn classes_are_there(&self, pool: &WindowsPool) {

@@ -97,7 +97,7 @@ async fn linux_pods_land_on_windows(cluster: &Cluster, steps: &Steps) -> Result<
     let placements = Placements::of(cluster, LINUX).await?;
     let (lost, all) = (placements.off(Host::Linux), placements.len());
     steps.done(&format!(
-        "{LINUX}, a plain Linux Deployment: {lost} of {all} pods went to Windows nodes, where they can never start"
+        "{LINUX}, a plain Linux Deployment: {lost} of {all} pods are on Windows nodes, where they cannot start"
     ));
     // Simulated pods do start, and winpool adds no taint that would make running pods unschedulable.
     scale(cluster, 0).await?;
@@ -129,8 +129,10 @@ async fn empty_pool(cluster: &Cluster, steps: &Steps) -> Result<()> {
     };
     let (pool, took) = tokio::try_join!(scene::pool_gets_ready(cluster), work_is_done)?;
     let taints = pool.status.unwrap_or_default().managed_taints.join(", ");
-    steps.done(&format!("an empty WindowsPool (`spec: {{}}`) is applied and Ready; after {took} ms there were"));
-    steps.detail(&format!("RuntimeClasses {}, and on every Windows node", CLASSES.join(", ")));
+    steps.done(&format!(
+        "an empty WindowsPool (`spec: {{}}`) is applied and Ready; within {took} ms winpool had created"
+    ));
+    steps.detail(&format!("RuntimeClasses {}, and every Windows node had", CLASSES.join(", ")));
     steps.detail(&format!("the taint {taints} and the right windows-build label"));
     Ok(())
 }
@@ -161,8 +163,8 @@ async fn repair(cluster: &Cluster, steps: &Steps) -> Result<()> {
     cluster
         .wait_for(&format!("{name} is right again"), async || Ok(nodes.get_opt(name).await?.filter(is_marked)))
         .await?;
-    steps
-        .done(&format!("label and taint are taken off {name} by hand: back after {} ms", undone.elapsed().as_millis()));
+    let took = undone.elapsed().as_millis();
+    steps.done(&format!("label and taint of {name} are removed by hand: winpool restored them after {took} ms"));
     Ok(())
 }
 
@@ -183,7 +185,7 @@ async fn windows_pods(cluster: &Cluster, steps: &Steps) -> Result<()> {
         let placements = Placements::of(cluster, name).await?;
         placements.must_be_on(Host::Windows(build))?;
     }
-    steps.done("iis-2019, iis-2022, iis-2025, with nothing but a runtimeClassName: each runs on its own Windows");
+    steps.done("iis-2019, iis-2022, iis-2025 set only runtimeClassName: each runs on its Windows version");
     Ok(())
 }
 
@@ -192,6 +194,6 @@ async fn linux_pods(cluster: &Cluster, steps: &Steps) -> Result<()> {
     let placements = Placements::of(cluster, LINUX).await?;
     placements.must_be_on(Host::Linux)?;
     let all = placements.len();
-    steps.done(&format!("{LINUX}, once more without a change: {all} of {all} pods run on Linux nodes"));
+    steps.done(&format!("{LINUX}, scheduled again without a change: {all} of {all} pods run on Linux nodes"));
     Ok(())
 }

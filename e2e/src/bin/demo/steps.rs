@@ -33,9 +33,11 @@ impl Steps {
 
     /// Ends the demo.
     pub fn end(&self) {
-        println!("All pods run where they must; {:.1} s in all.\n", self.started.elapsed().as_secs_f32());
+        println!("Every pod runs on a node that can run it; {:.1} s in total.\n", self.started.elapsed().as_secs_f32());
         println!("This cluster ends now. To try things by hand:");
-        println!("  make cluster                       the same, left running; it prints a line to set KUBECONFIG");
+        println!(
+            "  make cluster                       such a cluster that keeps running; it prints a line to set KUBECONFIG"
+        );
         println!("  kubectl get winpool,runtimeclass   in another terminal, after that line");
     }
 }
