@@ -264,3 +264,22 @@ fn a_pool_that_waits_for_a_class_makes_no_other_pool_check_more_often() {
     world.advance(seconds(1));
     assert!(world.check());
 }
+
+#[test]
+fn a_clean_check_from_before_a_class_was_widened_adds_no_taint() {
+    let mut world = World::checked("{}");
+    world.wait(20);
+    world.refuse("Patch", failed());
+    world.change_pool("default", "spec: {taints: [{key: dedicated, effect: NoSchedule}]}");
+    // It starts before the pool has a plan for its class.
+    let Some(CheckTask::Everything(check)) = world.start_check() else { panic!("no check") };
+    world.end_check(*check);
+    world.pods = Ok(vec![intolerant("win")]);
+    world.wait(20);
+    world.accept_all();
+    world.wait(20);
+    assert_eq!(world.taints("win"), [MINE], "the pod does not tolerate the new taint");
+    assert!(world.check());
+    world.wait(2);
+    assert!(world.condition(condition::TAINTS_APPLIED).1.contains("dedicated"));
+}

@@ -1,14 +1,11 @@
 //! A taint is put on a node only after a check of the workloads that need that node, made at that time.
 
-use std::time::Duration;
-
 use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicyBinding, core::v1::Node};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use winpool::Options;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
     MUTATING_ADMISSION_POLICY, SimulatedNode,
@@ -135,9 +132,7 @@ async fn a_node_that_lost_its_taint_while_no_operator_ran_is_checked() {
 /// of a RuntimeClass.
 async fn with_a_class_that_cannot_be_widened(harness: &Harness) -> Operator {
     join(harness, "busy").await;
-    // With the other pauses of an installation: a check before winpool has tried to change the class would count.
-    let options = Options { leader_election: false, patience: Duration::from_secs(2), ..Options::default() };
-    let operator = Operator::start_with(harness.account.config.clone(), options);
+    let operator = Operator::impatient(harness.account.config.clone());
     harness.apply_until_ready(json!({})).await;
     let resources = json!({"node.k8s.io": ["runtimeclasses"]});
     let never = json!({"expression": "false", "message": "classes stay as they are"});

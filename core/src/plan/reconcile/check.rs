@@ -72,9 +72,11 @@ impl Basis {
 
     /// True if all classes are unchanged.
     fn stands(&self, cluster: &Cluster<'_>) -> bool {
-        let now: BTreeMap<String, Option<String>> =
-            cluster.classes.iter().map(|class| (class.name_any(), class.resource_version())).collect();
-        self.classes.iter().all(|(name, version)| now.get(name).is_some_and(|now| now.as_ref() == Some(version)))
+        let unchanged = cluster.classes.iter().filter(|class| {
+            let known = self.classes.get(&class.name_any());
+            known.is_some_and(|version| class.resource_version().unwrap_or_default() == *version)
+        });
+        unchanged.count() == self.classes.len()
     }
 }
 
@@ -307,8 +309,10 @@ impl Memory {
             None => pools::approved_taints(self.recorded_status(guarded)),
         };
         let check = memory.and_then(|memory| memory.check.as_ref()).filter(|check| check.is_about(guarded));
-        let valid =
-            check.map(|check| (check.started, check.ended + CHECK_GOOD_FOR)).filter(|(_, until)| now.instant < *until);
+        let current = check.filter(|check| check.basis.stands(cluster));
+        let valid = current
+            .map(|check| (check.started, check.ended + CHECK_GOOD_FOR))
+            .filter(|(_, until)| now.instant < *until);
         let clean = check.and_then(PoolCheck::answer).filter(|_| valid.is_some()).map(|answer| answer.clean.clone());
         let clean = clean.unwrap_or_default();
         let holds = |taint: &Taint| {
