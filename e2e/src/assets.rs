@@ -26,8 +26,10 @@ pub enum Component {
     Promtool,
     /// kubectl, which includes kustomize.
     Kubectl,
-    /// Helm.
+    /// Helm 4.
     Helm,
+    /// Helm 3.
+    Helm3,
     /// distribution, a registry of images.
     Registry,
     /// Karpenter with its provider of simulated nodes.
@@ -71,7 +73,7 @@ const PROMETHEUS: Module = module!("prometheus", "remove_all_sd", "about 2 minut
 /// Not built: only its CRDs are read.
 const PROMETHEUS_OPERATOR: Module = module!("prometheus-operator", "", "");
 
-/// Its own module, because Helm needs newer libraries than the control plane.
+/// Helm 4 and 3 share their libraries, which are newer than those of the control plane.
 const HELM: Module = module!("helm", "", "about 2 minutes");
 
 /// Its own module, because distribution needs other versions of the same libraries.
@@ -135,6 +137,7 @@ impl Component {
             Self::Promtool => "promtool",
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
+            Self::Helm3 => "helm3",
             Self::Registry => "registry",
             Self::Karpenter => "karpenter",
         }
@@ -180,7 +183,7 @@ impl Component {
         Ok(match self {
             Self::Kwok => &KWOK,
             Self::Prometheus | Self::Promtool => &PROMETHEUS,
-            Self::Helm => &HELM,
+            Self::Helm | Self::Helm3 => &HELM,
             Self::Registry => &REGISTRY,
             Self::Karpenter => &KARPENTER,
             Self::Etcd | Self::Kubectl => &CONTROL_PLANE,
@@ -195,6 +198,7 @@ impl Component {
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Prometheus | Self::Promtool => "github.com/prometheus/prometheus",
             Self::Helm => "helm.sh/helm/v4",
+            Self::Helm3 => "helm.sh/helm/v3",
             Self::Registry => "github.com/distribution/distribution/v3",
             Self::Karpenter => KARPENTER_MODULE,
             _ => "k8s.io/kubernetes",
@@ -212,6 +216,7 @@ impl Component {
             Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
+            Self::Helm3 => "helm.sh/helm/v3/cmd/helm",
             Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
             Self::Karpenter => "sigs.k8s.io/karpenter/kwok",
         }
@@ -223,7 +228,9 @@ impl Component {
         let small = "-s -w";
         match self.pinned_module() {
             "k8s.io/kubernetes" => kubernetes_linker_flags(version),
-            "helm.sh/helm/v4" => format!("{small} -X helm.sh/helm/v4/internal/version.version={version}"),
+            helm @ ("helm.sh/helm/v3" | "helm.sh/helm/v4") => {
+                format!("{small} -X {helm}/internal/version.version={version}")
+            }
             _ => small.to_owned(),
         }
     }

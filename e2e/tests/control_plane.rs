@@ -41,8 +41,10 @@ async fn kubectl_and_helm_are_the_pinned_ones_and_reach_the_server() -> Result<(
     let versions: Value = serde_json::from_str(&versions).expect("JSON");
     assert_eq!(versions["clientVersion"]["gitVersion"], "v1.37.1");
     assert_eq!(versions["serverVersion"]["gitVersion"], api.client().apiserver_version().await?.git_version);
-    assert_eq!(Component::Helm.run(api.kubeconfig(), &["version", "--template={{.Version}}"]).await?, "v4.3.1");
-    assert_eq!(Component::Helm.run(api.kubeconfig(), &["list", "--short"]).await?, "");
+    for (helm, version) in [(Component::Helm, "v4.3.1"), (Component::Helm3, "v3.22.0")] {
+        assert_eq!(helm.run(api.kubeconfig(), &["version", "--template={{.Version}}"]).await?, version);
+        assert_eq!(helm.run(api.kubeconfig(), &["list", "--short"]).await?, "");
+    }
 
     let refused = Component::Kubectl.run(api.kubeconfig(), &["get", "nodes", "nobody"]).await.unwrap_err().to_string();
     assert!(refused.starts_with("`kubectl get nodes nobody` failed"), "{refused}");

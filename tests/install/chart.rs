@@ -12,6 +12,17 @@ pub const SERVED: [&str; 2] = ["admissionregistration.k8s.io/v1/MutatingAdmissio
 
 /// The chart's objects for an API server with these APIs.
 pub async fn template(release: &str, namespace: &str, values: &[&str], served: &[&str]) -> BTreeMap<String, Value> {
+    template_by(Component::Helm, release, namespace, values, served).await
+}
+
+/// The same by this version of Helm.
+pub async fn template_by(
+    helm: Component,
+    release: &str,
+    namespace: &str,
+    values: &[&str],
+    served: &[&str],
+) -> BTreeMap<String, Value> {
     let mut arguments = vec!["template", release, CHART, "--namespace", namespace];
     for value in values {
         // A file of values is given as a flag, and a single value by name.
@@ -20,7 +31,7 @@ pub async fn template(release: &str, namespace: &str, values: &[&str], served: &
     }
     arguments.extend(served.iter().flat_map(|version| ["--api-versions", version]));
     let directory = tempfile::tempdir().unwrap();
-    parse(&Component::Helm.run(&directory.path().join("none"), &arguments).await.unwrap())
+    parse(&helm.run(&directory.path().join("none"), &arguments).await.unwrap())
 }
 
 /// Objects by kind, namespace and name.
