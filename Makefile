@@ -64,9 +64,9 @@ demo-image: ## Draw docs/images/demo.svg from the output of the demo
 	@mv docs/images/demo.svg.new docs/images/demo.svg
 
 .PHONY: cluster
-cluster: ## The cluster of the guides with the operator, for experiments (Ctrl-C ends it)
-	@cargo build --locked -p winpool-e2e --bin cluster
-	@cargo run -q --locked -p winpool-e2e --bin cluster
+cluster: ## The cluster of the guides with winpool installed, for experiments (Ctrl-C ends it)
+	@cargo build --locked -p winpool -p winpool-e2e --bin winpool --bin cluster
+	@target/debug/cluster
 
 .PHONY: test
 test: ## Everything that has to pass: format, lints, dependencies, tests, the static binary; KUBERNETES=1.33: tests on that version
