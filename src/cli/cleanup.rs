@@ -44,6 +44,8 @@ use show::show;
 const SHOWN: usize = 20;
 /// The time for which a running operator stands by: long enough for the cleanup and for removing the operator.
 const SEIZED: Duration = Duration::from_mins(10);
+/// The same once all is done, if the operator is removed right after it. A new installation waits for it too.
+const UNINSTALLED: Duration = Duration::from_mins(1);
 /// Where the manifests put winpool.
 const NAMESPACE: &str = "winpool-system";
 /// In a pod, its namespace.
@@ -215,7 +217,7 @@ pub async fn clean_up(
         // An operator that goes on needs its finalizers, so that it cleans up when it is removed.
         left = Box::pin(installation.let_go(&applier, |held| still_runs.is_empty() || held.is_deleted())).await?;
     }
-    let operator_stands_by = Box::pin(alone.end()).await;
+    let operator_stands_by = Box::pin(alone.end(arguments.uninstalling && left.is_empty())).await;
     if !left.is_empty() {
         return Err(Error::Left(left));
     }
@@ -223,7 +225,7 @@ pub async fn clean_up(
         return Err(Error::StillRuns(still_runs));
     }
     writeln!(out, "Done.")?;
-    if operator_stands_by {
+    if operator_stands_by && !arguments.uninstalling {
         let minutes = SEIZED.as_secs() / 60;
         writeln!(out, "The operator stands by for {minutes} minutes and then puts everything back: remove it now.")?;
     }
@@ -268,12 +270,16 @@ impl Alone {
         self.seized.as_ref().is_some_and(Seized::had_leader)
     }
 
-    /// Tells whether an operator that led before stands by, which it does until the Lease runs out.
-    async fn end(self) -> bool {
+    /// Ends the cleanup, and returns true if an operator led before. It stands by until the Lease runs out.
+    async fn end(self, uninstalled: bool) -> bool {
         let had_leader = self.had_leader();
-        if let Some(seized) = self.seized.filter(|_| !had_leader) {
+        if let Some(seized) = self.seized {
             // If that fails, it runs out by itself, or goes with its namespace.
-            let _ = seized.release().await;
+            let _ = match (had_leader, uninstalled) {
+                (false, _) => seized.release().await,
+                (true, true) => seized.shorten(UNINSTALLED).await,
+                (true, false) => Ok(()),
+            };
         }
         had_leader
     }

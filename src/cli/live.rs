@@ -26,8 +26,8 @@ use crate::api_server::{
 pub enum ReadError {
     /// Winpool is not installed.
     #[error(
-        "the cluster does not know WindowsPools: install their definition (winpool crd | kubectl apply -f -), or look at \
-         manifests with -f"
+        "the cluster has no WindowsPools: install winpool, or at least its CRD (winpool crd | kubectl apply -f -); to read \
+         manifests instead, use -f"
     )]
     NoDefinition,
     /// A permission is missing.

@@ -54,6 +54,9 @@ async fn is_installed_upgraded_and_uninstalled(helm: Component) {
     scene.helm(&["uninstall", "winpool", "--namespace", NAMESPACE, "--wait", "--timeout", "60s"]).await;
     scene.is_clean().await;
     scene.is_gone(true).await;
+    // The next installation in this namespace waits until the Lease of the cleanup has run out.
+    let lease = ["get", "lease", "winpool", "--namespace", NAMESPACE, "--output=jsonpath={.spec.leaseDurationSeconds}"];
+    assert_eq!(scene.kubectl(&lease).await, "60");
     scene.kubectl(&["delete", "crd", "windowspools.winpool.dev", "--timeout=30s"]).await;
     scene.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=30s"]).await;
     let took = started.elapsed();
