@@ -229,7 +229,7 @@ binary-%: cc = $(if $(filter $(HOST_ARCH),$*),cc,$(MACHINE_$*)-linux-gnu-gcc)
 binary-%: $(CARGO_AUDITABLE)
 	$(call step,static binary for $*)
 	@command -v $(cc) >/dev/null || { echo "$(cc) is not installed: it links for $* (Debian, Ubuntu: \
-		gcc-$(subst _,-,$(MACHINE_$*))-linux-gnu)" >&2; exit 1; }
+		gcc-$(subst _,-,$(MACHINE_$*))-linux-gnu and libc6-dev-$*-cross)" >&2; exit 1; }
 	@! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(triple) || { \
 		echo "==> rustup adds the target $(triple)"; rustup target add $(triple); }
 	$(call timed,export CC_$(subst -,_,$(triple))=$(cc) RUSTFLAGS="-C target-feature=+crt-static \

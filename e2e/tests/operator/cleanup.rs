@@ -127,8 +127,8 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
     for said in [
         "5 Nodes with winpool's labels and annotation:\n  a-1, a-2, b-1, b-guarded, b-reimaged\n",
-        "  2 with the taint os=windows:NoSchedule, which winpool put on\n",
-        "  2 with the taint windows:NoSchedule, which winpool put on\n",
+        "  2 with the taint os=windows:NoSchedule, which winpool added\n",
+        "  2 with the taint windows:NoSchedule, which winpool added\n",
         "3 RuntimeClasses to delete, used by no pod:\n  b-2022, compatible, windows-2019\n",
         "  used: used by 1 pod, such as default/app\n",
         "1 WindowsPool to keep, with the finalizer winpool.dev/cleanup:\n  b\n",

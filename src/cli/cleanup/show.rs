@@ -20,7 +20,7 @@ pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut i
     if findings.is_empty() && held.is_empty() {
         writeln!(out, "There is nothing of winpool's to take off in {cluster}.")?;
     } else {
-        writeln!(out, "winpool's in {cluster}:")?;
+        writeln!(out, "Found in {cluster}:")?;
     }
     show_nodes(findings, out)?;
     let (deleted, released): (Vec<_>, Vec<_>) =
@@ -77,7 +77,7 @@ fn show_nodes(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
         *taints.entry(taint.to_string()).or_default() += 1;
     }
     for (taint, nodes) in taints {
-        writeln!(out, "  {nodes} with the taint {taint}, which winpool put on")?;
+        writeln!(out, "  {nodes} with the taint {taint}, which winpool added")?;
     }
     Ok(())
 }
