@@ -23,7 +23,8 @@ pub async fn template_by(
     values: &[&str],
     served: &[&str],
 ) -> BTreeMap<String, Value> {
-    let mut arguments = vec!["template", release, CHART, "--namespace", namespace];
+    // Helm 3 knows a current version of Kubernetes only from the linker.
+    let mut arguments = vec!["template", release, CHART, "--namespace", namespace, "--kube-version", "1.37.0"];
     for value in values {
         // A file of values is given as a flag, and a single value by name.
         let flag = if value.starts_with("--") { vec![*value] } else { vec!["--set", *value] };
