@@ -13,7 +13,6 @@ CARGO_DENY := $(call tool,cargo-deny,0.20.2)
 CARGO_FUZZ := $(call tool,cargo-fuzz,0.13.2)
 MDBOOK := $(call tool,mdbook,0.5.4)
 ACTIONLINT_VERSION := v1.7.12
-KREW_VERSION := v0.4.4
 CRD := crds/winpool.dev_windowspools.yaml
 
 # A release is built in $(DIST), for each of $(ARCHS).
@@ -281,7 +280,7 @@ chart: ## Package the Helm chart, with the Helm of the tests
 		go -C e2e/helm tool helm.sh/helm/v4/cmd/helm package $(CURDIR)/charts/winpool --destination $(CURDIR)/$(DIST))
 
 # krew's own programs check the manifest, and install the archive for this machine.
-KREW = go run sigs.k8s.io/krew/cmd
+KREW = go -C e2e/krew tool sigs.k8s.io/krew/cmd
 
 .PHONY: krew
 krew: binary ## Build the archives of the kubectl plugin and krew's manifest of it, and install it with krew
@@ -293,9 +292,9 @@ krew: binary ## Build the archives of the kubectl plugin and krew's manifest of 
 				--directory target/krew/$$arch LICENSE kubectl-winpool \
 				| gzip --no-name --best > $(DIST)/kubectl-winpool-linux-$$arch.tar.gz || exit; done \
 		&& .ci/krew-manifest v$(VERSION) $(or $(SOURCE),https://github.com/winpool/winpool) $(DIST) $(ARCHS) > target/krew/winpool.yaml \
-		&& $(KREW)/validate-krew-manifest@$(KREW_VERSION) -skip-install -manifest target/krew/winpool.yaml \
-		&& KREW_ROOT=$(CURDIR)/target/krew/root $(KREW)/krew@$(KREW_VERSION) install --manifest target/krew/winpool.yaml \
-			--archive $(DIST)/kubectl-winpool-linux-$(HOST_ARCH).tar.gz \
+		&& $(KREW)/validate-krew-manifest -skip-install -manifest $(CURDIR)/target/krew/winpool.yaml \
+		&& KREW_ROOT=$(CURDIR)/target/krew/root $(KREW)/krew install --manifest $(CURDIR)/target/krew/winpool.yaml \
+			--archive $(CURDIR)/$(DIST)/kubectl-winpool-linux-$(HOST_ARCH).tar.gz \
 		&& target/krew/root/bin/kubectl-winpool --version)
 
 .PHONY: dist
