@@ -72,8 +72,8 @@ demo-image: ## Draw docs/images/demo.svg from the output of the demo
 	@mv docs/images/demo.svg.new docs/images/demo.svg
 
 .PHONY: cluster
-cluster: ## The cluster of the guides with the operator, for experiments (Ctrl-C ends it)
-	@$(BUILD) --bin cluster
+cluster: ## The cluster of the guides with winpool installed, for experiments (Ctrl-C ends it)
+	@$(BUILD) --bin winpool --bin cluster
 	@target/debug/cluster
 
 .PHONY: test
@@ -260,7 +260,7 @@ binary-%: cc = $(if $(filter $(HOST_ARCH),$*),cc,$(MACHINE_$*)-linux-gnu-gcc)
 binary-%: $(CARGO_AUDITABLE)
 	$(call step,static binary for $*)
 	@command -v $(cc) >/dev/null || { echo "$(cc) is not installed: it links for $* (Debian, Ubuntu: \
-		gcc-$(subst _,-,$(MACHINE_$*))-linux-gnu)" >&2; exit 1; }
+		gcc-$(subst _,-,$(MACHINE_$*))-linux-gnu and libc6-dev-$*-cross)" >&2; exit 1; }
 	@! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(triple) || { \
 		echo "==> rustup adds the target $(triple)"; rustup target add $(triple); }
 	$(call timed,export CC_$(subst -,_,$(triple))=$(cc) RUSTFLAGS="-C target-feature=+crt-static \
@@ -285,6 +285,7 @@ sbom: $(CARGO_CYCLONEDX) ## Write the list of the crates in the binary (SBOM, Cy
 		&& sed 's|path+file://$(CURDIR)|path+file:///winpool|g' winpool_bin.cdx.json > $(DIST)/winpool.cdx.json \
 		&& rm winpool_bin.cdx.json e2e/*_bin.cdx.json)
 
+IMAGE := ghcr.io/winpool/winpool
 BUILDAH = buildah --root $(CURDIR)/target/image/storage --runroot $(CURDIR)/target/image/run --storage-driver vfs
 IMAGE_ARCHIVE := target/image/winpool.tar
 
@@ -293,21 +294,53 @@ buildah:
 	@command -v buildah >/dev/null || { echo "buildah is not installed: it makes the image (package buildah)" >&2; exit 1; }
 
 .PHONY: image
-image: buildah binary ## Build the container image for both architectures, as an OCI archive in target/image (buildah)
+image: buildah binary ## Build the container image as an OCI archive in target/image (buildah); ARCHS=amd64: for one architecture
 	$(call step,image)
 	$(call timed,rm -rf target/image && mkdir -p target/image \
 		&& $(BUILDAH) build --quiet --format oci --platform $(subst $(space),$(comma),$(ARCHS:%=linux/%)) \
-			--manifest winpool:$(VERSION) --timestamp $(SOURCE_DATE_EPOCH) --identity-label=false \
+			--manifest $(IMAGE):v$(VERSION) --timestamp $(SOURCE_DATE_EPOCH) --identity-label=false \
 			--label org.opencontainers.image.version=$(VERSION) \
 			--label org.opencontainers.image.revision=$(REVISION) \
 			--label org.opencontainers.image.created=$$(date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ) \
 			$(if $(SOURCE),--label org.opencontainers.image.source=$(SOURCE)) --file Containerfile $(DIST) \
-		&& $(BUILDAH) manifest push --quiet --all winpool:$(VERSION) oci-archive:$(IMAGE_ARCHIVE):winpool:$(VERSION))
+		&& $(BUILDAH) manifest push --quiet --all $(IMAGE):v$(VERSION) oci-archive:$(IMAGE_ARCHIVE):$(IMAGE):v$(VERSION))
+
+.PHONY: chart
+chart: ## Package the Helm chart, with the Helm of the tests
+	$(call step,chart)
+	$(call timed,mkdir -p $(DIST) && SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) CGO_ENABLED=0 GOFLAGS=-trimpath \
+		go -C e2e/helm tool helm.sh/helm/v4/cmd/helm package $(CURDIR)/charts/winpool --destination $(CURDIR)/$(DIST))
+
+# krew's own programs check the manifest, and install the archive for this machine.
+KREW = go -C e2e/krew tool sigs.k8s.io/krew/cmd
+
+.PHONY: krew
+krew: binary ## Build the archives of the kubectl plugin and krew's manifest of it, and install it with krew
+	$(call step,krew)
+	$(call timed,rm -rf target/krew && mkdir -p target/krew && for arch in $(ARCHS); do \
+			install -D -m 755 $(DIST)/winpool-linux-$$arch target/krew/$$arch/kubectl-winpool \
+			&& install -m 644 LICENSE target/krew/$$arch/ \
+			&& tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) \
+				--directory target/krew/$$arch LICENSE kubectl-winpool \
+				| gzip --no-name --best > $(DIST)/kubectl-winpool-linux-$$arch.tar.gz || exit; done \
+		&& .ci/krew-manifest v$(VERSION) $(or $(SOURCE),https://github.com/winpool/winpool) $(DIST) $(ARCHS) > target/krew/winpool.yaml \
+		&& $(KREW)/validate-krew-manifest -skip-install -manifest $(CURDIR)/target/krew/winpool.yaml \
+		&& KREW_ROOT=$(CURDIR)/target/krew/root $(KREW)/krew install --manifest $(CURDIR)/target/krew/winpool.yaml \
+			--archive $(CURDIR)/$(DIST)/kubectl-winpool-linux-$(HOST_ARCH).tar.gz \
+		&& target/krew/root/bin/kubectl-winpool --version)
 
 .PHONY: dist
-dist: image sbom ## Build all files of a release, in target/dist and target/image
+dist: image sbom chart krew ## Build all files of a release, in target/dist, target/image and target/krew, and test them
 	@cp $(CRD) $(DIST)/
 	@cd $(DIST) && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
+	@cargo test --locked -p winpool --test release -- --ignored
+
+.PHONY: notes
+notes: ## Write the section of this version in CHANGELOG.md to target/notes.md; TAG=v0.1.0: fail if the version is another
+	@[ -z "$(TAG)" ] || [ "$(TAG)" = v$(VERSION) ] || { echo "Cargo.toml has the version $(VERSION), and the tag is $(TAG)" >&2; exit 1; }
+	@mkdir -p target
+	@awk -v head="## [$(VERSION)]" 'index($$0, "## ") == 1 { on = index($$0, head) == 1; next } on' CHANGELOG.md > target/notes.md
+	@grep -q '[^[:space:]]' target/notes.md || { echo "CHANGELOG.md has no section for $(VERSION)" >&2; exit 1; }
 
 .PHONY: version
 version: ## Print the version in Cargo.toml

@@ -116,7 +116,7 @@ async fn main() -> ExitCode {
     match execute(command).await {
         Ok(outcome) => outcome.into(),
         Err(error) => {
-            eprintln!("winpool: {}", output::escape_lines(&with_causes(&*error)));
+            eprintln!("{}", output::error(&with_causes(&*error)));
             ExitCode::FAILURE
         }
     }

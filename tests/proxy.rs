@@ -57,7 +57,7 @@ async fn look(kubeconfig: PathBuf, environment: &[(&str, &str)]) -> Output {
 /// The API server answered that there are no pools.
 fn reached(output: &Output) -> bool {
     let errors = String::from_utf8_lossy(&output.stderr);
-    errors.contains("custom resource definition of WindowsPools") || errors.contains("there are 0")
+    errors.contains("has no WindowsPools") || errors.contains("there are 0")
 }
 
 fn address(server: &ApiServer) -> (Value, String) {

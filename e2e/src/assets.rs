@@ -26,8 +26,10 @@ pub enum Component {
     Promtool,
     /// kubectl, which includes kustomize.
     Kubectl,
-    /// Helm.
+    /// Helm 4.
     Helm,
+    /// Helm 3.
+    Helm3,
     /// distribution, a registry of images.
     Registry,
     /// Karpenter with its provider of simulated nodes.
@@ -71,7 +73,7 @@ const PROMETHEUS: Module = module!("prometheus", "remove_all_sd", "about 2 minut
 /// Not built: only its CRDs are read.
 const PROMETHEUS_OPERATOR: Module = module!("prometheus-operator", "", "");
 
-/// Its own module, because Helm needs newer libraries than the control plane.
+/// Helm 4 and 3 share their libraries, which are newer than those of the control plane.
 const HELM: Module = module!("helm", "", "about 2 minutes");
 
 /// Its own module, because distribution needs other versions of the same libraries.
@@ -122,7 +124,7 @@ fn kubernetes() -> Result<&'static Module> {
 }
 
 impl Component {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeScheduler,
@@ -132,6 +134,7 @@ impl Component {
         Self::Promtool,
         Self::Kubectl,
         Self::Helm,
+        Self::Helm3,
         Self::Registry,
         Self::Karpenter,
     ];
@@ -149,6 +152,7 @@ impl Component {
             Self::Promtool => "promtool",
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
+            Self::Helm3 => "helm3",
             Self::Registry => "registry",
             Self::Karpenter => "karpenter",
         }
@@ -180,10 +184,12 @@ impl Component {
     fn cached(self) -> Result<PathBuf> {
         let target = self.target()?;
         make_once(&target, self.name(), |unfinished| {
+            let flags = self.linker_flags()?;
             let mut missing = Vec::new();
             for component in Self::ALL {
-                let is_of_module = component.module()?.directory == self.module()?.directory;
-                if is_of_module && !component.target()?.exists() {
+                let is_alike =
+                    component.module()?.directory == self.module()?.directory && component.linker_flags()? == flags;
+                if is_alike && !component.target()?.exists() {
                     missing.push(component);
                 }
             }
@@ -191,7 +197,6 @@ impl Component {
             let names: Vec<&str> = missing.iter().map(|component| component.name()).collect();
             let directory = unfinished.with_added_extension("programs");
             fs::create_dir_all(&directory).when("make the directory", &directory)?;
-            let flags = self.linker_flags()?;
             let options = go::Options { linker_flags: &flags, ..go::Options::default() };
             go::build(self.module()?, &packages, &options, &names.join(", "), &directory)?;
             for component in missing {
@@ -217,7 +222,7 @@ impl Component {
         Ok(match self {
             Self::Kwok => &KWOK,
             Self::Prometheus | Self::Promtool => &PROMETHEUS,
-            Self::Helm => &HELM,
+            Self::Helm | Self::Helm3 => &HELM,
             Self::Registry => &REGISTRY,
             Self::Karpenter => &KARPENTER,
             Self::Etcd | Self::Kubectl => &CONTROL_PLANE,
@@ -232,6 +237,7 @@ impl Component {
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Prometheus | Self::Promtool => "github.com/prometheus/prometheus",
             Self::Helm => "helm.sh/helm/v4",
+            Self::Helm3 => "helm.sh/helm/v3",
             Self::Registry => "github.com/distribution/distribution/v3",
             Self::Karpenter => KARPENTER_MODULE,
             _ => "k8s.io/kubernetes",
@@ -249,6 +255,7 @@ impl Component {
             Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
+            Self::Helm3 => "helm.sh/helm/v3/cmd/helm",
             Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
             Self::Karpenter => "sigs.k8s.io/karpenter/kwok",
         }
@@ -260,7 +267,7 @@ impl Component {
         self.package().rsplit('/').find(|part| !is_version(part)).unwrap_or_default()
     }
 
-    /// Programs of one module have the same flags. Kubernetes and Helm learn their versions only from the linker;
+    /// Programs of one module with the same flags are built together. Kubernetes and Helm learn their versions only from the linker;
     /// without these flags the API server reports v0.0.0.
     fn linker_flags(self) -> Result<String> {
         let module = self.module()?;
@@ -269,9 +276,10 @@ impl Component {
             Self::Etcd | Self::KubeApiserver | Self::KubeScheduler | Self::KubeControllerManager | Self::Kubectl => {
                 kubernetes_linker_flags(module.version_of("k8s.io/kubernetes")?)
             }
-            Self::Helm => {
-                let version = module.version_of(self.pinned_module())?;
-                format!("{small} -X helm.sh/helm/v4/internal/version.version={version}")
+            Self::Helm | Self::Helm3 => {
+                let helm = self.pinned_module();
+                let version = module.version_of(helm)?;
+                format!("{small} -X {helm}/internal/version.version={version}")
             }
             _ => small.to_owned(),
         })

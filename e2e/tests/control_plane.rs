@@ -51,8 +51,10 @@ async fn kubectl_is_the_pinned_one_and_reaches_the_server() -> Result<()> {
 #[ignore = "needs Helm: make verify"]
 async fn helm_is_the_pinned_one_and_reaches_the_server() -> Result<()> {
     let api = lend().await?;
-    assert_eq!(Component::Helm.run(api.kubeconfig(), &["version", "--template={{.Version}}"]).await?, "v4.3.1");
-    assert_eq!(Component::Helm.run(api.kubeconfig(), &["list", "--short"]).await?, "");
+    for (helm, version) in [(Component::Helm, "v4.3.1"), (Component::Helm3, "v3.22.0")] {
+        assert_eq!(helm.run(api.kubeconfig(), &["version", "--template={{.Version}}"]).await?, version);
+        assert_eq!(helm.run(api.kubeconfig(), &["list", "--short"]).await?, "");
+    }
     Ok(())
 }
 

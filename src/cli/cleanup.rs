@@ -44,6 +44,8 @@ use show::show;
 const SHOWN: usize = 20;
 /// The time for which a running operator is paused. It suffices for the cleanup and for removing the operator.
 const SEIZED: Duration = Duration::from_mins(10);
+/// The same once all is done, if the operator is removed right after it. A new installation waits for it too.
+const UNINSTALLED: Duration = Duration::from_mins(1);
 /// The namespace in the manifests.
 const NAMESPACE: &str = "winpool-system";
 /// The file with the namespace of the pod that this runs in.
@@ -208,7 +210,7 @@ pub async fn clean_up(
         // An operator that keeps running needs its finalizers, so that it cleans up when it is removed.
         left = Box::pin(installation.release(&applier, |held| still_runs.is_empty() || held.is_deleted())).await?;
     }
-    let operator_stands_by = Box::pin(alone.end()).await;
+    let operator_stands_by = Box::pin(alone.end(arguments.uninstalling && left.is_empty())).await;
     if !left.is_empty() {
         return Err(Error::Left(left));
     }
@@ -216,7 +218,7 @@ pub async fn clean_up(
         return Err(Error::StillRuns(still_runs));
     }
     writeln!(out, "Done.")?;
-    if operator_stands_by {
+    if operator_stands_by && !arguments.uninstalling {
         let minutes = SEIZED.as_secs() / 60;
         writeln!(out, "The operator is paused for {minutes} minutes and then restores everything: remove it now.")?;
     }
@@ -261,12 +263,16 @@ impl Alone {
         self.seized.as_ref().is_some_and(Seized::had_leader)
     }
 
-    /// Returns true if an operator led before. It is paused until the Lease expires.
-    async fn end(self) -> bool {
+    /// Ends the cleanup. Returns true if an operator led before. It is paused until the Lease expires.
+    async fn end(self, uninstalled: bool) -> bool {
         let had_leader = self.had_leader();
-        if let Some(seized) = self.seized.filter(|_| !had_leader) {
+        if let Some(seized) = self.seized {
             // If that fails, the Lease expires, or is deleted with its namespace.
-            let _ = seized.release().await;
+            let _ = match (had_leader, uninstalled) {
+                (false, _) => seized.release().await,
+                (true, true) => seized.shorten(UNINSTALLED).await,
+                (true, false) => Ok(()),
+            };
         }
         had_leader
     }

@@ -26,8 +26,8 @@ use crate::api_server::{
 pub enum ReadError {
     /// winpool is not installed.
     #[error(
-        "the cluster does not have the custom resource definition of WindowsPools: install it (winpool crd | kubectl apply -f -), or \
-         read manifests with -f"
+        "the cluster has no WindowsPools: install winpool, or at least its CRD (winpool crd | kubectl apply -f -); to read \
+         manifests instead, use -f"
     )]
     NoDefinition,
     /// A permission is missing.

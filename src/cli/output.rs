@@ -5,7 +5,7 @@
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
 };
 
 use anstyle::{AnsiColor, Style};
@@ -88,6 +88,16 @@ pub fn escape_lines(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| c == '\n')
 }
 
+/// The message of an error; on a terminal, with lines that fit.
+#[must_use]
+pub fn error(message: &str) -> String {
+    let text = format!("winpool: {}", escape_lines(message));
+    if !io::stderr().is_terminal() {
+        return text;
+    }
+    text.lines().flat_map(|line| wrap(line, "", "  ", width())).collect::<Vec<_>>().join("\n")
+}
+
 fn escape_but(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     let harmful = |c: char| is_command(c) && !keep(c);
     if !text.contains(harmful) {
@@ -157,6 +167,15 @@ impl Text {
             self.push(format_args!("{indent}{text}\n"));
         } else {
             self.push(format_args!("{indent}{style}{text}{style:#}\n"));
+        }
+        self
+    }
+
+    /// Adds styled text, broken into lines that fit. Lines after the first are indented further.
+    pub fn wrapped(&mut self, indent: &str, style: Style, text: &str) -> &mut Self {
+        for line in wrap(&escape(text), indent, &format!("{indent}    "), width()) {
+            let words = line.trim_start_matches(' ');
+            self.styled(&line[..line.len() - words.len()], style, words);
         }
         self
     }

@@ -14,7 +14,7 @@ use winpool_core::{
     lint::{self, Facts, check_images},
     plan::{GuardedPool, owner, reconcile::Now},
     pod::Class,
-    words::count,
+    words::{count, yaml},
 };
 
 use super::{
@@ -201,7 +201,7 @@ fn text(forecast: &Forecast) -> Text {
         text.styled("", BOLD, &line);
     }
     summary.notes.iter().for_each(|note| {
-        text.styled("", WARN, &format!("Note: {note}"));
+        text.wrapped("", WARN, &format!("Note: {note}"));
     });
     summary.pools.iter().for_each(|pool| pool_text(&mut text, pool));
     if !forecast.runtime_classes.is_empty() {
@@ -271,7 +271,7 @@ fn class_text(text: &mut Text, class: &ClassForecast) {
     };
     text.styled("  ", style, &format!("{sign} {} ({})", class.name, class.action));
     if let Some(change) = class.changes.first() {
-        text.styled("      ", DIM, &change.reason);
+        text.wrapped("      ", DIM, &change.reason);
     }
     class.changes.iter().for_each(|change| change_text(text, change));
 }
@@ -294,19 +294,19 @@ fn nodes_text(text: &mut Text, nodes: &[NodeForecast]) {
         text.styled("  ", WARN, &format!("~ {shown}{more}"));
         for change in &node.changes {
             change_text(text, change);
-            text.styled("          ", DIM, &change.reason);
+            text.wrapped("          ", DIM, &change.reason);
         }
     }
 }
 
 fn change_text(text: &mut Text, Change { field, from, to, .. }: &Change) {
     match (from, to) {
-        (Value::Null, to) => text.styled("      ", GOOD, &format!("+ {field}: {}", shown(to))),
-        (from, Value::Null) => text.styled("      ", BAD, &format!("- {field}: {}", shown(from))),
-        (from, to) => text.styled("      ", WARN, &format!("~ {field}: {} -> {}", shown(from), shown(to))),
+        (Value::Null, to) => text.wrapped("      ", GOOD, &format!("+ {field}: {}", shown(to))),
+        (from, Value::Null) => text.wrapped("      ", BAD, &format!("- {field}: {}", shown(from))),
+        (from, to) => text.wrapped("      ", WARN, &format!("~ {field}: {} -> {}", shown(from), shown(to))),
     };
 }
 
 fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| yaml(value), str::to_owned)
 }

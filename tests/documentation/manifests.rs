@@ -24,3 +24,14 @@ fn every_manifest_is_valid() {
     }
     assert!(pools > 0, "there are manifests of WindowsPools");
 }
+
+/// On GitHub and in the book a reader sees neither the language of a block nor its marks.
+#[test]
+fn a_manifest_that_the_reader_saves_begins_with_its_file_name() {
+    for page in Page::of_users() {
+        for (block, file) in page.blocks.iter().filter_map(|block| Some((block, block.file()?))) {
+            let place = format!("{}:{}", page.path.display(), block.line);
+            assert!(block.text.starts_with(&format!("# {file}\n")), "{place}: begin it with `# {file}`");
+        }
+    }
+}

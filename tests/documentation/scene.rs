@@ -2,17 +2,14 @@
 
 use std::path::Path;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
-use kube::Api;
 use winpool_e2e::{
     Cluster, Component, Sample, SimulatedNode,
     harness::Host,
-    lend_cluster, manifests,
+    lend_cluster,
     scene::{self, Operator, windows_servers},
 };
 
 const POOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/windowspool.yaml");
-const HISTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documentation/history.yaml");
 
 /// A cluster, and what runs on it.
 pub struct Scene {
@@ -36,8 +33,6 @@ impl Scene {
             "operator" => Self::bare(windows_servers(), Operated::Here).await,
             // One node of each cloud, as they are created there.
             "clouds" => Self::bare(clouds(), Operated::Here).await,
-            // An existing cluster: an old taint, workloads without tolerations, a class that winpool did not create.
-            "history" => Self::bare(with_history(), Operated::Here).await.with_workloads().await,
             other => panic!("there is no scene {other}"),
         }
     }
@@ -62,19 +57,6 @@ impl Scene {
                 Self { cluster: Some(cluster), _host: None, _operator: Some(operator) }
             }
         }
-    }
-
-    async fn with_workloads(self) -> Self {
-        let cluster = self.cluster.as_ref().unwrap();
-        Component::Kubectl.run(cluster.kubeconfig(), &["apply", "-f", HISTORY]).await.unwrap();
-        manifests::rolled_out(cluster, "web").await.unwrap();
-        let daemon_sets: Api<DaemonSet> = Api::namespaced(cluster.client(), "default");
-        let runs = async || {
-            let status = daemon_sets.get("logs").await?.status;
-            Ok(status.filter(|status| status.number_ready == 2).map(|_| ()))
-        };
-        cluster.wait_for("DaemonSet logs runs", runs).await.unwrap();
-        self
     }
 
     /// By kubectl, so that a reader may apply another one over it.
@@ -106,13 +88,5 @@ fn clouds() -> Vec<SimulatedNode> {
             "NoSchedule",
         ),
         SimulatedNode::windows("10.0.20348.2655").name("openshift-windows").taint("os", "Windows", "NoSchedule"),
-    ]
-}
-
-/// One node has the taint that the Kubernetes documentation proposed until 1.16, the other has none.
-fn with_history() -> Vec<SimulatedNode> {
-    vec![
-        SimulatedNode::windows("10.0.17763.6659").name("win-2019").taint("os", "Win1809", "NoSchedule"),
-        SimulatedNode::windows("10.0.20348.2655").name("win-2022"),
     ]
 }

@@ -12,7 +12,19 @@ pub const SERVED: [&str; 2] = ["admissionregistration.k8s.io/v1/MutatingAdmissio
 
 /// The chart's objects for an API server with these APIs.
 pub async fn template(release: &str, namespace: &str, values: &[&str], served: &[&str]) -> BTreeMap<String, Value> {
-    let mut arguments = vec!["template", release, CHART, "--namespace", namespace];
+    template_by(Component::Helm, release, namespace, values, served).await
+}
+
+/// The same by this version of Helm.
+pub async fn template_by(
+    helm: Component,
+    release: &str,
+    namespace: &str,
+    values: &[&str],
+    served: &[&str],
+) -> BTreeMap<String, Value> {
+    // Helm 3 knows a current version of Kubernetes only from the linker.
+    let mut arguments = vec!["template", release, CHART, "--namespace", namespace, "--kube-version", "1.37.0"];
     for value in values {
         // A file of values is given as a flag, and a single value by name.
         let flag = if value.starts_with("--") { vec![*value] } else { vec!["--set", *value] };
@@ -20,7 +32,7 @@ pub async fn template(release: &str, namespace: &str, values: &[&str], served: &
     }
     arguments.extend(served.iter().flat_map(|version| ["--api-versions", version]));
     let directory = tempfile::tempdir().unwrap();
-    parse(&Component::Helm.run(&directory.path().join("none"), &arguments).await.unwrap())
+    parse(&helm.run(&directory.path().join("none"), &arguments).await.unwrap())
 }
 
 /// Objects by kind, namespace and name.

@@ -12,7 +12,7 @@ use k8s_openapi::{
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use winpool_core::api::{AdmissionPolicyState, WindowsPool};
-use winpool_e2e::{MUTATING_ADMISSION_POLICY, wait_for};
+use winpool_e2e::{Component, MUTATING_ADMISSION_POLICY, wait_for};
 
 use crate::scene::{CHART, CONFIG, NAMESPACE, Scene};
 
@@ -22,7 +22,17 @@ const MUTATING: usize = 4;
 #[tokio::test]
 #[ignore = "needs Helm: make verify"]
 async fn a_release_is_installed_upgraded_with_its_definition_and_uninstalled_completely() {
-    let scene = Scene::new().await;
+    is_installed_upgraded_and_uninstalled(Component::Helm).await;
+}
+
+#[tokio::test]
+#[ignore = "needs Helm: make verify"]
+async fn a_release_of_helm_3_is_installed_upgraded_and_uninstalled_completely_too() {
+    is_installed_upgraded_and_uninstalled(Component::Helm3).await;
+}
+
+async fn is_installed_upgraded_and_uninstalled(helm: Component) {
+    let scene = Scene::with(helm).await;
     // With restricted Pod Security, which Helm's own --create-namespace does not set.
     scene.kubectl(&["apply", "-f", &format!("{CONFIG}/namespace.yaml")]).await;
     let older = older_chart(&scene.directory());
@@ -46,6 +56,9 @@ async fn a_release_is_installed_upgraded_with_its_definition_and_uninstalled_com
     scene.helm(&["uninstall", "winpool", "--namespace", NAMESPACE, "--wait", "--timeout", "60s"]).await;
     scene.is_clean().await;
     scene.is_gone(true).await;
+    // The next installation in this namespace waits until the Lease of the cleanup has run out.
+    let lease = ["get", "lease", "winpool", "--namespace", NAMESPACE, "--output=jsonpath={.spec.leaseDurationSeconds}"];
+    assert_eq!(scene.kubectl(&lease).await, "60");
     scene.kubectl(&["delete", "crd", "windowspools.winpool.dev", "--timeout=30s"]).await;
     scene.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=30s"]).await;
     let took = started.elapsed();

@@ -28,12 +28,18 @@ const WINDOWS: [&str; 3] = ["win-2019", "win-2022", "win-2025"];
 pub struct Scene {
     pub cluster: Cluster,
     _host: Host,
+    helm: Component,
     /// The Windows nodes before the installation.
     before: BTreeMap<&'static str, Value>,
 }
 
 impl Scene {
     pub async fn new() -> Self {
+        Self::with(Component::Helm).await
+    }
+
+    /// A scene in which this version of Helm installs.
+    pub async fn with(helm: Component) -> Self {
         let cluster = lend_cluster().await.unwrap();
         let host = Host::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool"))).await;
         let mut before = BTreeMap::new();
@@ -41,7 +47,7 @@ impl Scene {
             SimulatedNode::windows(build).name(name).join(&cluster.client()).await.unwrap();
             before.insert(name, face(&cluster.node_ready(name).await.unwrap()));
         }
-        Self { cluster, _host: host, before }
+        Self { cluster, _host: host, helm, before }
     }
 
     pub async fn kubectl(&self, arguments: &[&str]) -> String {
@@ -49,7 +55,7 @@ impl Scene {
     }
 
     pub async fn helm(&self, arguments: &[&str]) -> String {
-        Component::Helm.run(self.cluster.kubeconfig(), arguments).await.unwrap()
+        self.helm.run(self.cluster.kubeconfig(), arguments).await.unwrap()
     }
 
     /// Waits until all replicas are ready.

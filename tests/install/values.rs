@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use winpool_e2e::Component;
 
 use crate::{
-    chart::{SERVED, differ, template},
+    chart::{SERVED, differ, template, template_by},
     scene::{CHART, NAMESPACE},
 };
 
@@ -30,9 +30,13 @@ async fn each_example_of_values_passes_helm_lint_and_changes_what_its_snapshot_s
         let path = example.to_str().unwrap();
         let directory = tempfile::tempdir().unwrap();
         let lint = ["lint", "--strict", CHART, "--values", path];
-        Component::Helm.run(&directory.path().join("none"), &lint).await.unwrap();
+        for helm in [Component::Helm, Component::Helm3] {
+            helm.run(&directory.path().join("none"), &lint).await.unwrap();
+        }
         let file = format!("--values={path}");
         let objects = template("winpool", NAMESPACE, &[&file], &SERVED).await;
+        let by_helm_3 = template_by(Component::Helm3, "winpool", NAMESPACE, &[&file], &SERVED).await;
+        assert!(objects == by_helm_3, "{path}: {}", changes(&objects, &by_helm_3));
         let name = example.file_stem().unwrap().to_str().unwrap().trim_end_matches("-values").to_owned();
         insta::assert_snapshot!(name, changes(&default, &objects));
         count += 1;

@@ -1,11 +1,15 @@
-//! The cluster of the guides with winpool at work, to try things by hand until it is stopped.
+//! The cluster of the guides with winpool installed, to try things by hand until it is stopped.
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 use tokio::signal::unix::{SignalKind, signal};
-use winpool::telemetry::{self, LogFormat};
-use winpool_e2e::scene::{self, Operator};
-use winpool_e2e::{Cluster, Error, Process, Result, SimulatedNode};
+use winpool_e2e::harness::Host;
+use winpool_e2e::{Cluster, Component, Error, Process, Result, scene};
+
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config");
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -20,39 +24,44 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<()> {
     // Before the handlers exist a signal simply ends the process, and the guard cleans up.
+    let programs = programs();
     let cluster = Cluster::start().await?;
-    scene::join(&cluster, scene::windows_servers().into_iter().chain([SimulatedNode::linux()])).await?;
-    scene::install_crd(&cluster.client()).await?;
-    if let Err(error) = telemetry::start(LogFormat::Text) {
-        eprintln!("cluster: no log of the operator, because of RUST_LOG: {error}");
+    let _host = Host::join(&cluster, "linux", &programs.join("winpool")).await;
+    scene::join(&cluster, scene::windows_servers()).await?;
+    for arguments in [
+        &["apply", "-k", CONFIG][..],
+        &["rollout", "status", "deployment/winpool", "--namespace=winpool-system", "--timeout=60s"],
+    ] {
+        Component::Kubectl.run(cluster.kubeconfig(), arguments).await?;
     }
-    let mut operator = Operator::start(cluster.api_server().config()?);
 
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
-    introduce(&cluster);
+    introduce(&cluster, &programs);
     tokio::select! {
-        end = operator.ended() => {
-            return end.and(Err(Error::OperatorEnded("nobody had told it to".to_owned())));
-        }
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
     eprintln!("stopping");
-    operator.stop().await
+    Ok(())
+}
+
+/// The directory of this binary, which has winpool too.
+fn programs() -> PathBuf {
+    let this = std::env::current_exe().unwrap_or_default();
+    this.parent().unwrap_or(Path::new("")).to_owned()
 }
 
 /// Only the export line goes to standard output, so that a script can read it.
-fn introduce(cluster: &Cluster) {
+fn introduce(cluster: &Cluster, programs: &Path) {
     let pids = cluster.processes().map(|process: &Process| process.pid().to_string());
-    eprintln!(
-        "\na Linux node and one each of Windows Server 2019, 2022 and 2025, simulated, run at {}",
-        cluster.api_server().url()
-    );
-    eprintln!("the operator runs in this process, {}, and logs here", std::process::id());
-    eprintln!("the control plane is processes {}", pids.join(" "));
-    eprintln!("its logs are in {}", cluster.api_server().directory().display());
-    eprintln!("Ctrl-C (or SIGTERM) ends and removes all of it\n\nin another terminal:\n");
-    println!("export KUBECONFIG={}", cluster.kubeconfig().display());
-    eprintln!("kubectl get nodes\n\ndocs/guides/first-pool.md goes on from here\n");
+    let directory = cluster.api_server().directory().display();
+    eprintln!("\nThe cluster runs at {}:", cluster.api_server().url());
+    eprintln!("  1 Linux node, and 1 node each of Windows Server 2019, 2022 and 2025, simulated");
+    eprintln!("  winpool, installed from config/, in 2 pods on the Linux node");
+    eprintln!("  logs of the control plane and of winpool: {directory}");
+    eprintln!("  processes of the control plane: {}", pids.join(" "));
+    eprintln!("Ctrl-C ends and removes all of it.\n\nRun this in another terminal; winpool is then on the PATH:\n");
+    println!("export KUBECONFIG={} PATH={}:$PATH", cluster.kubeconfig().display(), programs.display());
+    eprintln!("\nThen go on with docs/guides/first-pool.md.\n");
 }

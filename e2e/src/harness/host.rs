@@ -1,4 +1,4 @@
-//! A Linux node that runs pods: each container is the winpool binary.
+//! A Linux node that runs pods: those of winpool's image run the binary, all others only wait for their end.
 
 use std::{
     collections::BTreeMap,
@@ -29,6 +29,10 @@ use crate::{Cluster, Kubelet, SimulatedNode, free_port, guard::Guard, kubeconfig
 
 /// Much shorter than a kubelet's interval.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// The image without its tag, as in the manifests.
+const IMAGE: &str = "ghcr.io/winpool/winpool";
+/// Runs until it is told to end.
+const WAIT: &str = "trap 'kill $!; exit 0' TERM; sleep infinity & wait";
 /// A node without a heartbeat for 40 seconds counts as lost.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
@@ -38,7 +42,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Registers a node that kwok ignores. Its containers run this binary.
+    /// Registers a node that kwok ignores. Containers of winpool's image run this binary.
     pub async fn join(cluster: &Cluster, name: &str, program: &Path) -> Self {
         let node = SimulatedNode::linux().name(name).without_kwok().ready();
         let kubelet = node.join(&cluster.client()).await.unwrap();
@@ -154,8 +158,13 @@ impl Agent {
     /// Starts the container as the image would: the entry point is winpool, with the pod's arguments and environment.
     async fn start(&self, pod: &Pod) -> Running {
         let container = container(pod);
-        assert_eq!(container.command, None, "the image has the program");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+        if !container.image.as_deref().unwrap_or_default().starts_with(IMAGE) {
+            let mut command = Command::new("sh");
+            command.args(["-c", WAIT]).process_group(Guard::get().unwrap().process_group());
+            return Running { process: command.spawn().expect("sh starts"), address, told_to_end: false };
+        }
+        assert_eq!(container.command, None, "the image has the program");
         let mut command = Command::new(&self.program);
         command.args(container.args.iter().flatten()).env_clear();
         command.process_group(Guard::get().unwrap().process_group());

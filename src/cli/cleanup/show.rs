@@ -20,7 +20,7 @@ pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut i
     if findings.is_empty() && held.is_empty() {
         writeln!(out, "There is nothing of winpool's to remove in {cluster}.")?;
     } else {
-        writeln!(out, "winpool's in {cluster}:")?;
+        writeln!(out, "Found in {cluster}:")?;
     }
     show_nodes(findings, out)?;
     let (deleted, released): (Vec<_>, Vec<_>) =

@@ -116,7 +116,7 @@ impl Difference<'_> {
     }
 
     fn why_marked(&self) -> String {
-        self.owner.map_or_else(|| self.why_left(), |_| "says what winpool put there".to_owned())
+        self.owner.map_or_else(|| self.why_left(), |_| "records what winpool added to the node".to_owned())
     }
 
     fn why_left(&self) -> String {

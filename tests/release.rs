@@ -1,0 +1,139 @@
+//! The files of a release, which `make dist` builds before it runs these tests.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+use winpool_core::api::{WindowsPool, validation::violations};
+
+const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+#[test]
+#[ignore = "`make dist` builds the files first"]
+fn all_files_have_a_checksum_and_none_is_missing() {
+    let sums = read(&dist("SHA256SUMS"));
+    let of = |line: &str| line.split_once("  ").unwrap().1.to_owned();
+    let listed: BTreeSet<String> = sums.lines().map(of).collect();
+    let mut expected: BTreeSet<String> =
+        ["winpool.cdx.json", "winpool.dev_windowspools.yaml"].map(str::to_owned).into();
+    expected.insert(format!("winpool-{VERSION}.tgz"));
+    for architecture in ARCHITECTURES {
+        expected.insert(format!("winpool-linux-{architecture}"));
+        expected.insert(format!("kubectl-winpool-linux-{architecture}.tar.gz"));
+    }
+    assert_eq!(listed, expected);
+    let check = Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dist("")).status();
+    assert!(check.unwrap().success());
+}
+
+#[test]
+#[ignore = "`make dist` builds the files first"]
+fn the_image_of_each_architecture_has_only_the_binary() {
+    let layout = tempfile::tempdir().unwrap();
+    tar(&["--extract", "--file", target("image/winpool.tar").to_str().unwrap()], layout.path());
+    let blob = |digest: &Value| layout.path().join("blobs").join(digest.as_str().unwrap().replace(':', "/"));
+    let index = json(&layout.path().join("index.json"));
+    let name = format!("ghcr.io/winpool/winpool:v{VERSION}");
+    assert_eq!(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], name);
+    let images = json(&blob(&index["manifests"][0]["digest"]));
+    assert_eq!(images["manifests"].as_array().unwrap().len(), ARCHITECTURES.len());
+    for (image, architecture) in images["manifests"].as_array().unwrap().iter().zip(ARCHITECTURES) {
+        assert_eq!(image["platform"]["architecture"], architecture);
+        let manifest = json(&blob(&image["digest"]));
+        let config = json(&blob(&manifest["config"]["digest"]));
+        assert_eq!(config["architecture"], architecture);
+        let config = &config["config"];
+        assert_eq!(config["User"], "65532:65532");
+        assert_eq!((&config["Entrypoint"][0], &config["Cmd"][0]), (&Value::from("/winpool"), &Value::from("run")));
+        assert_eq!(config["Labels"]["org.opencontainers.image.version"], VERSION);
+        let mut files = Vec::new();
+        for layer in manifest["layers"].as_array().unwrap() {
+            let layer = blob(&layer["digest"]);
+            files.extend(tar(&["--list", "--file", layer.to_str().unwrap()], layout.path()).lines().map(str::to_owned));
+            tar(&["--extract", "--file", layer.to_str().unwrap()], layout.path());
+        }
+        assert_eq!(files, ["winpool"]);
+        let in_image = fs::read(layout.path().join("winpool")).unwrap();
+        assert!(in_image == fs::read(dist(&format!("winpool-linux-{architecture}"))).unwrap());
+    }
+}
+
+#[test]
+#[ignore = "`make dist` builds the files first"]
+fn the_sbom_names_the_crates_with_versions_and_licences_and_no_directory() {
+    let text = read(&dist("winpool.cdx.json"));
+    let sbom: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&sbom["bomFormat"], &sbom["specVersion"]), (&Value::from("CycloneDX"), &Value::from("1.5")));
+    assert_eq!(sbom["metadata"]["component"]["version"], VERSION);
+    let components = sbom["components"].as_array().unwrap();
+    for component in components {
+        let is_told = |field: &str| component[field].as_str().is_some_and(|text| !text.is_empty());
+        assert!(is_told("name") && is_told("version") && is_told("purl"), "{component}");
+        assert!(component["licenses"].as_array().is_some_and(|all| !all.is_empty()), "{component}");
+    }
+    for name in ["kube-client", "rustls", "tokio", "winpool-core"] {
+        assert!(components.iter().any(|component| component["name"] == name), "{name}");
+    }
+    assert!(!text.contains(env!("CARGO_MANIFEST_DIR")), "it names the directory of the build");
+}
+
+#[test]
+#[ignore = "`make dist` builds the files first"]
+fn the_archives_for_krew_have_the_binary_and_the_licence() {
+    for architecture in ARCHITECTURES {
+        let archive = dist(&format!("kubectl-winpool-linux-{architecture}.tar.gz"));
+        let list = tar(&["--list", "--file", archive.to_str().unwrap()], Path::new("/"));
+        assert_eq!(list, "LICENSE\nkubectl-winpool\n");
+    }
+}
+
+#[test]
+fn the_chart_describes_itself_to_artifact_hub() {
+    let yaml = |text: &str| -> Value { serde_yaml::from_str(text).unwrap() };
+    let chart = yaml(&read(Path::new("charts/winpool/Chart.yaml")));
+    let text =
+        |key: &str| chart["annotations"][format!("artifacthub.io/{key}")].as_str().unwrap_or_else(|| panic!("{key}"));
+    assert_eq!((text("license"), text("operator")), (env!("CARGO_PKG_LICENSE"), "true"));
+    let capabilities = ["Basic Install", "Seamless Upgrades", "Full Lifecycle", "Deep Insights", "Auto Pilot"];
+    assert!(capabilities.contains(&text("operatorCapabilities")));
+    assert_eq!(yaml(text("images"))[0]["image"], format!("ghcr.io/winpool/winpool:v{VERSION}"));
+    let definition = yaml(&read(Path::new("crds/winpool.dev_windowspools.yaml")));
+    let named = &yaml(text("crds"))[0];
+    assert_eq!(named["name"], definition["metadata"]["name"]);
+    assert_eq!(named["kind"], definition["spec"]["names"]["kind"]);
+    assert_eq!(named["version"], definition["spec"]["versions"][0]["name"]);
+    let examples: Vec<WindowsPool> = serde_json::from_value(yaml(text("crdsExamples"))).unwrap();
+    assert!(examples.iter().all(|pool| violations(pool).is_empty()));
+    for (list, field) in [("changes", "description"), ("links", "url")] {
+        assert!(yaml(text(list)).as_array().unwrap().iter().all(|entry| entry[field].is_string()), "{list}");
+    }
+}
+
+fn target(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target").join(path)
+}
+
+fn dist(file: &str) -> PathBuf {
+    target("dist").join(file)
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&read(path)).unwrap()
+}
+
+/// Runs tar in a directory, and returns its output.
+fn tar(arguments: &[&str], directory: &Path) -> String {
+    let output = Command::new("tar").args(arguments).current_dir(directory).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
