@@ -39,9 +39,6 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 BUILD := cargo build --locked --workspace --examples
 TEST := cargo test --locked --workspace
 
-# Most tests wait for a control plane, so more of them than processors run at a time.
-export RUST_TEST_THREADS ?= $(shell echo $$(( 3 * $$(nproc) )))
-
 # $(call timed,commands): runs the commands and prints their duration, also if they fail.
 timed = @start=$$(date +%s); code=0; ( $(1) ) || code=$$?; \
 	result=passed; if [ $$code -ne 0 ]; then result=failed; fi; \
@@ -141,7 +138,9 @@ unit: ## Unit, property and snapshot tests of the core, and tests of the binary,
 	$(call step,unit tests)
 	$(call timed,$(TEST) --exclude winpool-e2e)
 
+# Most of these wait for a control plane, so more of them than processors run at a time.
 .PHONY: control-plane-test
+control-plane-test: export RUST_TEST_THREADS ?= $(shell echo $$(( 3 * $$(nproc) )))
 control-plane-test: ## Tests on a real local control plane, which is built from Go modules the first time (about 5 minutes)
 	$(call step,control-plane tests)
 	$(call timed,$(TEST) --lib --test control_plane --test operator)

@@ -4,7 +4,7 @@
 //! - *at once*: the taint is approved for the pool, and this process saw the node lose it, or register without it,
 //!   less than [`AT_ONCE`] ago;
 //! - *checked*: a [`WorkloadCheck`](super::WorkloadCheck) that covers the node found no workload that would become
-//!   unschedulable, less than [`CHECK_GOOD_FOR`] ago.
+//!   unschedulable, less than [`CHECK_GOOD_FOR`] ago, and the RuntimeClasses that it read are unchanged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
