@@ -237,12 +237,13 @@ fn lines(reader: impl std::io::Read) -> impl Iterator<Item = String> {
 
 fn kubeconfig_in_first_line(process: &mut Child) -> PathBuf {
     let line = lines(process.stdout.take().unwrap()).next().expect("a line");
-    PathBuf::from(line.strip_prefix("export KUBECONFIG=").expect("an export line"))
+    let value = line.strip_prefix("export KUBECONFIG=").and_then(|rest| rest.split(' ').next());
+    PathBuf::from(value.expect("an export line"))
 }
 
 fn pids_in_introduction(process: &mut Child) -> Vec<u32> {
     let line = lines(process.stderr.take().unwrap())
-        .find_map(|line| line.strip_prefix("the control plane is processes ").map(str::to_owned))
+        .find_map(|line| line.trim_start().strip_prefix("processes of the control plane: ").map(str::to_owned))
         .expect("its processes");
     line.split(' ').map(|pid| pid.parse().expect("a pid")).collect()
 }
