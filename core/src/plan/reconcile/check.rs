@@ -309,8 +309,8 @@ impl Memory {
             None => pools::approved_taints(self.recorded_status(guarded)),
         };
         let check = memory.and_then(|memory| memory.check.as_ref()).filter(|check| check.is_about(guarded));
-        let current = check.filter(|check| check.basis.stands(cluster));
-        let valid = current
+        let valid = check
+            .filter(|check| check.basis.stands(cluster))
             .map(|check| (check.started, check.ended + CHECK_GOOD_FOR))
             .filter(|(_, until)| now.instant < *until);
         let clean = check.and_then(PoolCheck::answer).filter(|_| valid.is_some()).map(|answer| answer.clean.clone());
