@@ -24,7 +24,6 @@ pub struct Leadership(watch::Receiver<Option<Term>>);
 
 impl Leadership {
     /// Leadership without end, for a process that has no other beside it.
-    #[must_use]
     pub fn alone() -> Self {
         Self::until(Instant::now() + Duration::from_hours(24 * 365 * 10))
     }
@@ -34,7 +33,6 @@ impl Leadership {
     }
 
     /// The number of the current term; `None` if this process does not lead.
-    #[must_use]
     pub fn term(&self) -> Option<u64> {
         let term = *self.0.borrow();
         term.filter(|term| Instant::now() < term.until).map(|term| term.number)

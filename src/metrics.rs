@@ -98,7 +98,6 @@ fn histogram() -> Histogram {
 
 impl Metrics {
     /// Creates all metrics, at zero. Gauges of nodes are read from `index` when they are scraped.
-    #[must_use]
     pub fn new(index: Arc<Index>) -> Self {
         let leader = Gauge::default();
         let mut metrics = Self {

@@ -23,13 +23,11 @@ struct Published {
 
 impl Publisher {
     /// Without a policy, nothing is written.
-    #[must_use]
     pub fn new() -> Self {
         Self { published: Mutex::default(), policy: watch::Sender::new(None) }
     }
 
     /// Receives the current policy and every change.
-    #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Policy>>> {
         self.policy.subscribe()
     }
@@ -47,19 +45,16 @@ impl Publisher {
     }
 
     /// The open term of leadership.
-    #[must_use]
     pub fn term(&self) -> Option<u64> {
         self.lock().term
     }
 
     /// The current policy; `None` until the first one is published.
-    #[must_use]
     pub fn current(&self) -> Option<Arc<Policy>> {
         self.policy.borrow().clone()
     }
 
     /// True if no reconcile uses an older policy any more.
-    #[must_use]
     pub fn is_settled(&self) -> bool {
         self.lock().former.iter().all(|policy| policy.strong_count() == 0)
     }

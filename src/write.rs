@@ -68,7 +68,6 @@ pub struct Applier {
 
 impl Applier {
     /// Creates one that writes through `client` for as long as `leadership` lasts.
-    #[must_use]
     pub fn new(client: Client, leadership: Leadership, metrics: Arc<Metrics>) -> Self {
         let reporter = Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: None };
         Self {
@@ -241,17 +240,14 @@ pub struct Leases {
 }
 
 impl Leases {
-    #[must_use]
     pub fn new(client: Client, namespace: &str) -> Self {
         Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
     }
 
-    #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    #[must_use]
     pub fn api(&self) -> Api<Lease> {
         self.api.clone()
     }

@@ -67,13 +67,11 @@ struct Holder {
 
 impl Candidate {
     /// A candidate that has seen nothing yet. No other process may ever have the same identity.
-    #[must_use]
     pub fn new(identity: String) -> Self {
         Self { identity, seen: None, doubtful: false, term: None, terms: 0 }
     }
 
     /// The next step at `now`.
-    #[must_use]
     pub fn next(&self, now: Instant) -> ElectionStep {
         let Some(seen) = self.seen.as_ref().filter(|_| !self.doubtful) else { return ElectionStep::Look };
         let Some(holder) = &seen.holder else { return ElectionStep::Acquire };
@@ -89,13 +87,11 @@ impl Candidate {
     }
 
     /// The term in which this candidate leads at `now`.
-    #[must_use]
     pub fn term(&self, now: Instant) -> Option<Term> {
         self.term.filter(|term| now < term.until)
     }
 
     /// True if the Lease names this candidate, as far as it knows.
-    #[must_use]
     pub fn holds(&self) -> bool {
         let holder = self.seen.as_ref().and_then(|seen| seen.holder.as_ref());
         holder.is_some_and(|holder| holder.identity == self.identity)
@@ -143,14 +139,12 @@ impl Candidate {
     }
 
     /// The Lease to write in order to acquire or renew it.
-    #[must_use]
     pub fn claim(&self, now: Timestamp) -> Lease {
         let lease = self.seen.as_ref().and_then(|seen| seen.lease.clone());
         held_by(lease.unwrap_or_default(), &self.identity, LEASE_DURATION, now)
     }
 
     /// The Lease to write in order to release it; `None` if this candidate does not hold it.
-    #[must_use]
     pub fn release(&self, now: Timestamp) -> Option<Lease> {
         let lease = self.seen.as_ref()?.lease.clone().filter(|_| self.holds())?;
         Some(released(lease, now))
@@ -158,7 +152,6 @@ impl Candidate {
 }
 
 /// Returns `lease` with `identity` as its holder for `duration`, from `now`.
-#[must_use]
 pub fn held_by(mut lease: Lease, identity: &str, duration: Duration, now: Timestamp) -> Lease {
     let before = lease.spec.take().unwrap_or_default();
     let is_new = lease.metadata.resource_version.is_none();
@@ -176,7 +169,6 @@ pub fn held_by(mut lease: Lease, identity: &str, duration: Duration, now: Timest
 }
 
 /// Returns `lease` without a holder.
-#[must_use]
 pub fn released(mut lease: Lease, now: Timestamp) -> Lease {
     let before = lease.spec.take().unwrap_or_default();
     let renew_time = Some(MicroTime(now));
@@ -185,7 +177,6 @@ pub fn released(mut lease: Lease, now: Timestamp) -> Lease {
 }
 
 /// True if the Lease has a holder, even an expired one.
-#[must_use]
 pub fn is_held(lease: &Lease) -> bool {
     holder(lease).is_some()
 }

@@ -11,7 +11,6 @@ pub struct Labels(Box<[LabelPair]>);
 
 impl Labels {
     /// The value of `key`.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         let index = self.0.binary_search_by(|pair| pair.0.as_ref().cmp(key)).ok()?;
         self.0.get(index).map(|pair| pair.1.as_ref())

@@ -53,7 +53,6 @@ impl Provisioner {
     ];
 
     /// Returns the name on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Kubelet => "kubelet",
@@ -67,7 +66,6 @@ impl Provisioner {
     }
 
     /// Returns the title of the rendered text.
-    #[must_use]
     pub fn language(self) -> &'static str {
         match self {
             Self::Kubelet => "`KubeletConfiguration`",
@@ -81,14 +79,12 @@ impl Provisioner {
     }
 
     /// Returns the provisioner with this name.
-    #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|provisioner| provisioner.name() == name)
     }
 }
 
 /// Renders the labels and taints of this pool, for nodes with this Windows version if one is given.
-#[must_use]
 pub fn render(provisioner: Provisioner, pool: &Pool, windows: Option<&Product>) -> String {
     let mut text = String::new();
     // Writing to a String never fails.

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 /// True if a terminal may interpret the character, or reorder the text around it.
-#[must_use]
 pub fn is_command(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
@@ -11,7 +10,6 @@ pub fn is_command(c: char) -> bool {
 
 /// The text on one line, with characters escaped that a terminal would interpret (`\u{1b}`), and cut after `limit`
 /// bytes. For status and Events, which users print.
-#[must_use]
 pub fn plain(text: &str, limit: usize) -> String {
     let mut plain = String::new();
     for c in text.chars().filter(|c| *c != '\r') {
@@ -31,7 +29,6 @@ pub fn plain(text: &str, limit: usize) -> String {
 }
 
 /// A number with its noun: `1 node`, `2 nodes`, `2 RuntimeClasses`.
-#[must_use]
 pub fn count(number: impl TryInto<i64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);
     match noun {
@@ -42,7 +39,6 @@ pub fn count(number: impl TryInto<i64>, noun: &str) -> String {
 }
 
 /// YAML on one line, to be pasted into a manifest: `{key: os, value: windows}`.
-#[must_use]
 pub fn yaml(value: &Value) -> String {
     match value {
         Value::Object(members) => {

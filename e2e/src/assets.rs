@@ -140,7 +140,6 @@ impl Component {
     ];
 
     /// The file name of the binary.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",

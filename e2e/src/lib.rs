@@ -20,13 +20,7 @@
 //!
 //! `cargo run -p winpool-e2e --bin cluster` starts a cluster for experiments.
 #![forbid(unsafe_code)]
-#![allow(
-    missing_docs,
-    clippy::missing_errors_doc,
-    clippy::must_use_candidate,
-    clippy::return_self_not_must_use,
-    reason = "only tests of this workspace use it, and an error ends a test"
-)]
+#![allow(missing_docs, reason = "only tests of this workspace use it")]
 
 mod api_server;
 mod assets;

@@ -126,13 +126,11 @@ impl ImageRegistry {
     }
 
     /// Returns the host and port.
-    #[must_use]
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
     /// Returns the certificate of the authority that signed the registry's certificate.
-    #[must_use]
     pub fn authority(&self) -> PathBuf {
         self.directory.path().join("ca.crt")
     }

@@ -20,7 +20,6 @@ pub struct Asked {
 impl Asked {
     /// Reads them from the path: `/api/v1/nodes/a`,
     /// `/apis/<group>/<version>/namespaces/<namespace>/<resource>/<name>`.
-    #[must_use]
     pub fn of(method: &Method, uri: &Uri) -> Self {
         let path: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
         let rest = match path.as_slice() {

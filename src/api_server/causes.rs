@@ -5,7 +5,6 @@ use std::error::Error;
 use kube::{core::Status, runtime::watcher};
 
 /// The error and its causes, each said once. Only the innermost cause says why a server cannot be reached.
-#[must_use]
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = words(error);
     let mut cause = behind(error);

@@ -41,21 +41,18 @@ impl RequestError {
     pub const WORDS: [&str; 7] = ["stale", "conflict", "gone", "denied", "failed", "timed_out", "not_leading"];
 
     /// True if the API server refuses this write, and will refuse it again.
-    #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Denied(_))
     }
 
     /// True if the account lacks the permission, or the API server does not accept the account: the same request will
     /// fail again.
-    #[must_use]
     pub fn is_forbidden(&self) -> bool {
         let has_no_account = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 401);
         self.is_denied() || matches!(self, Self::Failed(error) if has_no_account(error))
     }
 
     /// The error as one word, for metrics and logs.
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Stale => "stale",

@@ -18,7 +18,6 @@ use super::asked::Asked;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Counts every request, and obeys the pauses that the API server asks for.
-#[must_use]
 pub fn counted<S>(metrics: Arc<Metrics>) -> impl Layer<S, Service = Counted<S>> {
     layer_fn(move |inner| Counted { inner, metrics: Arc::clone(&metrics) })
 }

@@ -148,7 +148,6 @@ impl Index {
     }
 
     /// The record of a node's past.
-    #[must_use]
     pub fn watched(&self, name: &str) -> Watched {
         self.lock().nodes.get(name).map(|entry| entry.watched.clone()).unwrap_or_default()
     }
@@ -164,7 +163,6 @@ impl Index {
     }
 
     /// The refusal that still applies to this plan of a node.
-    #[must_use]
     pub fn refusal(&self, name: &str, plan: &NodePlan) -> Option<NodeRefusal> {
         self.lock().nodes.get(name)?.refuses(plan).cloned()
     }
@@ -179,13 +177,11 @@ impl Index {
     }
 
     /// The time for which this change of a node has to wait because another writer keeps reverting it.
-    #[must_use]
     pub fn contested(&self, name: &str, assessment: &Assessment) -> Option<Duration> {
         self.lock().nodes.get(name)?.pause(assessment, Instant::now())
     }
 
     /// True if the API server refuses this change of a node, or another writer keeps reverting it.
-    #[must_use]
     pub fn is_blocked(&self, name: &str, assessment: &Assessment) -> bool {
         let (inner, now) = (self.lock(), Instant::now());
         let entry = inner.nodes.get(name);
@@ -193,7 +189,6 @@ impl Index {
     }
 
     /// True if the next attempt for the node is scheduled already, so that its events start none.
-    #[must_use]
     pub fn stands_back(&self, name: &str, assessment: &Assessment) -> bool {
         let (inner, now) = (self.lock(), Instant::now());
         inner.nodes.get(name).is_some_and(|entry| {
@@ -227,13 +222,11 @@ impl Index {
     }
 
     /// The sums over the nodes of a pool.
-    #[must_use]
     pub fn tally(&self, pool: &str) -> Tally {
         self.lock().pools.get(pool).cloned().unwrap_or_default()
     }
 
     /// The numbers of nodes by pool, build and state.
-    #[must_use]
     pub fn states(&self) -> Vec<Nodes> {
         let inner = self.lock();
         let of_pool = |(name, tally): (&String, &Tally)| -> Vec<_> {
@@ -255,7 +248,6 @@ impl Index {
     }
 
     /// The number of nodes of a pool that still need a write.
-    #[must_use]
     pub fn unfinished(&self, pool: &str) -> usize {
         self.lock().pools.get(pool).map_or(0, Tally::unfinished)
     }

@@ -81,13 +81,11 @@ pub struct Manifest {
 
 impl Manifest {
     /// The group of `apiVersion`; empty for the core group.
-    #[must_use]
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
     /// Returns true if the object is of this kind, in any version.
-    #[must_use]
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.kind == kind && self.group() == group
     }

@@ -77,19 +77,16 @@ pub fn emit(text: &str) -> Result<(), OutputError> {
 }
 
 /// Escapes the characters that a terminal would interpret (`\u{1b}`), and line ends.
-#[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |_| false)
 }
 
 /// Does the same for messages, and keeps line ends.
-#[must_use]
 pub fn escape_lines(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| c == '\n')
 }
 
 /// The message of an error; on a terminal, with lines that fit.
-#[must_use]
 pub fn error(message: &str) -> String {
     let text = format!("winpool: {}", escape_lines(message));
     if !io::stderr().is_terminal() {
@@ -145,7 +142,6 @@ pub struct Text(String);
 
 impl Text {
     /// Returns an empty text.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -215,7 +211,6 @@ impl Text {
     }
 
     /// Returns the text without styles.
-    #[must_use]
     pub fn plain(&self) -> String {
         anstream::adapter::strip_str(&self.0).to_string()
     }
@@ -248,7 +243,6 @@ pub struct Table {
 
 impl Table {
     /// Returns a table with these headings.
-    #[must_use]
     pub fn new(header: &[&'static str]) -> Self {
         Self { header: header.to_vec(), rows: Vec::new() }
     }
@@ -260,7 +254,6 @@ impl Table {
     }
 
     /// Returns true if the table has no rows.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

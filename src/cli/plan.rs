@@ -125,7 +125,6 @@ fn propose(pools: &mut Vec<GuardedPool>, proposed: GuardedPool) {
 }
 
 /// Returns what the operator would do to this cluster.
-#[must_use]
 pub fn of(mut cluster: Cluster) -> Forecast {
     let in_dry_run = enforce(&mut cluster.pools);
     let note = match &cluster.pods {
@@ -170,7 +169,6 @@ pub(super) fn enforce(pools: &mut [GuardedPool]) -> BTreeSet<String> {
 }
 
 /// Converts the cluster to the input of decisions.
-#[must_use]
 pub fn snapshot(cluster: Cluster) -> Snapshot {
     Snapshot {
         pools: cluster.pools,

@@ -13,7 +13,6 @@ const DESCRIPTION: &str = "What winpool prints with -o json and -o yaml. Each pr
                            its name. Releases may add properties.";
 
 /// Returns the schema.
-#[must_use]
 pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let commands = [

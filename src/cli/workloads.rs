@@ -50,7 +50,6 @@ pub struct Located<T> {
 
 impl<T> Located<T> {
     /// Adds the position of the object to the finding.
-    #[must_use]
     pub fn new(found: T, source: Option<&Source>) -> Self {
         let (file, line) = source.map(|source| (source.file.to_string(), source.line)).unzip();
         Self { found, file, line }
@@ -174,7 +173,6 @@ impl Workloads {
     }
 
     /// The images that the workloads need.
-    #[must_use]
     pub fn images(&self) -> BTreeSet<String> {
         let mut images = BTreeSet::new();
         self.each(|_, workload| images.extend(workload.pod.images().map(|(_, name)| name.to_owned())));

@@ -71,7 +71,6 @@ impl Context {
     }
 
     /// The current term, once both the index and the policy belong to it.
-    #[must_use]
     pub fn term(&self) -> Option<u64> {
         self.leadership.term().filter(|term| self.policy.term() == Some(*term))
     }
@@ -94,7 +93,6 @@ pub enum Cache {
 }
 
 impl Synced {
-    #[must_use]
     pub fn new() -> Self {
         let flag = || watch::Sender::new(false);
         Self { nodes: flag(), pools: flag(), classes: flag(), all: flag() }
@@ -113,13 +111,11 @@ impl Synced {
     }
 
     /// Returns true if all caches are filled.
-    #[must_use]
     pub fn all(&self) -> bool {
         *self.all.borrow()
     }
 
     /// Becomes true when all caches are filled.
-    #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<bool> {
         self.all.subscribe()
     }

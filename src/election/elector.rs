@@ -48,7 +48,6 @@ pub struct Elector {
 
 impl Elector {
     /// Creates a candidate for the Lease `winpool` in this namespace.
-    #[must_use]
     pub fn new(client: Client, namespace: &str) -> Self {
         let leases = Leases::new(client, namespace);
         let events = watch(&leases);
@@ -63,7 +62,6 @@ impl Elector {
         }
     }
 
-    #[must_use]
     pub fn leadership(&self) -> Leadership {
         Leadership(self.term.subscribe())
     }

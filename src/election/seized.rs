@@ -81,13 +81,11 @@ impl Seized {
     }
 
     /// True if the Lease had a holder when it was taken.
-    #[must_use]
     pub fn had_leader(&self) -> bool {
         self.had_leader
     }
 
     /// The leadership for an [`Applier`](crate::write::Applier).
-    #[must_use]
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }

@@ -48,7 +48,6 @@ impl Unreadable {
     }
 
     /// True if the permission is missing, or the account is gone.
-    #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.source.is_forbidden()
     }
@@ -75,13 +74,11 @@ pub enum Why {
 
 impl Leftover {
     /// True if the API server refuses to change it, and will refuse that again.
-    #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(&self.why, Why::Refused(error) if error.is_denied())
     }
 
     /// True if another writer puts it back.
-    #[must_use]
     pub fn came_back(&self) -> bool {
         matches!(self.why, Why::CameBack)
     }
@@ -115,7 +112,6 @@ pub struct Findings {
 
 impl Findings {
     /// True if there is nothing to remove.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.classes.is_empty() && self.pools.is_empty()
     }
@@ -141,7 +137,6 @@ pub struct Cleaner {
 
 impl Cleaner {
     /// Creates one that reads through `client` and writes through `applier`.
-    #[must_use]
     pub fn new(client: Client, applier: Applier, extent: Extent) -> Self {
         Self {
             applier,

@@ -69,12 +69,10 @@ pub struct HeldObject {
 
 impl HeldObject {
     /// Kind and name.
-    #[must_use]
     pub fn object(&self) -> String {
         format!("{} {}", self.kind, self.metadata.name.as_deref().unwrap_or_default())
     }
 
-    #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
@@ -85,7 +83,6 @@ impl Installation {
     pub const DEFAULT_NAME: &str = "winpool";
 
     /// The installation with this name, whose pods run in `namespace`.
-    #[must_use]
     pub fn new(client: Client, name: &str, namespace: &str) -> Self {
         let part = |resource: ApiResource| {
             let api = if resource.kind.starts_with("Cluster") {

@@ -238,7 +238,6 @@ fn version_is_free() -> Rule {
 }
 
 /// The CRD, as in `crds/`.
-#[must_use]
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = WindowsPool::crd();
     // A pool without a spec is the normal case, but the derive makes `spec` required and without a default.

@@ -52,7 +52,6 @@ const MARKS: &str = "
 ";
 
 /// Renders all fields of a WindowsPool as Markdown.
-#[must_use]
 pub fn fields() -> String {
     let mut text = FIELDS.to_owned();
     let versions = crd().spec.versions;
@@ -69,7 +68,6 @@ pub fn fields() -> String {
 }
 
 /// Renders conditions, reasons, labels and annotations as Markdown.
-#[must_use]
 pub fn meanings() -> String {
     let mut text = NAMES.to_owned();
     for (introduction, described) in

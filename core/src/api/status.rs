@@ -194,7 +194,6 @@ impl ClassState {
     pub const ALL: [Self; 5] = [Self::Applied, Self::Adopted, Self::Satisfied, Self::Conflict, Self::Pending];
 
     /// The name in status and metrics.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Applied => "Applied",
@@ -262,19 +261,16 @@ impl ObjectReference {
     }
 
     /// The Node with this name.
-    #[must_use]
     pub fn node(name: &str) -> Self {
         Self::cluster_scoped("Node", name)
     }
 
     /// The RuntimeClass with this name.
-    #[must_use]
     pub fn runtime_class(name: &str) -> Self {
         Self::cluster_scoped("RuntimeClass", name)
     }
 
     /// The WindowsPool with this name.
-    #[must_use]
     pub fn windows_pool(name: &str) -> Self {
         Self::cluster_scoped("WindowsPool", name)
     }

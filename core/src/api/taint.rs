@@ -52,25 +52,21 @@ pub(super) const FOREIGN_PREFIXES: [&str; 3] =
 
 impl Taint {
     /// `os=windows:NoSchedule`, the spelling of the Kubernetes documentation.
-    #[must_use]
     pub fn os_windows() -> Self {
         Self::new("os", "windows", "NoSchedule")
     }
 
     /// A taint of these three parts. They are not checked.
-    #[must_use]
     pub fn new(key: &str, value: &str, effect: &str) -> Self {
         Self { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
     }
 
     /// True if a node cannot have both: they have the same key and effect.
-    #[must_use]
     pub fn same_identity(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect
     }
 
     /// True if the key belongs to Kubernetes, a cloud provider or an autoscaler.
-    #[must_use]
     pub fn has_foreign_key(&self) -> bool {
         FOREIGN_KEYS.contains(&self.key.as_str()) || FOREIGN_PREFIXES.iter().any(|prefix| self.key.starts_with(prefix))
     }

@@ -33,7 +33,6 @@ impl fmt::Display for Violation {
 }
 
 /// Returns all errors in `pool`; none if it is valid.
-#[must_use]
 pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
     let mut found = Violations::default();
     let name = pool.metadata.name.as_deref().unwrap_or_default();
@@ -297,7 +296,6 @@ fn is_resource((name, amount): (&String, &Quantity)) -> bool {
 }
 
 /// True for a label or taint key: an optional DNS subdomain and a slash, then a name of at most 63 characters.
-#[must_use]
 pub fn is_qualified_name(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -308,7 +306,6 @@ pub fn is_qualified_name(text: &str) -> bool {
 
 /// True for a label value: at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends, or
 /// nothing.
-#[must_use]
 pub fn is_label_value(text: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -319,13 +316,11 @@ pub fn is_label_value(text: &str) -> bool {
 }
 
 /// True for a DNS label: at most 63 lower-case letters, digits and hyphens, with a letter or digit at both ends.
-#[must_use]
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_subdomain_part(text)
 }
 
 /// True for a DNS subdomain as Kubernetes checks it: at most 253 characters, and no limit for the parts between dots.
-#[must_use]
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_subdomain_part)
 }

@@ -100,7 +100,6 @@ pub struct RetiredWindows {
 
 impl RetiredWindows {
     /// Returns the facts about this version.
-    #[must_use]
     pub fn of(product: &Product, facts: &Facts) -> Self {
         let version = facts.kubernetes();
         Self {
@@ -116,7 +115,6 @@ impl RetiredWindows {
 }
 
 /// Returns the fields that pin this workload to `retired`, if any; with `target`, also the changes that move it there.
-#[must_use]
 pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
     let pod = &workload.pod;
     let mut pins = Vec::new();
@@ -192,7 +190,6 @@ fn image_pins(
 
 /// Returns the class of this workload if the class is unknown and no other field limits the builds of its nodes. Then
 /// it is also unknown what pins the workload.
-#[must_use]
 pub fn unknown_class<'a>(workload: &'a Workload<'_>, facts: &Facts) -> Option<&'a str> {
     let pod = &workload.pod;
     let name = pod.runtime_class.as_deref()?;
@@ -203,7 +200,6 @@ pub fn unknown_class<'a>(workload: &'a Workload<'_>, facts: &Facts) -> Option<&'
 /// Returns the fields of this pool that are for `retired`, if any; with `target`, also the changes that move it there.
 ///
 /// An invalid pool creates no classes and has no blockers.
-#[must_use]
 pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
     let (read, spec) = (Pool::read(pool).ok()?, &pool.spec);
     let declared =

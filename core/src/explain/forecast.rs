@@ -61,7 +61,6 @@ pub struct Forecast {
 
 impl Forecast {
     /// Returns true if the operator would change nothing.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.runtime_classes.is_empty()
     }
@@ -156,7 +155,6 @@ pub struct ForecastOutcome {
 }
 
 /// Returns the changes that the operator would make to this cluster.
-#[must_use]
 pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
     let names: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
     let with_always = pools::unschedulable_with_always(&snapshot);

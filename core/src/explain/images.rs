@@ -54,7 +54,6 @@ pub struct NodesVerdict {
 }
 
 /// Explains an image on these nodes, in containers with process isolation.
-#[must_use]
 pub fn image_report<'h>(
     name: &str,
     images: &Images,
@@ -104,7 +103,6 @@ fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -
 }
 
 /// Describes why a node does not run an image, or may not run it.
-#[must_use]
 pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
     Some(match verdict {
         Verdict::Runs(_) => return None,
@@ -133,7 +131,6 @@ pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
 
 /// Returns the builds for which all images of the pod have a variant, the newest first, in the format that
 /// `assign-class` reads. `None` if an image is unknown, or if the images do not specify builds.
-#[must_use]
 pub fn builds_of_all(pod: &PodSpec, images: &Images) -> Option<Vec<Build>> {
     let mut common: Option<Vec<Build>> = None;
     for (_, name) in pod.images() {
@@ -200,7 +197,6 @@ pub enum Move<'a> {
 const MOST_OTHERS: usize = 4;
 
 /// Returns the same image with other tags that may have a variant for this build: those that the registry lists, or else the usual one.
-#[must_use]
 pub fn other_tags(name: &str, target: Build, listed: &[String]) -> Vec<String> {
     let mut found = image::tagged_for_build(name, target, listed);
     found.truncate(MOST_OTHERS);
@@ -221,7 +217,6 @@ pub fn other_tags(name: &str, target: Build, listed: &[String]) -> Vec<String> {
 }
 
 /// Returns the location of an image for these nodes. `None` if no registry was queried.
-#[must_use]
 pub fn moved<'a>(
     name: &str,
     target: Build,

@@ -53,7 +53,6 @@ pub struct TaintStory {
 }
 
 /// Explains the node, with the policy of all pools and the changes that the operator would make to the cluster.
-#[must_use]
 pub fn node_story(
     name: &str,
     node: &Node,
@@ -90,7 +89,6 @@ pub fn node_story(
 }
 
 /// Returns the policy of these pools. It assumes that all of their RuntimeClasses are ready.
-#[must_use]
 pub fn policy_of(pools: &[GuardedPool]) -> Policy {
     let read: Vec<_> = pools.iter().map(GuardedPool::read).collect();
     let invalid = read.iter().filter_map(|pool| Some(pool.as_ref().err()?.name.clone())).collect();

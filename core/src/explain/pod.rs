@@ -106,13 +106,11 @@ pub struct Landing {
 }
 
 /// Explains this pod on these nodes, with these RuntimeClasses.
-#[must_use]
 pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>) -> PodStory {
     answer_with(pod, machines, classes, &Images::default())
 }
 
 /// Explains the pod with the platforms of its images, as registries report them.
-#[must_use]
 pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>, images: &Images) -> PodStory {
     let mut spec = pod.spec.clone();
     if pod.is_bound || pod.daemon_set_node().is_some() {
@@ -134,7 +132,6 @@ pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, C
 }
 
 /// Explains the pods of this template; `errors` are those of its current pods.
-#[must_use]
 pub fn answer_template(
     kind: WorkloadKind,
     workload: &Workload,

@@ -88,7 +88,6 @@ impl std::fmt::Display for Obstacle {
 /// Returns the reasons why the scheduler does not place this pod on the node; empty if it may.
 ///
 /// The scheduler ignores a pod with `spec.nodeName`. The pod is on that node even if taints or labels do not match.
-#[must_use]
 pub fn obstacles(spec: &PodSpec, host: &SchedulableNode) -> Vec<Obstacle> {
     if let Some(name) = &spec.node {
         return (*name != host.name).then(|| Obstacle::NamesAnotherNode(name.clone())).into_iter().collect();

@@ -132,7 +132,6 @@ pub struct SupportEnd {
 }
 
 /// Summarises the cluster. Events name the nodes `reverted`: there another writer reverted winpool's changes.
-#[must_use]
 pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus {
     let policy = policy_of(&snapshot.pools);
     let (nodes, classes) = (snapshot.nodes.clone(), snapshot.classes.clone());

@@ -24,19 +24,16 @@ impl Images {
     }
 
     /// Returns the answer for an image; `None` if the image was not resolved.
-    #[must_use]
     pub fn get(&self, image: &str) -> Option<Result<&ImagePlatforms, &Unresolved>> {
         self.0.get(image).map(Result::as_ref)
     }
 
     /// Returns the platforms of an image, if they are known.
-    #[must_use]
     pub fn platforms(&self, image: &str) -> Option<&ImagePlatforms> {
         self.get(image)?.ok()
     }
 
     /// Returns the tags under which this repository was resolved.
-    #[must_use]
     pub fn tags_beside(&self, image: &str) -> Vec<String> {
         let image = image.split('@').next().unwrap_or(image);
         let Some((repository, _)) = image.rsplit_once(':') else { return Vec::new() };
@@ -45,7 +42,6 @@ impl Images {
     }
 
     /// Returns true if no image was resolved.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -58,7 +54,6 @@ pub fn builds(image: &ImagePlatforms) -> impl Iterator<Item = Build> {
 }
 
 /// Describes the platforms of an image: `Windows 2019, 2022; Linux amd64, arm64`.
-#[must_use]
 pub fn summary(image: &ImagePlatforms) -> String {
     let mut systems: BTreeMap<&str, BTreeSet<(Option<Build>, String)>> = BTreeMap::new();
     for platform in &image.platforms {
@@ -95,13 +90,11 @@ fn word(platform: &Platform) -> (Option<Build>, String) {
 }
 
 /// Returns the version of a release, such as `2022`, or else the build.
-#[must_use]
 pub fn short(build: Build) -> String {
     product::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
 }
 
 /// Returns the version in the variant, such as `10.0.20348.2113`.
-#[must_use]
 pub fn version(platform: &Platform) -> &str {
     platform.os_version.as_deref().unwrap_or("an unknown version")
 }

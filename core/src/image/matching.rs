@@ -37,7 +37,6 @@ pub struct Host {
 
 impl Host {
     /// Returns a node of this build with a current containerd, if nothing else is known about the node.
-    #[must_use]
     pub fn supposed(build: Build) -> Self {
         let version = Some(RuntimeVersion { major: 2, minor: 4, patch: 0, stage: Stage::Release });
         Self {
@@ -76,7 +75,6 @@ pub enum Failure<'a> {
 
 impl Verdict<'_> {
     /// Returns true if the node chooses a variant that is not known to fail.
-    #[must_use]
     pub const fn runs(&self) -> bool {
         !matches!(self, Self::Fails(_))
     }
@@ -87,7 +85,6 @@ impl Verdict<'_> {
 /// containerd chooses the same variant for both isolations, because it compares it with the host and not with the
 /// runtime handler (Kubernetes enhancement proposal 4216, containerd/containerd#9478; `internal/cri/server/images` of
 /// 2.3.5). But with Hyper-V isolation a variant for an older build starts.
-#[must_use]
 pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation) -> Verdict<'a> {
     let is_windows = |platform: &Platform| platform.is_windows() || platform.os.is_empty();
     let Some(only) = image.platforms.iter().find(|platform| is_windows(platform)) else {
@@ -120,7 +117,6 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation)
 }
 
 /// Returns the variant of an index that containerd chooses on this host.
-#[must_use]
 pub fn chosen<'a>(platforms: &'a [Platform], host: &Host) -> Option<&'a Platform> {
     let rule = Rule::of(host.runtime);
     let mut fitting = platforms.iter().filter_map(|platform| Some((rule.rank(platform, host)?, platform)));
@@ -223,7 +219,6 @@ impl Rule {
 }
 
 /// Returns the build and revision of `10.0.<build>[.<revision>]`. containerd reads only the first three parts.
-#[must_use]
 pub fn build_and_revision(version: &str) -> Option<(u32, Option<u32>)> {
     let mut parts = version.splitn(5, '.');
     let (major, minor) = (parts.next()?.parse::<u8>().ok()?, parts.next()?.parse::<u8>().ok()?);

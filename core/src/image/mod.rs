@@ -41,7 +41,6 @@ pub struct Platform {
 
 impl Platform {
     /// Returns true for a variant for Windows.
-    #[must_use]
     pub fn is_windows(&self) -> bool {
         self.os.eq_ignore_ascii_case("windows")
     }

@@ -27,13 +27,11 @@ pub struct ImageReference {
 
 impl ImageReference {
     /// Returns the digest, or else the tag, for a request to the registry.
-    #[must_use]
     pub fn version(&self) -> &str {
         self.digest.as_deref().or(self.tag.as_deref()).unwrap_or(DEFAULT_TAG)
     }
 
     /// Returns the same repository with another tag.
-    #[must_use]
     pub fn with_tag(&self, tag: &str) -> Self {
         Self { tag: Some(tag.to_owned()), digest: None, ..self.clone() }
     }
@@ -151,7 +149,6 @@ fn is_tag(text: &str) -> bool {
 }
 
 /// Returns true for a digest with an algorithm that registries and containerd use.
-#[must_use]
 pub fn is_digest(text: &str) -> bool {
     text.split_once(':').is_some_and(|(algorithm, digits)| {
         let length = match algorithm {

@@ -88,7 +88,6 @@ fn in_brackets(expression: &str) -> String {
 }
 
 /// Returns the policies, each with its binding.
-#[must_use]
 pub fn policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding)> {
     SHAPES.iter().map(|shape| (policy(shape), binding(shape))).collect()
 }

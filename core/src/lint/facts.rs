@@ -94,13 +94,11 @@ pub struct Facts {
 
 impl Facts {
     /// Returns facts about no cluster: everything is unknown.
-    #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
     /// Returns facts about a cluster with this version of Kubernetes.
-    #[must_use]
     pub fn of_version(kubernetes: Option<KubernetesVersion>) -> Self {
         Self { kubernetes, ..Self::default() }
     }
@@ -136,7 +134,6 @@ impl Facts {
     }
 
     /// Returns true if a Windows node reports a container runtime other than containerd.
-    #[must_use]
     pub fn has_node_without_containerd(&self) -> bool {
         self.has_node_without_containerd
     }
@@ -155,7 +152,6 @@ impl Facts {
     ///
     /// Every pool gets classes for the builds of all nodes. Without nodes, it gets classes for all known Windows
     /// versions and for the builds that it names.
-    #[must_use]
     pub fn complete(mut self) -> Self {
         let entries = self.pools.iter().map(|pool| PoolEntry { pool: Arc::clone(pool), ready: true });
         let policy = Policy::new(entries, BTreeSet::new());
@@ -191,7 +187,6 @@ impl Facts {
     }
 
     /// Returns the platforms of images, as registries report them; empty if no registry was queried.
-    #[must_use]
     pub fn images(&self) -> &Images {
         &self.images
     }
@@ -204,7 +199,6 @@ impl Facts {
     /// Returns the Windows nodes on which a pod of this class can be scheduled, by labels and taints. If the pod
     /// tolerates the taints of none of them, returns the nodes that match by labels, because another rule reports the
     /// taints.
-    #[must_use]
     pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>) -> Vec<&Host> {
         let mut admitted = pod.clone();
         if let Some(class) = class {
@@ -226,19 +220,16 @@ impl Facts {
     }
 
     /// Returns the names of the `GMSACredentialSpec` objects, if they are known.
-    #[must_use]
     pub fn credential_specs(&self) -> Option<&BTreeSet<String>> {
         self.credential_specs.as_ref()
     }
 
     /// Returns the version of Kubernetes, if it is known.
-    #[must_use]
     pub fn kubernetes(&self) -> Option<KubernetesVersion> {
         self.kubernetes
     }
 
     /// Looks up the class with this name.
-    #[must_use]
     pub fn class(&self, name: &str) -> Lookup<'_> {
         match self.classes.get(name) {
             Some(class) => Lookup::Found(class),
@@ -248,19 +239,16 @@ impl Facts {
     }
 
     /// Returns the class of this pod, if it is known.
-    #[must_use]
     pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {
         self.classes.get(pod.runtime_class.as_ref()?)
     }
 
     /// Returns true if the known classes are all classes of the cluster.
-    #[must_use]
     pub fn knows_all_classes(&self) -> bool {
         self.classes_are_complete
     }
 
     /// Returns true if the taint marks Windows nodes: a pool adds or removes it, or it is a known spelling.
-    #[must_use]
     pub fn is_windows_taint(&self, taint: &Taint) -> bool {
         is_known_spelling(&taint.key, &taint.value)
             || self.pools.iter().any(|pool| pool.wanted_taints().contains(taint) || pool.retired_taints.contains(taint))
@@ -268,7 +256,6 @@ impl Facts {
 
     /// Returns the known class whose name is most similar to this one, if it is similar enough to be a misspelling. A
     /// name that contains another Windows version is not a misspelling.
-    #[must_use]
     pub fn similar_class(&self, name: &str) -> Option<&str> {
         if name.split('-').any(|word| by_version(word).is_some()) {
             return None;
@@ -284,7 +271,6 @@ impl Facts {
     }
 
     /// Returns the number of Windows nodes of each build.
-    #[must_use]
     pub fn builds(&self) -> BTreeMap<Build, usize> {
         let mut builds = BTreeMap::new();
         for (kind, count) in &self.nodes {
@@ -296,20 +282,17 @@ impl Facts {
     }
 
     /// Returns true if a Windows node is known.
-    #[must_use]
     pub fn has_nodes(&self) -> bool {
         !self.nodes.is_empty()
     }
 
     /// Returns true if a Windows node has this label.
-    #[must_use]
     pub fn has_label(&self, key: &str, value: &str) -> bool {
         self.labels.contains(&(key.to_owned(), value.to_owned()))
     }
 
     /// Returns the sets of taints that currently keep pods off Windows nodes. For manifests, these include the taints
     /// that their pools add. If no node is known, returns the default taint of a pool.
-    #[must_use]
     pub fn barriers(&self) -> BTreeSet<BTreeSet<Taint>> {
         let barrier = |kind: &NodeKind| {
             let wanted = kind.wanted.iter().filter(|_| !self.classes_are_complete);
@@ -322,7 +305,6 @@ impl Facts {
     }
 
     /// Returns true if a pool, in dry run or not, wants this taint on its nodes.
-    #[must_use]
     pub fn is_wanted(&self, taint: &Taint) -> bool {
         self.pools.iter().any(|pool| pool.wanted_taints().contains(taint))
     }
@@ -330,7 +312,6 @@ impl Facts {
     /// Returns the sets of taints that pods must tolerate on the Windows nodes of these builds, or of all builds: the
     /// existing taints that stay, and those that the pools want, including pools in dry run. If no node is known,
     /// returns the taints that the pools want, or `None` if there are no pools.
-    #[must_use]
     pub fn guards(&self, builds: Option<&BTreeSet<Build>>) -> Option<BTreeSet<BTreeSet<Taint>>> {
         if self.has_nodes() {
             let wanted =

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 /// Returns the value at a path. `null` counts as absent, as for the API server.
-#[must_use]
 pub fn get<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(object, |value, key| value.get(key)).filter(|value| !value.is_null())
 }
@@ -102,7 +101,6 @@ impl FieldTest {
     /// Returns a CEL expression that is true if the rule is broken.
     ///
     /// It uses `variables.pod`, and `variables.containers` for all containers that a new pod can have.
-    #[must_use]
     pub fn cel(self) -> String {
         match self.at {
             At::Pod => self.cel_of("variables.pod"),

@@ -71,7 +71,6 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Returns the findings about a `GMSACredentialSpec`.
-#[must_use]
 pub fn check_credential_spec(object: &Value, facts: &Facts) -> Vec<Finding> {
     check_object("GMSACredentialSpec", RULES, object, facts)
 }

@@ -99,13 +99,11 @@ pub(super) const NODES: &[Rule] = &[
 ];
 
 /// Returns the findings about a Service that selects Windows pods.
-#[must_use]
 pub fn check_service(service: &Value, facts: &Facts) -> Vec<Finding> {
     check_object("Service", SERVICES, service, facts)
 }
 
 /// Returns the findings about a Windows node.
-#[must_use]
 pub fn check_node(node: &Value, facts: &Facts) -> Vec<Finding> {
     check_object("Node", NODES, node, facts)
 }
@@ -135,7 +133,6 @@ pub(super) fn check_object(kind: &str, rules: &[Rule], object: &Value, facts: &F
 }
 
 /// Returns a copy of the node that has only the fields that the rules read.
-#[must_use]
 pub fn reduced_node(node: &Value) -> Value {
     let status = &node["status"];
     let images = get(status, &["images"]).and_then(Value::as_array).into_iter().flatten();
@@ -161,7 +158,6 @@ fn is_pause_image(name: &Value) -> bool {
 }
 
 /// Returns true if the Service selects pods with these labels.
-#[must_use]
 pub fn selects(service: &Value, labels: &BTreeMap<String, String>) -> bool {
     let selector = get(service, &["spec", "selector"]).and_then(Value::as_object);
     let matches = |key: &String, value: &Value| labels.get(key).map(String::as_str) == value.as_str();

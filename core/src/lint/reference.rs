@@ -52,7 +52,6 @@ const GROUPS: [(&str, &str); 8] = [
 ];
 
 /// Returns the rules as Markdown.
-#[must_use]
 pub fn reference() -> String {
     let advised: Vec<&str> = advise::expressions().map(|(rule, _)| rule.id).collect();
     let mut text = INTRODUCTION.to_owned();

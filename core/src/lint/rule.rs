@@ -76,13 +76,11 @@ impl Versions {
     pub const ALL: Self = Self::from(0);
 
     /// Returns this version and all later ones.
-    #[must_use]
     pub const fn from(minor: u32) -> Self {
         Self { from: minor }
     }
 
     /// Returns true if the rule holds for this version. An unknown version is treated as the newest.
-    #[must_use]
     pub fn contain(self, version: Option<KubernetesVersion>) -> bool {
         version.filter(|version| version.major == 1).is_none_or(|version| self.from <= version.minor)
     }
@@ -144,13 +142,11 @@ pub struct Rule {
 
 impl Rule {
     /// Returns the severity and consequence for a pod for Windows without `os.name`.
-    #[must_use]
     pub fn verdict_without_os(&self) -> Judgement {
         self.without_os.map_or(self.verdict, |(verdict, _)| verdict)
     }
 
     /// Returns the reason as a sentence; `says_os` is true if the pod has `os.name: windows`.
-    #[must_use]
     pub fn sentence(&self, says_os: bool) -> String {
         let name = self.field.rsplit('.').next().unwrap_or_default();
         match self.without_os {
@@ -227,13 +223,11 @@ impl Hit {
     }
 
     /// Sets the message.
-    #[must_use]
     pub fn saying(self, message: String) -> Self {
         Self { message: Some(message), ..self }
     }
 
     /// Sets the remedy.
-    #[must_use]
     pub fn remedied_by(self, remedy: String) -> Self {
         Self { remedy: Some(remedy), ..self }
     }

@@ -33,19 +33,16 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 }
 
 /// Returns the rule with this name.
-#[must_use]
 pub fn rule(id: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.id == id)
 }
 
 /// Returns the findings about a workload.
-#[must_use]
 pub fn check(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
     check_by(rules(), workload, facts)
 }
 
 /// Returns the findings about a workload's images that follow from the answers of registries.
-#[must_use]
 pub fn check_images(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
     check_by(placement::images::RULES.iter(), workload, facts)
 }

@@ -93,7 +93,6 @@ impl<'a> Workload<'a> {
 
     /// Wraps a template that was read for another purpose. It has no raw fields, so rules about single fields do not
     /// apply.
-    #[must_use]
     pub fn of_template(kind: &'a str, workload: &'a crate::pod::Workload) -> Self {
         let path = KINDS.iter().find(|(known, ..)| *known == kind).map_or(TEMPLATE_PATH, |(.., path)| path);
         Self {
@@ -109,20 +108,17 @@ impl<'a> Workload<'a> {
     }
 
     /// Returns the kind, namespace and name: `Deployment shop/web`.
-    #[must_use]
     pub fn object(&self) -> String {
         let Self { kind, namespace, name, .. } = self;
         if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
     }
 
     /// Returns the labels of its pods.
-    #[must_use]
     pub fn labels(&self) -> BTreeMap<String, String> {
         BTreeMap::deserialize(&self.metadata["labels"]).unwrap_or_default()
     }
 
     /// Returns true if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.
-    #[must_use]
     pub fn is_daemon_set(&self) -> bool {
         self.kind == "DaemonSet"
     }

@@ -44,7 +44,6 @@ pub const COMPONENTS: [Component; 6] = [
 
 impl Component {
     /// True if this version of Kubernetes has the kind of its policies. An unknown version is assumed to have it.
-    #[must_use]
     pub fn is_supported(&self, kubernetes: Option<KubernetesVersion>) -> bool {
         !self.mutating || kubernetes.is_none_or(|version| (version.major, version.minor) >= (1, 36))
     }
@@ -61,7 +60,6 @@ pub struct Admission {
 
 impl Admission {
     /// Returns `status.admissionPolicies`.
-    #[must_use]
     pub fn report(&self, kubernetes: Option<KubernetesVersion>) -> Vec<AdmissionPolicyStatus> {
         let state = |component: &Component| match self.installed.get(component.name) {
             _ if !component.is_supported(kubernetes) => Some(AdmissionPolicyState::Unsupported),
@@ -76,7 +74,6 @@ impl Admission {
     }
 
     /// A problem for each taint of the pool that `guard` does not allow.
-    #[must_use]
     pub fn unlisted_taints(&self, pool: &Pool) -> Option<Problem> {
         let listed = self.taint_keys.as_ref()?;
         if pool.taint_policy == TaintPolicy::Never {
@@ -100,7 +97,6 @@ impl Admission {
     }
 
     /// A problem if no policy applies the pool's `podDefaults`.
-    #[must_use]
     pub fn unused_pod_defaults(&self, pool: &WindowsPool) -> Option<Problem> {
         let is_missing = pool.spec.pod_defaults.is_some() && self.installed.get("assign-class") == Some(&false);
         is_missing.then(|| Problem {
@@ -113,7 +109,6 @@ impl Admission {
 }
 
 /// The texts in a CEL list of texts, such as `taintKeys` of `guard`; `None` if it is another expression.
-#[must_use]
 pub fn texts_of(expression: &str) -> Option<BTreeSet<String>> {
     serde_json::from_str(&expression.replace('\'', "\"")).ok()
 }

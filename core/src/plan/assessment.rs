@@ -45,7 +45,6 @@ pub struct Assessment {
 
 impl Assessment {
     /// The state of the node. Refusals by the API server and other writers are not included: only the writer knows them.
-    #[must_use]
     pub fn state(&self) -> State {
         match self {
             Self { ignored: true, .. } => State::Ignored,
@@ -58,7 +57,6 @@ impl Assessment {
 }
 
 /// Assesses `node` under `policy`.
-#[must_use]
 pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Assessment {
     if node.contradicts_itself() {
         return Assessment::default();
@@ -102,7 +100,6 @@ pub(super) fn release(node: &Node, marks: &Marks, policy: &Policy) -> NodePlan {
 }
 
 /// Assesses `node` as if it belonged to `pool`: the preview of a pool in dry run.
-#[must_use]
 pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
     let version = node.windows_version();
     let mut assessment =
@@ -180,14 +177,12 @@ fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
 
 /// True if the node is still labelled for `pool` although another pool owns it now and has to take it over. Until then
 /// `pool` is the record of winpool's taints on it.
-#[must_use]
 pub fn is_to_be_taken_over(node: &Node, pool: &str, policy: &Policy) -> bool {
     !node.is_ignored() && Marks::of(node).pool() == Some(pool) && policy.owner(&node.labels).is_some()
 }
 
 /// True if the node carries a taint of winpool's that `pool` has recorded, and the pool that owns the node now has not.
 /// Without a record winpool never removes the taint.
-#[must_use]
 pub fn needs_record_of(node: &Node, pool: &Pool, policy: &Policy, recorded_by_others: impl Fn(&Taint) -> bool) -> bool {
     let claimed = Marks::of(node).applied.map(|applied| applied.taints).unwrap_or_default();
     let is_unrecorded = |taint: &Taint| {

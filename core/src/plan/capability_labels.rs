@@ -12,7 +12,6 @@ use crate::{
 const ABLE: &str = "true";
 
 /// The label of nodes that can serve this class.
-#[must_use]
 pub fn key(class: &str) -> String {
     format!("{}{class}", names::CAPABILITY_LABEL_PREFIX)
 }

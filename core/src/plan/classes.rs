@@ -64,7 +64,6 @@ impl ClassesPlan {
 ///
 /// A pool never takes a class that an older pool wants, not even for a moment: an adopted class keeps the tolerations
 /// that it gets.
-#[must_use]
 pub fn plan_classes(
     pool: &Pool,
     policy: &Policy,
@@ -87,7 +86,6 @@ pub fn plan_classes(
 }
 
 /// The names of the classes that all other pools want, even if they do not get them.
-#[must_use]
 pub fn classes_of_others(
     pool: &Pool,
     policy: &Policy,

@@ -35,7 +35,6 @@ pub struct NodeParting {
 
 impl Cleanup {
     /// Plans the removal of these pools. They need not be valid.
-    #[must_use]
     pub fn new(pools: impl IntoIterator<Item = WindowsPool>, extent: Extent) -> Self {
         let deleted = pools.into_iter().filter_map(|mut pool| {
             pool.metadata.deletion_timestamp.get_or_insert(Time(Timestamp::UNIX_EPOCH));
@@ -46,13 +45,11 @@ impl Cleanup {
     }
 
     /// The policy for the patches of nodes.
-    #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
     /// Plans one node.
-    #[must_use]
     pub fn node(&self, node: &Node) -> NodeParting {
         let marks = Marks::of(node);
         let has_capability_labels = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).next().is_some();
@@ -72,7 +69,6 @@ impl Cleanup {
     }
 
     /// Decides if this class is deleted or released; `None` if it stays as it is.
-    #[must_use]
     pub fn concerns_class(&self, class: &RuntimeClass) -> bool {
         let pool = || self.policy.pool(owner(class)?);
         match self.extent {

@@ -49,7 +49,6 @@ impl<T: PartialEq> WriteConflict<T> {
     }
 
     /// The pause before `what` is written again, if another writer keeps reverting it.
-    #[must_use]
     pub fn pause<W>(&self, what: &W, now: Instant) -> Option<Duration>
     where
         T: Borrow<W>,

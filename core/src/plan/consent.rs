@@ -131,7 +131,6 @@ impl Builds {
 
 impl Watched {
     /// The past of `node` after it was seen as a node of `owner`; `before` is its past so far.
-    #[must_use]
     pub fn next(before: Option<&Self>, node: &Node, owner: Option<&Pool>, sighting: Sighting, now: Instant) -> Self {
         let owner = owner.filter(|_| !node.is_ignored());
         let builds = Builds::next(before.map(|before| &before.builds), node, sighting, now);
@@ -160,7 +159,6 @@ impl Watched {
     }
 
     /// The time until which winpool leaves the build label alone although the node reports another build.
-    #[must_use]
     pub fn label_settles(&self) -> Option<Instant> {
         self.builds.settle
     }
@@ -229,7 +227,6 @@ impl Consent<'_> {
 impl Pool {
     /// True if the pool may add this taint without a workload check: it keeps no pod off, or `taintPolicy` is
     /// `Always`.
-    #[must_use]
     pub fn needs_no_check(&self, taint: &Taint) -> bool {
         taint.effect == "PreferNoSchedule" || self.taint_policy == TaintPolicy::Always
     }
@@ -243,13 +240,11 @@ impl Pool {
     }
 
     /// True if the taint is approved, so that new nodes get it at once.
-    #[must_use]
     pub fn approves(&self, taint: &Taint) -> bool {
         self.approved.iter().any(|approved| approved.taint == *taint)
     }
 
     /// The wanted taints that need the consent of workloads.
-    #[must_use]
     pub fn checked_taints(&self) -> Vec<Taint> {
         let wanted = if self.taint_policy == TaintPolicy::Never { Vec::new() } else { self.wanted_taints() };
         wanted.into_iter().filter(|taint| !self.needs_no_check(taint)).collect()

@@ -21,7 +21,6 @@ pub struct PendingCleanup {
 impl PendingCleanup {
     /// True if the pool has to wait. The pool is the record of what winpool added to its nodes, so anything left after
     /// it is released stays for ever. Once it is `overdue`, it only waits for its own requests in flight.
-    #[must_use]
     pub fn keep(&self, overdue: bool) -> bool {
         let NodeCounts { pending, blocked, contested, .. } = self.nodes;
         let hindered = pending > 0 || blocked > 0 || contested > 0 || self.handing_over || self.unseen > 0;
@@ -29,7 +28,6 @@ impl PendingCleanup {
     }
 
     /// A message that says what it waits for.
-    #[must_use]
     pub fn describe(&self) -> String {
         let NodeCounts { pending, blocked, contested, .. } = self.nodes;
         let mut parts = Vec::new();

@@ -74,7 +74,6 @@ impl From<WindowsPool> for GuardedPool {
 
 impl GuardedPool {
     /// The pool with this status.
-    #[must_use]
     pub fn with_status(&self, status: &WindowsPoolStatus) -> Self {
         let pool = self.pool.clone().map(|pool| WindowsPool { status: Some(status.clone()), ..pool });
         let recorded = json!({"managedTaints": json!(status).get("managedTaints")});
@@ -82,12 +81,10 @@ impl GuardedPool {
     }
 
     /// True if the deletion of the pool waits for winpool.
-    #[must_use]
     pub fn has_finalizer(&self) -> bool {
         self.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)
     }
 
-    #[must_use]
     pub fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }

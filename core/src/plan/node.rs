@@ -35,7 +35,6 @@ pub struct Node {
 
 impl Node {
     /// The Windows version that the node reports, or else the build of a well-formed `windows-build` label.
-    #[must_use]
     pub fn windows_version(&self) -> Option<KernelVersion> {
         let reported = self.kernel_version.as_deref().and_then(|text| text.parse().ok());
         reported.or_else(|| {
@@ -53,7 +52,6 @@ impl Node {
     }
 
     /// The node after this plan was executed.
-    #[must_use]
     pub fn after(&self, plan: &NodePlan) -> Self {
         let changed: BTreeMap<&str, Option<&str>> = (plan.windows_build.iter())
             .chain(&plan.capability_labels)
@@ -124,13 +122,11 @@ pub struct NodePlan {
 
 impl NodePlan {
     /// True if the node needs no change.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// The labels, and everything else. Each part can be sent if the other one is refused.
-    #[must_use]
     pub fn parts(&self) -> [Self; 2] {
         let labels = Self {
             windows_build: self.windows_build.clone(),
@@ -195,7 +191,6 @@ impl State {
         [Self::Converged, Self::Pending, Self::Held, Self::Contested, Self::Blocked, Self::Ignored];
 
     /// The name in status and metrics.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Converged => "converged",

@@ -15,7 +15,6 @@ use crate::api::{WindowsPoolStatus, names};
 use super::{AnnotationChange, LabelChange, Node, NodePlan, Policy};
 
 /// The patch that applies `plan` to the node with this uid.
-#[must_use]
 pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> Patch {
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(uid));
@@ -73,7 +72,6 @@ pub struct FieldChange {
 ///
 /// The patch *replaces* resourceVersion instead of testing it, so that the API server answers a stale one with 409
 /// Conflict.
-#[must_use]
 pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldChange]) -> Patch {
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(uid));
@@ -86,7 +84,6 @@ pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldCh
 
 /// The patch that replaces the status of the pool with this uid. `seen` is the status that it was computed from, as
 /// the API server sent it. A status that records other taints is not replaced, because nodes may have them already.
-#[must_use]
 pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus) -> Patch {
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(uid));
@@ -99,7 +96,6 @@ pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus)
 }
 
 /// The patch that adds winpool's finalizer to the pool, or removes it, and keeps all others.
-#[must_use]
 pub fn finalizer_patch(pool: &ObjectMeta, wanted: bool) -> Patch {
     let mut finalizers = pool.finalizers.clone().unwrap_or_default();
     finalizers.retain(|finalizer| finalizer != names::CLEANUP);

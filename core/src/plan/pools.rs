@@ -43,7 +43,6 @@ pub enum Hosts {
 
 impl Hosts {
     /// The build of the images, if the class has one.
-    #[must_use]
     pub fn build(self) -> Option<Build> {
         match self {
             Self::Any => None,
@@ -165,7 +164,6 @@ impl Pool {
     }
 
     /// The taints that the pool's RuntimeClasses have to tolerate for it, even if another writer adds them.
-    #[must_use]
     pub fn wanted_taints(&self) -> Vec<Taint> {
         match &self.taints {
             WantedTaints::Guard => vec![Taint::os_windows()],
@@ -174,7 +172,6 @@ impl Pool {
     }
 
     /// The taints that winpool may add to the pool's nodes: approved ones, and those that need no workload check.
-    #[must_use]
     pub fn applicable_taints(&self) -> Vec<Taint> {
         if self.taint_policy == TaintPolicy::Never {
             return Vec::new();
@@ -184,32 +181,27 @@ impl Pool {
     }
 
     /// True if winpool writes for this pool.
-    #[must_use]
     pub fn enforces(&self) -> bool {
         self.mode == Mode::Enforce && !self.deleting
     }
 
     /// True if winpool has to clean up before this pool can be deleted.
-    #[must_use]
     pub fn needs_cleanup(&self) -> bool {
         self.mode == Mode::Enforce && self.deletion_policy == DeletionPolicy::Delete
     }
 
     /// True if these are the labels of a Windows node that this pool selects.
-    #[must_use]
     pub fn selects(&self, labels: &Labels) -> bool {
         labels.get(names::OS) == Some(names::WINDOWS) && labels.matches(&self.node_selector)
     }
 
     /// The name of `build` in class names, if this release or the pool has one.
-    #[must_use]
     pub fn version_of(&self, build: Build) -> Option<&str> {
         let named = self.named_builds.get(&build).map(String::as_str);
         named.or_else(|| product::by_build(build).map(|product| product.version))
     }
 
     /// The name of the discovered RuntimeClass of `build`.
-    #[must_use]
     pub fn class_name(&self, build: Build) -> String {
         match self.version_of(build) {
             Some(version) => self.format_class_name(version),
@@ -218,7 +210,6 @@ impl Pool {
     }
 
     /// The name of that class if the build has no name.
-    #[must_use]
     pub fn unnamed_class_name(&self, build: Build) -> String {
         self.format_class_name(&format!("build-{}", build.number()))
     }
@@ -284,25 +275,21 @@ impl Policy {
     }
 
     /// The pools, oldest first.
-    #[must_use]
     pub fn entries(&self) -> &[PoolEntry] {
         &self.entries
     }
 
     /// The pool with this name.
-    #[must_use]
     pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.entries.iter().map(|entry| &entry.pool).find(|pool| pool.name == name)
     }
 
     /// True if a pool with this name exists, valid or not, and is not about to be deleted.
-    #[must_use]
     pub fn exists(&self, name: &str) -> bool {
         self.is_suspended(name) || self.pool(name).is_some_and(|pool| !pool.deleting)
     }
 
     /// True if the first of these pools takes precedence over the second.
-    #[must_use]
     pub fn is_older(&self, name: &str, than: &str) -> bool {
         let position = |name: &str| self.entries.iter().position(|entry| entry.pool.name == name);
         matches!((position(name), position(than)), (Some(a), Some(b)) if a < b)
@@ -315,13 +302,11 @@ impl Policy {
     }
 
     /// True if a pool with this name exists and is not valid.
-    #[must_use]
     pub fn is_suspended(&self, name: &str) -> bool {
         self.suspended.contains(name)
     }
 
     /// The owner of a node with these labels: the oldest enforcing pool that selects it.
-    #[must_use]
     pub fn owner(&self, labels: &Labels) -> Option<&PoolEntry> {
         self.entries.iter().find(|entry| entry.pool.enforces() && entry.pool.selects(labels))
     }
@@ -341,7 +326,6 @@ impl Policy {
 
     /// True if winpool may have added this taint to a node. The node's annotation alone is no proof, because a kubelet
     /// can forge it.
-    #[must_use]
     pub fn may_remove(&self, taint: &Taint) -> bool {
         self.removable.contains(taint)
     }

@@ -43,7 +43,6 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const CACHE_BEHIND: Duration = Duration::from_secs(1);
 
 /// Returns the next step for the pool with this name.
-#[must_use]
 pub fn next(cluster: &Cluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Step {
     memory.forget(cluster);
     let Some(guarded) = cluster.pools.iter().find(|pool| pool.name_any() == name) else {

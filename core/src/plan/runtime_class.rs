@@ -83,21 +83,18 @@ pub struct PlannedClass {
 }
 
 /// True if winpool created the class and may delete it, even if another writer removed the pool's label.
-#[must_use]
 pub fn is_made_by_winpool(class: &RuntimeClass) -> bool {
     let labels = class.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(names::MANAGED_BY)).is_some_and(|manager| manager == names::FIELD_MANAGER)
 }
 
 /// The pool that owns the class.
-#[must_use]
 pub fn owner(class: &RuntimeClass) -> Option<&str> {
     class.metadata.labels.as_ref()?.get(names::POOL).map(String::as_str)
 }
 
 /// Plans one class; `existing` is the present object with its name. `selects_nodes` returns true if a node of the pool
 /// has all these labels.
-#[must_use]
 pub fn plan_class(
     desired: DesiredClass,
     existing: Option<&RuntimeClass>,
@@ -260,13 +257,11 @@ fn other_manager(class: &RuntimeClass) -> Option<&'static str> {
 }
 
 /// True if `taints` include one that keeps pods of this class off.
-#[must_use]
 pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Item = &'a Taint>) -> bool {
     tolerance(&tolerations_of(class), taints) != Tolerance::Yes
 }
 
 /// Releases a class: removes winpool's labels and keeps everything else.
-#[must_use]
 pub fn release_class(class: &RuntimeClass, why: String) -> ClassRetirement {
     let label = |key: &'static str| {
         let value = class.metadata.labels.as_ref()?.get(key)?;
@@ -291,7 +286,6 @@ pub enum ClassRetirement {
 
 /// Decides about a class that no pool wants any more. `users` are its unfinished pods, or the reason why pods cannot
 /// be listed.
-#[must_use]
 pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> ClassRetirement {
     let why = match users {
         _ if !is_made_by_winpool(class) => "winpool did not create it".to_owned(),
@@ -316,7 +310,6 @@ fn conflict(desired: &DesiredClass, message: String) -> (ClassAction, ClassState
 
 impl DesiredClass {
     /// The object to create.
-    #[must_use]
     pub fn to_object(&self) -> RuntimeClass {
         let labels = [(names::MANAGED_BY, names::FIELD_MANAGER), (names::POOL, self.pool.as_str())];
         RuntimeClass {
@@ -368,7 +361,6 @@ fn same_amounts(a: &BTreeMap<String, Quantity>, b: &BTreeMap<String, Quantity>) 
 }
 
 /// A dry run's message about a class that it would write.
-#[must_use]
 pub fn describe(action: &ClassAction) -> Option<String> {
     match action {
         ClassAction::Nothing | ClassAction::Conflict(_) => None,

@@ -143,7 +143,6 @@ pub struct ScaleStory {
 
 impl Autoscalers {
     /// Reads NodePools, their node classes, and manifests with templates of cluster-autoscaler. Ignores other objects.
-    #[must_use]
     pub fn read(objects: &[Value], unreadable: Vec<String>) -> Self {
         let mut templates = karpenter::templates(objects);
         templates.extend(objects.iter().flat_map(cluster_autoscaler::templates));
@@ -152,7 +151,6 @@ impl Autoscalers {
     }
 
     /// Returns true if [`Self::read`] uses objects of this kind.
-    #[must_use]
     pub fn are_read_from(group: &str, kind: &str) -> bool {
         match group {
             "karpenter.sh" => kind == "NodePool",
@@ -169,7 +167,6 @@ impl Autoscalers {
     }
 
     /// Explains if a class can scale from zero.
-    #[must_use]
     pub fn explain(&self, name: &str, class: &Class) -> ScaleStory {
         let templates: Vec<TemplateStory> = self.templates.iter().map(|template| template.explain(class)).collect();
         let any = |serves| templates.iter().any(|template| template.serves == serves);
@@ -184,7 +181,6 @@ impl Autoscalers {
 
     /// Returns the problem of a class that `pool` declares, that has no nodes, and that no template serves. Returns
     /// `None` if no template is for Windows, because then the Windows nodes do not come from these autoscalers.
-    #[must_use]
     pub fn problem(&self, pool: &Pool, name: &str, class: &Class) -> Option<Problem> {
         let is_declared = pool.declared.iter().any(|(_, spec)| spec.name == name);
         if !is_declared || !self.say_windows() {

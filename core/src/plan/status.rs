@@ -98,7 +98,6 @@ pub enum HeldBecause {
 }
 
 /// The status of a valid pool. `previous` is its present status: transition times of unchanged conditions are kept.
-#[must_use]
 pub fn status(
     pool: &Pool,
     observation: &Observation,
@@ -139,7 +138,6 @@ pub fn status(
 }
 
 /// The status of a pool whose spec is not valid.
-#[must_use]
 pub fn invalid_status(
     error: &InvalidPool,
     generation: Option<i64>,
@@ -150,7 +148,6 @@ pub fn invalid_status(
 }
 
 /// The status of a suspended pool: it keeps everything that was reported before.
-#[must_use]
 pub fn suspended_status(
     pool: &str,
     reason: &'static str,
@@ -178,7 +175,6 @@ pub fn suspended_status(
 
 /// The taints of `status.managedTaints`: those that the pool may add from now on, those on its nodes, and all that it
 /// ever added. If the list is full, the oldest are left out.
-#[must_use]
 pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {
     listed(pool, carried.iter().chain(&pool.ever_applied))
 }
@@ -253,7 +249,6 @@ fn support_of(observation: &Observation, build: Build) -> KubernetesSupport {
 }
 
 /// A count in the API's integer type.
-#[must_use]
 pub fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -24,20 +24,17 @@ pub struct TaintList {
 
 impl TaintList {
     /// The list of this raw JSON; `None` if the node has no `spec.taints`.
-    #[must_use]
     pub fn new(raw: Option<Vec<Value>>) -> Self {
         let taints = raw.iter().flatten().map(taint_of).collect();
         Self { raw, taints }
     }
 
     /// The API server's JSON; `null` if the node has no `spec.taints`.
-    #[must_use]
     pub fn to_json(&self) -> Value {
         self.raw.clone().map_or(Value::Null, Value::Array)
     }
 
     /// The taints in their order.
-    #[must_use]
     pub fn taints(&self) -> &[Taint] {
         &self.taints
     }
@@ -65,13 +62,11 @@ pub struct Applied {
 
 impl Applied {
     /// Parses the annotation. One that does not parse names no pool and no taint.
-    #[must_use]
     pub fn parse(annotation: &str) -> Option<Self> {
         serde_json::from_str(annotation).ok()
     }
 
     /// The annotation's value, as compact JSON.
-    #[must_use]
     pub fn to_annotation(&self) -> String {
         serde_json::json!({ "pool": self.pool, "taints": self.taints }).to_string()
     }

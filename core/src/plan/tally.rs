@@ -70,7 +70,6 @@ fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, adds: bool) {
 impl Contribution {
     /// The contribution of a node to its pool. `refusal` is the API server's message if it refuses to change the node,
     /// and `other_writer` names the writer that keeps reverting winpool's changes.
-    #[must_use]
     pub fn of(assessment: Assessment, refusal: Option<Arc<str>>, other_writer: Option<Arc<str>>) -> Option<Self> {
         let state = match (&refusal, &other_writer) {
             (Some(_), _) => State::Blocked,
@@ -103,7 +102,6 @@ impl Contribution {
     }
 
     /// The contribution of a node to a pool in dry run.
-    #[must_use]
     pub fn preview(assessment: Assessment) -> Option<Self> {
         let changes = !assessment.plan.is_empty();
         // A dry run adds no taint.
@@ -127,7 +125,6 @@ pub struct NodeShare {
 impl NodeShare {
     /// The contributions of `node`, which was assessed with `assessment`. A pool that is being deleted counts the
     /// nodes that winpool still has to clean up.
-    #[must_use]
     pub fn of(
         node: &Node,
         mut assessment: Assessment,
@@ -156,7 +153,6 @@ impl NodeShare {
 
 impl Tally {
     /// The sums over these nodes for the pool.
-    #[must_use]
     pub fn of(pool: &str, shares: &[(Arc<str>, NodeShare)]) -> Self {
         let mut tally = Self::default();
         for (name, NodeShare { contributions, overlaps }) in shares {
@@ -215,7 +211,6 @@ impl Tally {
     }
 
     /// True if no node contributes anything.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.states.is_empty() && self.overlaps.is_empty()
     }
@@ -236,27 +231,23 @@ impl Tally {
     }
 
     /// True if every node, and at least one, has this wanted taint.
-    #[must_use]
     pub fn all_carry(&self, taint: &Taint) -> bool {
         let ignored = |((_, state), _): &(&(Option<Build>, State), &usize)| *state == State::Ignored;
         self.states.iter().any(|entry| !ignored(&entry)) && !self.uncarried.contains_key(taint)
     }
 
     /// The number of nodes that still need a write.
-    #[must_use]
     pub fn unfinished(&self) -> usize {
         self.unfinished
     }
 
     /// Nodes that the pool selects and an older one owns.
-    #[must_use]
     pub fn overlap(&self) -> Option<Overlap> {
         let (example, owner) = self.overlaps.first_key_value()?;
         Some(Overlap { nodes: self.overlaps.len(), example: example.to_string(), owner: owner.clone() })
     }
 
     /// Nodes by state.
-    #[must_use]
     pub fn counts(&self) -> NodeCounts {
         let mut counts = NodeCounts::default();
         for ((_, state), count) in &self.states {
@@ -275,31 +266,26 @@ impl Tally {
     }
 
     /// Nodes by build and revision.
-    #[must_use]
     pub fn revisions(&self) -> &BTreeMap<Build, BTreeMap<Option<u32>, usize>> {
         &self.revisions
     }
 
     /// The number of nodes without the right label.
-    #[must_use]
     pub fn unlabeled(&self) -> usize {
         self.unlabeled
     }
 
     /// The number of nodes without the right taints.
-    #[must_use]
     pub fn untainted(&self) -> usize {
         self.untainted
     }
 
     /// The number of nodes that lack a held taint.
-    #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// True if a node lacks this taint and may not get it now.
-    #[must_use]
     pub fn is_held(&self, taint: &Taint) -> bool {
         self.held.contains_key(taint)
     }
@@ -310,7 +296,6 @@ impl Tally {
     }
 
     /// The facts from which the pool's RuntimeClasses are made.
-    #[must_use]
     pub fn seen(&self) -> SeenNodes {
         SeenNodes {
             builds: self.revisions.iter().map(|(build, revisions)| (*build, revisions.values().sum())).collect(),
@@ -319,7 +304,6 @@ impl Tally {
     }
 
     /// One problem of each kind, with the number of nodes and one example.
-    #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         self.problems
             .iter()

@@ -155,7 +155,6 @@ pub struct CheckAnswer {
 
 impl WorkloadCheck {
     /// Starts a check; `None` if there is no question.
-    #[must_use]
     pub fn start(mut scope: CheckScope) -> Option<Self> {
         scope.questions.truncate(QUESTIONS);
         if scope.questions.is_empty() {
@@ -182,7 +181,6 @@ impl WorkloadCheck {
     }
 
     /// The input, fixed at the start.
-    #[must_use]
     pub fn scope(&self) -> &CheckScope {
         &self.scope
     }
@@ -299,7 +297,6 @@ impl WorkloadCheck {
 
     /// True if the template of this workload, which counted before, now tolerates everything, or creates no pods any
     /// more.
-    #[must_use]
     pub fn is_settled(&self, kind: WorkloadKind, workload: &Workload) -> bool {
         let class = self.class_of(&workload.namespace, &workload.template).found();
         let class = class.filter(|_| kind != WorkloadKind::DaemonSet);
@@ -319,7 +316,6 @@ impl WorkloadCheck {
     }
 
     /// Ends the check and returns its results by pool.
-    #[must_use]
     pub fn finish(mut self) -> BTreeMap<String, CheckAnswer> {
         for (_, (_, key, found)) in std::mem::take(&mut self.newest_sets) {
             if !found.is_empty() {

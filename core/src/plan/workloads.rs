@@ -63,7 +63,6 @@ impl ClassUsers {
     }
 
     /// Describes the users: their number and a few names.
-    #[must_use]
     pub fn describe(&self) -> String {
         format!("used by {}, such as {}", count(self.count, "pod"), self.examples.join(", "))
     }

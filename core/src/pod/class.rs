@@ -35,26 +35,22 @@ impl From<&RuntimeClass> for Class {
 
 impl Class {
     /// Returns the build in its selector.
-    #[must_use]
     pub fn build(&self) -> Option<Build> {
         self.selector.get(names::WINDOWS_BUILD)?.parse().ok()
     }
 
     /// Returns the operating system in its selector.
-    #[must_use]
     pub fn os(&self) -> Option<&str> {
         self.selector.get(names::OS).map(String::as_str)
     }
 
     /// Returns the isolation that its handler's name indicates. Names in use are `runhcs-wcow-hypervisor` (containerd's
     /// own), `runhcs-wcow-hypervisor-17763`, `runhcs-wcow-hyperv` and `containerd-hyperv-17763`.
-    #[must_use]
     pub fn isolation(&self) -> Isolation {
         if self.handler.contains("hyperv") { Isolation::HyperV } else { Isolation::Process }
     }
 
     /// Returns a label for which the class and the pod select different values. The API server refuses such a pod.
-    #[must_use]
     pub fn conflict(&self, spec: &PodSpec) -> Option<&str> {
         let differs = |key: &str, value: &str| spec.selected(key).is_some_and(|selected| selected != value);
         self.selector.iter().find(|(key, value)| differs(key, value)).map(|(key, _)| key.as_str())

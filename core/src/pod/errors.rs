@@ -112,14 +112,12 @@ pub const ERRORS: &[KnownError] = &[
 ];
 
 /// Returns the known error in a message.
-#[must_use]
 pub fn known_error(message: &str) -> Option<KnownError> {
     let contains = |words: &str| message.contains(words);
     ERRORS.iter().find(|known| contains(known.error) && known.beside.is_none_or(contains)).copied()
 }
 
 /// Returns the table as Markdown. Errors with the same meaning and remedy share a row.
-#[must_use]
 pub fn reference() -> String {
     let mut text = "<!-- Written by `make generate` from core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
         If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\

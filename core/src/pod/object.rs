@@ -149,14 +149,12 @@ fn says_no_variant(message: &str) -> bool {
 impl Pod {
     /// Returns its workload, such as `Deployment shop/web`, or the pod itself if it has no controller. The name of a
     /// Deployment's `ReplicaSet` is the name of the Deployment and the hash of its template.
-    #[must_use]
     pub fn workload(&self) -> String {
         let (kind, name) = self.controlled_by();
         format!("{kind} {}/{name}", self.namespace)
     }
 
     /// Returns the kind of its workload, if winpool lists templates of that kind.
-    #[must_use]
     pub fn workload_kind(&self) -> Option<WorkloadKind> {
         WorkloadKind::by_name(self.controlled_by().0)
     }
@@ -177,7 +175,6 @@ impl Pod {
     }
 
     /// Returns the node for which the DaemonSet controller created it.
-    #[must_use]
     pub fn daemon_set_node(&self) -> Option<&str> {
         self.controller.as_ref().filter(|(kind, _)| kind == "DaemonSet")?;
         let fields = self.spec.terms.iter().flat_map(|term| term.match_fields.iter().flatten());
@@ -187,7 +184,6 @@ impl Pod {
     }
 
     /// Returns true if it has a deletionTimestamp.
-    #[must_use]
     pub fn is_terminating(&self) -> bool {
         self.deleted.is_some()
     }

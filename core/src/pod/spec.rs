@@ -68,7 +68,6 @@ pub enum ContainerList {
 
 impl Container {
     /// Returns its path in the pod spec: `initContainers[0]`.
-    #[must_use]
     pub fn path(&self) -> String {
         let list = match self.list {
             ContainerList::Containers => "containers",
@@ -222,25 +221,21 @@ impl From<WireSpec> for PodSpec {
 
 impl PodSpec {
     /// Returns the tolerance of `taint` by its own tolerations.
-    #[must_use]
     pub fn tolerance(&self, taint: &Taint) -> Tolerance {
         tolerance(&self.tolerations, [taint])
     }
 
     /// Returns true if its own tolerations certainly tolerate `taint`.
-    #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
         tolerate(&self.tolerations, taint)
     }
 
     /// Returns the value that `nodeSelector` requires for a label.
-    #[must_use]
     pub fn selected(&self, key: &str) -> Option<&str> {
         self.node_selector.get(key).map(String::as_str)
     }
 
     /// Returns the values of a label that the required node affinity allows, if every term restricts them.
-    #[must_use]
     pub fn affinity_values<'s>(&'s self, key: &str) -> Option<BTreeSet<&'s str>> {
         let restrict = |term: &'s NodeSelectorTerm| {
             let about = term.match_expressions.iter().flatten().filter(|e| e.key == key && e.operator == "In");
@@ -253,7 +248,6 @@ impl PodSpec {
 
     /// Returns the builds in `nodeSelector` and the required node affinity; `None` if they contain none. Omits values
     /// that are not builds.
-    #[must_use]
     pub fn builds(&self) -> Option<BTreeSet<Build>> {
         let selected = self.selected(names::WINDOWS_BUILD).map(|value| BTreeSet::from([value]));
         let values = selected.or_else(|| self.affinity_values(names::WINDOWS_BUILD))?;
@@ -261,7 +255,6 @@ impl PodSpec {
     }
 
     /// Returns the builds of the nodes on which it may run, by its selector and affinity, or else by its class.
-    #[must_use]
     pub fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
         self.builds().or_else(|| Some(BTreeSet::from([class?.build()?])))
     }
@@ -278,7 +271,6 @@ impl PodSpec {
     }
 
     /// Returns true if all of its containers are host-process containers, which run on every build.
-    #[must_use]
     pub fn is_host_process(&self) -> bool {
         !self.containers.is_empty() && self.containers.iter().all(|container| container.is_host_process)
     }

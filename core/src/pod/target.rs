@@ -28,7 +28,6 @@ pub enum Target {
 impl PodSpec {
     /// Returns the system that the pod is for. `os.name` takes precedence. Without it, one indication of Windows in the
     /// pod or its class is sufficient.
-    #[must_use]
     pub fn target(&self, class: Option<&Class>) -> Target {
         match self.os.as_deref() {
             Some(names::WINDOWS) => return Target::Windows,
@@ -51,13 +50,11 @@ impl PodSpec {
     }
 
     /// Returns true if `nodeSelector` or the required node affinity excludes nodes of other systems.
-    #[must_use]
     pub fn is_placed_on_windows(&self) -> bool {
         selects_windows(&self.node_selector) || self.every_term(expects_windows)
     }
 
     /// Returns true if nothing in the pod specifies an operating system.
-    #[must_use]
     pub fn says_no_system(&self) -> bool {
         let mut affinity = self.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
         self.os.is_none()
@@ -91,7 +88,6 @@ impl PodSpec {
 }
 
 /// Returns true if a node label with this key specifies the operating system of the node.
-#[must_use]
 pub fn tells_the_system(key: &str) -> bool {
     OS_KEYS.contains(&key) || is_on_windows_only(key)
 }
@@ -101,7 +97,6 @@ fn is_on_windows_only(key: &str) -> bool {
 }
 
 /// Returns true if only Windows nodes have these labels.
-#[must_use]
 pub fn selects_windows(selector: &BTreeMap<String, String>) -> bool {
     let is_windows = |key: &str, value: &str| OS_KEYS.contains(&key) && value == names::WINDOWS;
     selector.iter().any(|(key, value)| is_windows(key, value) || is_on_windows_only(key))

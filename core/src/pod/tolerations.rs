@@ -27,7 +27,6 @@ pub enum Tolerance {
 }
 
 /// Returns the answer for all of `taints`. A taint with effect `PreferNoSchedule` needs no toleration.
-#[must_use]
 pub fn tolerance<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'a Taint>) -> Tolerance {
     let keeping_off = taints.into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
     let of_one = |taint| tolerations.iter().map(|own| reach(own, taint)).max().unwrap_or(Tolerance::No);
@@ -35,7 +34,6 @@ pub fn tolerance<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item 
 }
 
 /// Returns true if one of these tolerations certainly tolerates the taint.
-#[must_use]
 pub fn tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerance(tolerations, [taint]) == Tolerance::Yes
 }

@@ -31,7 +31,6 @@ pub enum WorkloadKind {
 
 impl WorkloadKind {
     /// `kind`.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",
@@ -45,7 +44,6 @@ impl WorkloadKind {
     }
 
     /// Returns the kind with this name, if its templates are listed.
-    #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)
     }

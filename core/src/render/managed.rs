@@ -10,7 +10,6 @@ use super::{Nodes, Provisioner};
 ///
 /// Sources: AKS release notes and Azure/AKS#4268 for the retirements, the GKE documentation of Windows Server node pools for
 /// its versions, karpenter-provider-aws#8842 and eksctl 0.222 for Windows 2025 on AWS.
-#[must_use]
 pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
     let version = windows.version;
     match (provisioner, version) {

@@ -13,13 +13,11 @@ pub struct Build(u32);
 
 impl Build {
     /// Returns the build with this number. Windows builds have one to six digits; others can be created but not parsed.
-    #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
     /// Returns the bare number, without `10.0.`.
-    #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }

@@ -35,13 +35,11 @@ const STABLE_ABI: Build = Build::new(20348);
 ///
 /// For Windows Server 2016 the function compares only the builds, so the answer for 14393 on 14393 is true. But there
 /// the revision must be equal too (Microsoft: 10.0.14393.1914 may fail to run 10.0.14393.1944).
-#[must_use]
 pub fn runs_by_process_isolation(host: Build, runtime: Option<ContainerRuntime>, image: Build) -> bool {
     host == image || can_run_by_process_isolation(host, image) && runtime.is_some_and(knows_stable_abi)
 }
 
 /// Returns true if a host with this build, and containerd 1.7.19 or later, runs images of a build by process isolation.
-#[must_use]
 pub fn can_run_by_process_isolation(host: Build, image: Build) -> bool {
     host == image || host >= STABLE_ABI && (oldest_image(host)..=host).contains(&image)
 }
@@ -51,7 +49,6 @@ pub fn can_run_by_process_isolation(host: Build, image: Build) -> bool {
 /// The image has its own kernel in a virtual machine, but never a newer one than the host's (Microsoft, and Kubernetes
 /// enhancement proposal 1301). The build does not show if the host supports Hyper-V. Microsoft does not document
 /// version 23H2.
-#[must_use]
 pub fn runs_by_hyperv_isolation(host: Build, image: Build) -> bool {
     image <= host
 }

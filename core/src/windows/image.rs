@@ -26,7 +26,6 @@ const DOCKER_HUB: [(&str, &str); 5] = [
 ];
 
 /// Returns the repository that replaces this image's, if that is one of Microsoft's on Docker Hub.
-#[must_use]
 pub fn successor(image: &str) -> Option<&'static str> {
     let name = ["docker.io/", "index.docker.io/"].iter().find_map(|host| image.strip_prefix(host)).unwrap_or(image);
     let repository = name.split([':', '@']).next()?;
@@ -34,7 +33,6 @@ pub fn successor(image: &str) -> Option<&'static str> {
 }
 
 /// Returns true if the image can only be for Windows.
-#[must_use]
 pub fn is_for_windows(image: &str) -> bool {
     is_in_windows_repository(image) || build_of(image).is_some() || names_base_image(image)
 }
@@ -42,7 +40,6 @@ pub fn is_for_windows(image: &str) -> bool {
 /// Returns the build in the tag, if the tag is unambiguous.
 ///
 /// A bare number such as 1809 or 2004 is a Windows version only if another part of the name indicates Windows.
-#[must_use]
 pub fn build_of(image: &str) -> Option<Build> {
     let tag = tag(image)?;
     let is_windows = is_in_windows_repository(image) || names_base_image(image);
@@ -57,7 +54,6 @@ pub fn build_of(image: &str) -> Option<Build> {
 
 /// Returns the same image for another build. Returns `None` unless the tag consists of one word for the build and words
 /// that do not depend on the build, or if the latter could be read as the build.
-#[must_use]
 pub fn for_build(image: &str, build: Build) -> Option<String> {
     let (from, tag) = (build_of(image)?, tag(image)?);
     let to = super::product::by_build(build)?.image_tags.first()?;
@@ -79,7 +75,6 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
 /// agrees with tags that add one, also with the name of a base image: `1.4` with `1.4-windowsservercore-ltsc2025`.
 ///
 /// Microsoft's word for the build comes first, then other words, then full versions, the newest first.
-#[must_use]
 pub fn tagged_for_build(image: &str, build: Build, tags: &[String]) -> Vec<String> {
     let Some(tag) = tag(image) else { return Vec::new() };
     let own = versions(tag);

@@ -38,7 +38,6 @@ impl KubernetesVersion {
     }
 
     /// Returns the support of a Windows build for nodes, by the documentation of this version.
-    #[must_use]
     pub fn support_of(self, build: Build) -> KubernetesSupport {
         let is_mine = |row: &&Documented| self.major == 1 && (row.first..=row.last).contains(&self.minor);
         match DOCUMENTED.iter().find(is_mine) {

@@ -40,7 +40,6 @@ impl Product {
     }
 
     /// Returns the last day on which Microsoft publishes fixes.
-    #[must_use]
     pub const fn end_of_support(&self) -> Date {
         match self.extended_end {
             Some(day) => day,
@@ -185,13 +184,11 @@ pub const PRODUCTS: &[Product] = &[
 ];
 
 /// Returns the release with this build, or `None` for a client, a preview, or a release newer than this table.
-#[must_use]
 pub fn by_build(build: Build) -> Option<&'static Product> {
     PRODUCTS.iter().find(|product| product.build == build)
 }
 
 /// Returns the release with this name, in one of its [spellings](Product::spellings).
-#[must_use]
 pub fn by_version(version: &str) -> Option<&'static Product> {
     PRODUCTS.iter().find(|product| product.spellings().any(|spelling| spelling == version))
 }

@@ -31,7 +31,6 @@ pub const SPELLINGS: &[Spelling] = &[
 ];
 
 /// Returns true if a taint with this key and value is one of the [`SPELLINGS`], in the same letter case.
-#[must_use]
 pub fn is_known_spelling(key: &str, value: &str) -> bool {
     SPELLINGS.iter().any(|spelling| spelling.key == key && spelling.value == value)
 }

@@ -4,7 +4,6 @@
 #![expect(
     clippy::expect_used,
     clippy::missing_panics_doc,
-    clippy::must_use_candidate,
     clippy::panic,
     clippy::unwrap_used,
     reason = "a test fails by panicking"

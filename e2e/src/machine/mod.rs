@@ -38,13 +38,11 @@ pub const WINDOWS_2025: Windows = Windows { build: 26100, revision: 4061, produc
 
 impl Windows {
     /// The value of the label `node.kubernetes.io/windows-build`.
-    #[must_use]
     pub fn label(self) -> String {
         format!("10.0.{}", self.build)
     }
 
     /// `status.nodeInfo.kernelVersion`.
-    #[must_use]
     pub fn kernel_version(self) -> String {
         format!("10.0.{}.{}", self.build, self.revision)
     }
@@ -79,7 +77,6 @@ pub struct Machine {
 
 impl Machine {
     /// Returns the reason if no such machine can be started here: the missing packages.
-    #[must_use]
     pub fn unavailable() -> Option<String> {
         wine::missing()
     }
@@ -127,7 +124,6 @@ impl Machine {
     }
 
     /// The name of the node.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

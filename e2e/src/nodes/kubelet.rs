@@ -28,7 +28,6 @@ impl Kubelet {
     }
 
     /// The node's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.node.name
     }

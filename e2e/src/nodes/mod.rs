@@ -50,7 +50,6 @@ pub struct SimulatedNode {
 impl SimulatedNode {
     /// A Windows node with this `kernelVersion`, in any form that kubelets have used. The rest is synthetic: the
     /// reports of a current kubelet. It is named after its build.
-    #[must_use]
     pub fn windows(kernel_version: &str) -> Self {
         let build = windows::build_label(kernel_version).unwrap_or_else(|| "unknown".to_owned());
         let number = build.rsplit('.').next().unwrap_or_default();
@@ -65,7 +64,6 @@ impl SimulatedNode {
     }
 
     /// A Linux node.
-    #[must_use]
     pub fn linux() -> Self {
         Self::new(NodeSystemInfo {
             kernel_version: "6.12.48+deb13-amd64".to_owned(),
@@ -78,7 +76,6 @@ impl SimulatedNode {
     }
 
     /// A node from a public report.
-    #[must_use]
     pub fn sample(sample: Sample) -> Self {
         sample.node()
     }
@@ -107,7 +104,6 @@ impl SimulatedNode {
     }
 
     /// The node's name, which is also its host name.
-    #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self.info.machine_id.clone_from(&self.name);
@@ -115,7 +111,6 @@ impl SimulatedNode {
     }
 
     /// Adds a label, as with the kubelet's `--node-labels`: it overrides the kubelet's own.
-    #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.without_labels.remove(key);
         self.labels.insert(key.to_owned(), value.to_owned());
@@ -123,7 +118,6 @@ impl SimulatedNode {
     }
 
     /// Removes a label, even one that the kubelet would set.
-    #[must_use]
     pub fn without_label(mut self, key: &str) -> Self {
         self.labels.remove(key);
         self.without_labels.insert(key.to_owned());
@@ -131,14 +125,12 @@ impl SimulatedNode {
     }
 
     /// Adds an annotation.
-    #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), value.to_owned());
         self
     }
 
     /// Adds a taint at registration, as with `--register-with-taints`. An empty value is no value.
-    #[must_use]
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
         self.taints.push(Taint {
             key: key.to_owned(),
@@ -150,7 +142,6 @@ impl SimulatedNode {
     }
 
     /// The version of the kubelet. It decides which labels the kubelet sets by itself.
-    #[must_use]
     pub fn kubelet(mut self, version: &str) -> Self {
         version.clone_into(&mut self.info.kubelet_version);
         version.clone_into(&mut self.info.kube_proxy_version);
@@ -158,42 +149,36 @@ impl SimulatedNode {
     }
 
     /// The container runtime, such as `containerd://1.7.19`.
-    #[must_use]
     pub fn container_runtime(mut self, version: &str) -> Self {
         version.clone_into(&mut self.info.container_runtime_version);
         self
     }
 
     /// The name of the operating system as its kubelet reports it.
-    #[must_use]
     pub fn os_image(mut self, image: &str) -> Self {
         image.clone_into(&mut self.info.os_image);
         self
     }
 
     /// The processor architecture, `amd64` if not said.
-    #[must_use]
     pub fn architecture(mut self, architecture: &str) -> Self {
         architecture.clone_into(&mut self.info.architecture);
         self
     }
 
     /// The node's capacity of `cpu`, `memory`, `pods` or an extended resource.
-    #[must_use]
     pub fn resource(mut self, name: &str, amount: &str) -> Self {
         self.capacity.insert(name.to_owned(), Quantity(amount.to_owned()));
         self
     }
 
     /// The kubelet reports the node as Ready right after it joined, for control planes without kwok.
-    #[must_use]
     pub fn ready(mut self) -> Self {
         self.ready = true;
         self
     }
 
     /// kwok ignores the node: it gets no heartbeats, and its pods do not run.
-    #[must_use]
     pub fn without_kwok(mut self) -> Self {
         self.annotations.remove(KWOK_NODE.0);
         self
@@ -218,7 +203,6 @@ impl SimulatedNode {
     }
 
     /// The kubelet's request for the registration.
-    #[must_use]
     pub fn node(&self) -> Node {
         Node {
             metadata: ObjectMeta {

@@ -35,7 +35,6 @@ pub struct StillRuns {
 
 impl StillRuns {
     /// Returns true if there is no sign of an operator.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.came_back.is_empty() && !self.stands_by && self.commands.is_empty()
     }

@@ -27,7 +27,6 @@ enum Shape {
 
 impl Fields {
     /// Returns those of this file; `None` if it is too long or cannot be read a second time.
-    #[must_use]
     pub fn of(file: &str) -> Option<Self> {
         // Standard input and pipes cannot be read twice.
         let is_file = |path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= BYTES);
@@ -45,7 +44,6 @@ impl Fields {
 
     /// Returns the line of a field, such as `spec.containers[0].image`, of the object that begins on `line`. For a missing
     /// field it returns the line of its parent.
-    #[must_use]
     pub fn line(&self, line: u64, path: &str) -> Option<u64> {
         let document = last_before(&self.0, line)?;
         let items = || document.value.get("items").map_or(&[][..], Shape::list);

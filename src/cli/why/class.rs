@@ -29,7 +29,6 @@ pub async fn story(name: &str, common: &Common) -> Result<ScaleStory, Error> {
 }
 
 /// The answer as text.
-#[must_use]
 pub fn text(story: &ScaleStory) -> Text {
     let mut text = Text::new();
     let name = &story.runtime_class;

@@ -30,7 +30,6 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// `karpenter` says if Karpenter's objects are read too.
-    #[must_use]
     pub fn new(client: &Client, karpenter: bool) -> Self {
         // This kind is newer than the oldest Kubernetes that is supported, so its type is not generated.
         let mutating = ApiResource {

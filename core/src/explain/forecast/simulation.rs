@@ -59,7 +59,6 @@ pub struct Simulation {
 
 impl Simulation {
     /// Returns the cluster of this snapshot, with an operator that has no state yet.
-    #[must_use]
     pub fn new(snapshot: Snapshot) -> Self {
         let mut simulation = Self {
             pools: Vec::new(),
@@ -174,7 +173,6 @@ impl Simulation {
     }
 
     /// Returns the reason why taints of the pool are held, if it is known.
-    #[must_use]
     pub(super) fn held(&self, pool: &Pool) -> Option<HeldTaints> {
         self.memory.held(pool, &Tally::of(&pool.name, &self.shares(&self.memory.policy(&self.pools))))
     }
@@ -278,7 +276,6 @@ impl Simulation {
     }
 
     /// Returns the results of a check of all workloads.
-    #[must_use]
     pub fn listing(&self, mut check: WorkloadCheck) -> BTreeMap<String, CheckAnswer> {
         for (kind, words) in &self.unlisted {
             check.unlisted(kind, words.clone());
@@ -330,7 +327,6 @@ impl Simulation {
 
 impl ClassRequest {
     /// Returns true if the request writes nothing.
-    #[must_use]
     pub fn is_a_question(&self) -> bool {
         matches!(self, Self::Read | Self::TryCreate(_))
     }

@@ -128,7 +128,6 @@ impl PoolCheck {
 impl Memory {
     /// Returns the check that is due, if any. The caller carries it out and reports its end to [`Self::checked`] or
     /// [`Self::asked`]. One listing serves all pools.
-    #[must_use]
     pub fn start_check(&mut self, cluster: &Cluster<'_>, now: Now) -> Option<CheckTask> {
         if self.check.running.is_some() {
             return None;
@@ -165,7 +164,6 @@ impl Memory {
     }
 
     /// The time at which the next check may be due.
-    #[must_use]
     pub fn check_due(&self, now: Instant) -> Option<Instant> {
         let asks = self.pools.values().filter_map(|memory| memory.check.as_ref());
         let dues = asks.flat_map(|check| check.ask_at.into_iter().chain([check.ended + LOOK_AGAIN]));
@@ -342,7 +340,6 @@ impl Memory {
     }
 
     /// The reason why taints wait, if it is known.
-    #[must_use]
     pub fn held(&self, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
         let memory = self.pools.get(&pool.name).filter(|_| tally.waiting() > 0)?;
         let lagging = memory.intent.as_ref().map(|intent| intent.lagging.as_slice()).unwrap_or_default();
@@ -365,7 +362,6 @@ impl Memory {
     }
 
     /// The kinds that the last workload check for the pool left out, with the API server's message.
-    #[must_use]
     pub fn unlisted(&self, pool: &str) -> BTreeMap<String, String> {
         let check = self.pools.get(pool).and_then(|memory| memory.check.as_ref());
         let mut unlisted = check.and_then(PoolCheck::answer).map(|answer| answer.unlisted.clone()).unwrap_or_default();

@@ -152,7 +152,6 @@ impl Refusal {
 }
 
 impl Memory {
-    #[must_use]
     pub fn new(patience: Duration, pauses: Pauses) -> Self {
         Self { patience, pauses, ..Self::default() }
     }
@@ -163,7 +162,6 @@ impl Memory {
     }
 
     /// The last computed status of the pool, written or not.
-    #[must_use]
     pub fn status_of(&self, pool: &str) -> Option<&WindowsPoolStatus> {
         self.pools.get(pool)?.reported.as_ref()
     }
@@ -183,7 +181,6 @@ impl Memory {
     }
 
     /// All valid pools, with the changes that they may make to nodes. Nodes are counted by this policy.
-    #[must_use]
     pub fn policy(&self, pools: &[Arc<GuardedPool>]) -> Policy {
         let (valid, invalid) = read(pools);
         Policy::new(valid.iter().map(|pool| PoolEntry { pool: self.intended(pool), ready: true }), invalid)
