@@ -60,7 +60,8 @@ struct Inner {
 #[derive(Default)]
 struct Entry {
     watched: Watched,
-    contributions: Vec<Arc<Contribution>>,
+    /// A slice, because a `Vec` that is collected from larger items keeps their memory.
+    contributions: Box<[Arc<Contribution>]>,
     /// Pools that select the node and do not own it, each with the pool that does.
     overlaps: Vec<(String, String)>,
     refusal: Option<Box<NodeRefusal>>,
@@ -279,7 +280,7 @@ impl Inner {
             entry.other_writer.as_ref().filter(|_| contested).map(|other_writer| Arc::clone(&other_writer.name));
         let refusal = entry.refusal.as_ref().map(|refusal| Arc::clone(&refusal.message));
         let share = NodeShare::of(&node.seen, assessment, &policy, consent, refusal, other_writer);
-        let contributions: Vec<_> =
+        let contributions: Box<[_]> =
             share.contributions.into_iter().map(|added| self.contributions.share(added)).collect();
         let changed = contributions != entry.contributions || share.overlaps != entry.overlaps;
         if changed {

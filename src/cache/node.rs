@@ -127,6 +127,7 @@ struct WireNodeInfo {
 static PAIRS: LazyLock<Shared<(Box<str>, Box<str>)>> = LazyLock::new(Shared::default);
 static TAINT_LISTS: LazyLock<Shared<TaintList>> = LazyLock::new(Shared::default);
 static TEXTS: LazyLock<Shared<str>> = LazyLock::new(Shared::default);
+static HANDLER_LISTS: LazyLock<Shared<[Box<str>]>> = LazyLock::new(Shared::default);
 
 impl From<Wire> for CachedNode {
     fn from(wire: Wire) -> Self {
@@ -163,7 +164,8 @@ impl From<Wire> for CachedNode {
 }
 
 fn handler_names(First(handlers): First<WireHandler, HANDLERS>) -> Arc<[Box<str>]> {
-    handlers.into_iter().map(|handler| handler.name).filter(|name| name.len() <= HANDLER).collect()
+    let names = handlers.into_iter().map(|handler| handler.name).filter(|name| name.len() <= HANDLER);
+    HANDLER_LISTS.share(names.collect::<Box<[_]>>())
 }
 
 /// The first `MOST` items of a list. The others are read and dropped.
@@ -215,7 +217,7 @@ mod tests {
                 "managedFields": [{"manager": "kubelet"}],
             },
             "spec": {"podCIDR": "10.0.0.0/24", "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]},
-            "status": {"nodeInfo": {"kernelVersion": "10.0.20348.2655", "operatingSystem": "windows"}, "images": [{"names": ["a"]}]},
+            "status": {"nodeInfo": {"kernelVersion": "10.0.20348.2655", "operatingSystem": "windows"}, "runtimeHandlers": [{"name": "runhcs-wcow-process"}], "images": [{"names": ["a"]}]},
         }))
         .unwrap()
     }
@@ -271,9 +273,10 @@ mod tests {
     }
 
     #[test]
-    fn like_nodes_share_their_taints_and_versions() {
+    fn like_nodes_share_their_taints_versions_and_handlers() {
         let (a, b) = (node("a"), node("b"));
         assert!(Arc::ptr_eq(&a.seen.taints, &b.seen.taints));
         assert!(Arc::ptr_eq(a.seen.kernel_version.as_ref().unwrap(), b.seen.kernel_version.as_ref().unwrap()));
+        assert!(Arc::ptr_eq(a.seen.runtime_handlers.as_ref().unwrap(), b.seen.runtime_handlers.as_ref().unwrap()));
     }
 }

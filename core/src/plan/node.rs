@@ -1,6 +1,6 @@
 //! A node as winpool reads it, its states, and changes of it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     api::{Taint, names},
@@ -53,14 +53,9 @@ impl Node {
 
     /// The node after this plan was executed.
     pub fn after(&self, plan: &NodePlan) -> Self {
-        let changed: BTreeMap<&str, Option<&str>> = (plan.windows_build.iter())
-            .chain(&plan.capability_labels)
-            .chain(&plan.pool)
-            .map(|change| (change.key.as_str(), change.to.as_deref()))
-            .collect();
-        let kept = self.labels.with_prefix("").filter(|(key, _)| !changed.contains_key(key));
-        let set = changed.iter().filter_map(|(key, to)| Some((*key, (*to)?)));
-        let mut after = Self { labels: kept.chain(set).collect(), ..self.clone() };
+        let labels = plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool);
+        let labels = self.labels.with(labels.map(|change| (change.key.as_str(), change.to.as_deref())));
+        let mut after = Self { labels, ..self.clone() };
         if let Some(change) = &plan.taints {
             after.taints = Arc::new(TaintList::new(Some(change.to.clone())));
         }
