@@ -53,7 +53,7 @@ struct Options {
     #[arg(long, default_value_t = 5000)]
     pods: usize,
     /// `workload-check`: pods that are decoded without an API server.
-    #[arg(long, default_value_t = 50_000)]
+    #[arg(long, default_value_t = 100_000)]
     decoded_pods: usize,
     /// The file for the results; by default target/bench/results.json.
     #[arg(long)]
