@@ -147,7 +147,8 @@ async fn a_pool_whose_class_cannot_have_its_name_is_not_ready() {
     harness.is_tainted("win").await;
     let says_so = |pool: &WindowsPool| {
         ["Ready", "RuntimeClassesApplied"].iter().all(|name| {
-            condition_text(pool, name).is_some_and(|(status, reason, _)| status == "False" && reason == "ClassNameInvalid")
+            condition_text(pool, name)
+                .is_some_and(|(status, reason, _)| status == "False" && reason == "ClassNameInvalid")
         })
     };
     harness.pool_until(name, "says that its class is missing", says_so).await;

@@ -84,7 +84,8 @@ impl Memory {
     fn write_status(&mut self, guarded: &GuardedPool, status: WindowsPoolStatus, now: Now) -> Step {
         let memory = self.of(&guarded.name_any());
         memory.reported = Some(status.clone());
-        let previous = memory.written.as_ref().or(guarded.status.as_ref());
+        memory.is_cached |= memory.written.is_some() && memory.written == guarded.status;
+        let previous = memory.written.as_ref().filter(|_| !memory.is_cached).or(guarded.status.as_ref());
         if previous == Some(&status) {
             return Step::Wait(None);
         }

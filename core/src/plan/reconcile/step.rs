@@ -129,6 +129,8 @@ pub struct ClassStep {
     pub request: ClassRequest,
     /// The class that the pool wants; `None` if the pool gives it up.
     pub planned: Option<PlannedClass>,
+    /// The reason why the class is released, if it is.
+    pub released: Option<String>,
     /// The class that the request was computed from.
     pub current: Option<Arc<RuntimeClass>>,
     /// The version in the cache.
