@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use winpool_core::{
     api::names::{condition, reason},
     plan::{
-        GuardedPool,
-        reconcile::{Note, Refusal},
+        GuardedPool, PoolEntry, Tally,
+        reconcile::{Cluster, ControlPlaneInfo, Note, Refusal, Step},
     },
 };
 
 use crate::{
-    cluster::{MINE, World, denied, failed, intolerant, of_class, pool},
+    cluster::{MINE, World, failed, intolerant, of_class, pool},
     common::{node, yaml},
 };
 
@@ -111,41 +111,46 @@ fn a_cleaned_pool_that_a_foreign_finalizer_keeps_is_not_ready_and_names_the_fina
 }
 
 #[test]
-fn a_pool_that_replaces_another_of_its_name_does_not_inherit_what_that_one_might_do() {
+fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_approvals() {
     let mut world = World::checked("spec: {deletionPolicy: Retain, taintPolicy: Always}");
     world.wait(2);
     // The deletion and the new pool are seen at the same moment.
-    let new: GuardedPool = pool("{metadata: {uid: new, finalizers: null}, spec: {taintPolicy: Never}}").into();
-    world.pools = vec![Arc::new(new)];
-    world.refuse("SetFinalizer", denied());
-    world.rest();
-    world.add_node("new", &node("{}"));
-    world.rest();
-    assert_eq!(world.condition(condition::READY).0, "False AdmissionDenied");
-    assert_eq!((world.taints("new"), world.nodes["new"].labels.get("winpool.dev/pool")), (vec![], None));
+    let new: GuardedPool = pool("{metadata: {uid: new}, spec: {taintPolicy: Never}}").into();
+    let pools = [Arc::new(new)];
+    let cluster = Cluster {
+        pools: &pools,
+        classes: &[],
+        tally: &|_| Tally::default(),
+        nodes: &|_| {},
+        is_blocked: &|_, _| false,
+        settled: true,
+        control_plane: ControlPlaneInfo::default(),
+    };
+    let Some(Step::Publish(policy)) = world.memory.drop_gone(&cluster) else { panic!("the old pool stays in force") };
+    let [PoolEntry { pool, ready }] = policy.entries() else { panic!("{policy:?}") };
+    assert_eq!((pool.approved.len(), ready), (0, &false), "its nodes are left alone until it is looked at");
 }
 
 #[test]
-fn every_pool_gets_its_check_even_if_many_others_hold_their_taints() {
-    const MANY: usize = 70;
-    let names: Vec<String> = (0..MANY).map(|number| format!("p{number:02}")).collect();
-    let spec = |name: &str| {
-        pool(&format!(
-            "{{metadata: {{name: {name}}}, spec: {{nodeSelector: {{team: {name}}}, runtimeClassDiscovery: Disabled}}}}"
-        ))
+fn every_pool_gets_its_check_even_if_many_taints_are_held() {
+    // Together they have more taints than one listing answers for.
+    let names = ["p1", "p2", "p3", "p4", "p5"];
+    let taints: Vec<String> = (0..16).map(|number| format!("{{key: t{number}, effect: NoSchedule}}")).collect();
+    let of_team = |name: &str| {
+        let spec =
+            format!("nodeSelector: {{team: {name}}}, runtimeClassDiscovery: Disabled, taints: [{}]", taints.join(", "));
+        pool(&format!("{{metadata: {{name: {name}}}, spec: {{{spec}}}}}"))
     };
-    let of_team = |name: &String| node(&format!("metadata: {{labels: {{team: {name}}}}}"));
-    let nodes: Vec<_> = names.iter().map(|name| (name.as_str(), of_team(name))).collect();
-    let mut world = World::new(names.iter().map(|name| spec(name)), nodes);
-    let last = names.last().unwrap();
-    world.pods = Ok(names.iter().filter(|name| *name != last).map(|name| intolerant(name)).collect());
-    for _ in 0..4 {
+    let nodes = names.map(|name| (name, node(&format!("metadata: {{labels: {{team: {name}}}}}"))));
+    let mut world = World::new(names.map(of_team), nodes);
+    world.pods = Ok(names[..4].iter().map(|name| intolerant(name)).collect());
+    for _ in 0..3 {
         world.check();
         world.advance(Duration::from_mins(1));
     }
-    assert_eq!(world.taints(last), [MINE]);
     world.rest();
-    for name in names.iter().filter(|name| *name != last) {
+    assert_eq!(names.map(|name| world.taints(name).len()), [0, 0, 0, 0, 16]);
+    for name in &names[..4] {
         let status = world.guarded(name).status.clone().unwrap();
         let applied = status.conditions.iter().find(|found| found.type_ == condition::TAINTS_APPLIED).unwrap();
         assert_eq!(applied.reason, reason::WORKLOADS_NOT_TOLERATING, "{name}");

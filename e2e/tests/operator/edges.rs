@@ -128,6 +128,8 @@ async fn a_status_with_values_of_another_release_keeps_the_record_of_taints() {
     wait_for("the newer status is accepted", LIMIT, newer_status).await.unwrap();
 
     let operator = harness.operator().await;
+    let is_readable = async || Ok(harness.pools().get("default").await.ok().map(|_| ()));
+    wait_for("winpool replaces what it cannot read", LIMIT, is_readable).await.unwrap();
     let holds = |pool: &WindowsPool| condition_text(pool, "TaintsApplied").is_some_and(|(_, _, m)| m.contains("web"));
     let pool = harness.pool_until("default", "holds its second taint", holds).await;
     assert_eq!(pool.status.unwrap().managed_taints, ["first:NoSchedule", "second:NoSchedule"]);

@@ -154,8 +154,8 @@ impl Memory {
             // A pool whose nodes all wait for a class has no question.
             let asks = scope.questions.iter().any(|question| due.contains(&question.pool));
             if let Some(check) = Some(scope).filter(|_| asks).and_then(WorkloadCheck::start) {
-                let served: Vec<_> = served.into_iter().map(|name| (name.clone(), waiting[name].clone())).collect();
-                for (name, basis) in served {
+                let served: BTreeSet<String> = served.into_iter().cloned().collect();
+                for (name, basis) in waiting.into_iter().filter(|(name, _)| served.contains(name)) {
                     self.of(&name).check_basis = Some(basis);
                 }
                 self.check.running = Some(now.instant);

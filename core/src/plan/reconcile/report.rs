@@ -84,8 +84,11 @@ impl Memory {
     fn write_status(&mut self, guarded: &GuardedPool, status: WindowsPoolStatus, now: Now) -> Step {
         let memory = self.of(&guarded.name_any());
         memory.reported = Some(status.clone());
-        memory.is_cached |= memory.written.is_some() && memory.written == guarded.status;
-        let previous = memory.written.as_ref().filter(|_| !memory.is_cached).or(guarded.status.as_ref());
+        // Versions are numbers that grow. In a cache that is not behind, another writer may have changed the status.
+        let number = |version: &Option<String>| version.as_ref()?.parse::<u64>().ok();
+        let cached = number(&guarded.metadata.resource_version);
+        let is_shown = number(&memory.written_version).zip(cached).is_some_and(|(written, cached)| written <= cached);
+        let previous = memory.written.as_ref().filter(|_| !is_shown).or(guarded.status.as_ref());
         if previous == Some(&status) {
             return Step::Wait(None);
         }
