@@ -294,8 +294,9 @@ impl PoolMemory {
     pub(super) fn failed(&mut self, request: Request, refusal: &Refusal, patience: Duration, now: Instant) {
         let failures = self.retries.get(&request).map_or(1, |retry| retry.failures + 1);
         // At first the cache is behind, and the pool's own event follows.
-        let is_late = request.writes() && matches!(refusal, Refusal::Conflict | Refusal::Gone) && failures <= ATTEMPTS;
-        let until = if is_late { now } else { now + refusal.pause(failures, patience) };
+        let is_late = request.writes() && matches!(refusal, Refusal::Conflict | Refusal::Gone);
+        let counted = if is_late { failures.saturating_sub(ATTEMPTS) } else { failures };
+        let until = if counted == 0 { now } else { now + refusal.pause(counted, patience) };
         self.retries.insert(request, Retry { failures, until, refusal: refusal.clone() });
     }
 
