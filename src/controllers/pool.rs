@@ -202,7 +202,10 @@ impl Loop {
         let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
         let exists = |name: &str| pools.iter().any(|pool| pool.name_any() == name);
         self.context.metrics.keep_pools(exists);
+        self.rounds.retain(|name, _| exists(name));
         let mut memory = std::mem::take(&mut self.memory);
+        // The nodes of deleted pools no longer count, even if no pool is left.
+        self.context.index.judge_by(memory.policy(&pools), || self.context.nodes.state());
         if let Some(Step::Publish(policy)) = self.with_cluster(&pools, &classes, |cluster| memory.drop_gone(cluster)) {
             self.context.policy.publish(policy);
         }

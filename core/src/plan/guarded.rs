@@ -28,16 +28,36 @@ pub struct GuardedPool {
 impl TryFrom<Value> for GuardedPool {
     type Error = serde_json::Error;
 
-    fn try_from(object: Value) -> Result<Self, Self::Error> {
-        let part = |name| object.get(name).unwrap_or(&Value::Null);
+    fn try_from(mut object: Value) -> Result<Self, Self::Error> {
         let status = object.get("status").filter(|status| status.is_object());
+        let recorded = status.map(|status| json!({"managedTaints": status.get("managedTaints")}));
+        if let Some(readable) = status.and_then(readable_part) {
+            object["status"] = readable;
+        }
+        let part = |name| object.get(name).unwrap_or(&Value::Null);
         Ok(Self {
             metadata: ObjectMeta::deserialize(part("metadata"))?,
             status: Option::deserialize(part("status")).unwrap_or_default(),
-            recorded: status.map(|status| json!({"managedTaints": status.get("managedTaints")})),
+            recorded,
             pool: read(&object),
         })
     }
+}
+
+/// The members and list items of a status that this release can decode; `None` if it can decode all. Another release
+/// may have written others. The taints and uids that the status records must not be lost with them.
+fn readable_part(status: &Value) -> Option<Value> {
+    if WindowsPoolStatus::deserialize(status).is_ok() {
+        return None;
+    }
+    let decodes = |key: &str, value: &Value| WindowsPoolStatus::deserialize(json!({ key: value })).is_ok();
+    let members = status.as_object()?.iter().filter_map(|(key, value)| {
+        let items =
+            value.as_array().map(|items| items.iter().filter(|item| decodes(key, &json!([item]))).cloned().collect());
+        let value = items.map_or_else(|| value.clone(), Value::Array);
+        decodes(key, &value).then(|| (key.clone(), value))
+    });
+    Some(Value::Object(members.collect()))
 }
 
 /// serde also decodes an object from a list of its members. `spec: []` is an error in a pool, and would be an empty

@@ -62,7 +62,7 @@ pub fn next(cluster: &Cluster<'_>, memory: &mut Memory, name: &str, now: Now) ->
     }
     memory.forget_old_answers(cluster, name);
     match guarded.read() {
-        Err(_) if guarded.is_being_deleted() => memory.abandon(cluster, guarded, now.instant),
+        Err(_) if guarded.is_being_deleted() => memory.abandon(cluster, guarded, now),
         Err(error) => {
             let publish = memory.publish(cluster, None);
             publish.unwrap_or_else(|| memory.suspend(guarded, reason::INVALID_SPEC, &error.to_string(), now))
@@ -82,8 +82,6 @@ impl Memory {
         let memory = self.of(pool);
         if let Some(request) = Request::of(step) {
             match &answer {
-                // The cache is behind: the pool's own event follows.
-                Answer::Refused(Refusal::Conflict | Refusal::Gone) if request.writes() => {}
                 Answer::Refused(refusal) => memory.failed(request, refusal, patience, now),
                 _ => drop(memory.retries.remove(&request)),
             }
@@ -115,9 +113,13 @@ impl Memory {
                 }
             }
             (Step::ListMarkedNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
-            (Step::WriteStatus { status, news, .. }, Answer::Done) => {
+            (Step::WriteStatus { status, news, .. }, answer @ (Answer::Done | Answer::Pool(_))) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);
                 memory.written = Some(status.as_ref().clone());
+                memory.written_version = match answer {
+                    Answer::Pool(Some(written)) => written.resource_version,
+                    _ => None,
+                };
                 self.notes.extend(news.iter().map(|problem| (pool.to_owned(), Note::Problem(problem.clone()))));
             }
             // The pool has changed since the status was computed: its own event follows.
@@ -162,6 +164,7 @@ impl Memory {
         self.keep_former_taints(cluster, name, now.instant);
         let tally = (cluster.tally)(name);
         let plan = self.plan_classes(cluster, pool, &tally);
+        self.forget_classes(cluster, name, &plan);
         if let Some(step) = self.class_step(cluster, pool, &plan, now.instant) {
             return step;
         }

@@ -21,7 +21,7 @@ use crate::{
 use placement::{Placement, Says};
 
 /// The limit of questions in one check. Further ones go to the next check.
-const QUESTIONS: usize = 64;
+pub(super) const QUESTIONS: usize = 64;
 
 /// A Windows node in its planned state, without the taints that the check is about.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,4 +8,5 @@ mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod deletion;
+mod edges;
 mod status;

@@ -82,7 +82,7 @@ fn what_status_does_not_record_is_not_published() {
 fn a_status_that_conflicts_is_computed_again_from_the_pool_as_it_is() {
     let mut world = World::with("{}");
     world.refuse("WriteStatus", Refusal::Conflict);
-    for _ in 0..20 {
+    for _ in 0..10 {
         world.step("default");
     }
     world.accept_all();

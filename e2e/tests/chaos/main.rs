@@ -3,6 +3,7 @@
 
 mod clocks;
 mod crashes;
+mod edges;
 mod endings;
 mod faults;
 mod mixed;

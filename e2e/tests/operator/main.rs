@@ -11,6 +11,7 @@ mod counted;
 mod deletion;
 mod denials;
 mod dry_run;
+mod edges;
 mod empty_pool;
 mod endings;
 mod hasty;

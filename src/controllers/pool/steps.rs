@@ -70,8 +70,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             Answer::Nodes(marked)
         }
         Step::WriteStatus { status, seen, .. } => {
-            applier.write_status(guarded.meta(), seen.as_ref(), status).await?;
-            Answer::Done
+            Answer::Pool(Some(Box::new(applier.write_status(guarded.meta(), seen.as_ref(), status).await?)))
         }
         Step::Judge | Step::Publish(_) | Step::Wait(_) => Answer::Done,
     })

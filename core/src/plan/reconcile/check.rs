@@ -19,7 +19,7 @@ use super::{
     super::{
         Approval, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassAction, ClassesPlan, CleanCheck, Consent, GuardedPool,
         HeldBecause, HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess,
-        assess_as, pools,
+        assess_as, pools, workload_check::QUESTIONS,
     },
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
@@ -142,11 +142,20 @@ impl Memory {
         let due: BTreeSet<&String> =
             waiting.iter().filter(|(name, basis)| may_list && is_due(name, basis)).map(|(name, _)| name).collect();
         if !due.is_empty() {
-            let scope = self.scope(cluster, &policy, &waiting.keys().collect(), now);
+            // One listing answers a limited number of questions. Pools that waited longest come first.
+            let mut served: Vec<&String> = waiting.keys().collect();
+            served.sort_by_key(|name| (!due.contains(name), check(name).map(|check| check.started)));
+            let mut questions = 0;
+            served.retain(|name| {
+                questions += policy.pool(name).map_or(0, |pool| pool.checked_taints().len());
+                questions <= QUESTIONS
+            });
+            let scope = self.scope(cluster, &policy, &served.iter().copied().collect(), now);
             // A pool whose nodes all wait for a class has no question.
             let asks = scope.questions.iter().any(|question| due.contains(&question.pool));
             if let Some(check) = Some(scope).filter(|_| asks).and_then(WorkloadCheck::start) {
-                for (name, basis) in waiting {
+                let served: BTreeSet<String> = served.into_iter().cloned().collect();
+                for (name, basis) in waiting.into_iter().filter(|(name, _)| served.contains(name)) {
                     self.of(&name).check_basis = Some(basis);
                 }
                 self.check.running = Some(now.instant);
@@ -344,7 +353,9 @@ impl Memory {
         let memory = self.pools.get(&pool.name).filter(|_| tally.waiting() > 0)?;
         let lagging = memory.intent.as_ref().map(|intent| intent.lagging.as_slice()).unwrap_or_default();
         let all = || pool.checked_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
-        let (taints, because) = match memory.check.as_ref().map(|check| &check.result) {
+        // A check of an earlier spec says nothing about this one.
+        let check = memory.check.as_ref().filter(|check| check.basis.generation == memory.generation);
+        let (taints, because) = match check.map(|check| &check.result) {
             Some(Ok(answer)) if !answer.unschedulable.is_empty() => {
                 (answer.held.clone(), HeldBecause::Unschedulable(answer.unschedulable.clone()))
             }

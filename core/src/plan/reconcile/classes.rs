@@ -24,7 +24,7 @@ use super::{
 
 pub(super) use memory::ClassMemory;
 use memory::NextWrite;
-use report::not_recorded;
+use report::{being_deleted, is_being_deleted, not_recorded};
 
 /// The number of attempts for a class that changes between reading and writing, before the write has to wait.
 const ATTEMPTS: u32 = 4;
@@ -36,6 +36,15 @@ impl Memory {
             let cached = cached_version(cluster, name);
             memory.answer = memory.answer.take().filter(|(asked_at, _)| *asked_at == cached);
         }
+    }
+
+    /// Forgets classes that do not exist and that the pool does not want: a node may report ever new builds.
+    pub(super) fn forget_classes(&mut self, cluster: &Cluster<'_>, pool: &str, plan: &ClassesPlan) {
+        self.of(pool).classes.retain(|name, memory| {
+            plan.classes.iter().any(|planned| planned.desired.name == *name)
+                || memory.answer.as_ref().is_some_and(|(_, class)| class.is_some())
+                || cluster.classes.iter().any(|class| class.metadata.name.as_ref() == Some(name))
+        });
     }
 
     /// The classes in the cache, or in a newer answer of the API server.
@@ -132,7 +141,11 @@ impl Memory {
                 self.note(&pool.name, Note::ClassPostponed(name.clone(), problem, wait));
                 None
             }
-            NextWrite::Send(request) => Some(class_step(cluster, name, request, Some(planned.clone()), current)),
+            NextWrite::Send(request) => {
+                let (cached, current) = (cached_version(cluster, name), current.cloned());
+                let (name, planned) = (name.clone(), Some(planned.clone()));
+                Some(Step::Class(Box::new(ClassStep { name, request, planned, released: None, current, cached })))
+            }
         }
     }
 
@@ -152,6 +165,10 @@ impl Memory {
         if known.stands(None, now).is_some() {
             return None;
         }
+        if is_being_deleted(class) {
+            known.postpone(None, being_deleted(class), now + LOOK_AGAIN);
+            return None;
+        }
         if is_made_by_winpool(class) && !is_recorded && !release {
             // A user copied a class with its labels, or winpool ended before it recorded the class that it had
             // created.
@@ -166,21 +183,21 @@ impl Memory {
                 Some(users) => retire_class(class, users.as_ref().map_err(String::as_str)),
             }
         };
-        let request = match retirement {
-            ClassRetirement::Delete => ClassRequest::Delete(Box::new(RuntimeClass::clone(class))),
-            ClassRetirement::Release { changes, why } => {
-                self.note(&pool.name, Note::ClassReleased { class: name.clone(), why });
-                ClassRequest::patch(class, changes)
-            }
+        let (request, released) = match retirement {
+            ClassRetirement::Delete => (ClassRequest::Delete(Box::new(RuntimeClass::clone(class))), None),
+            ClassRetirement::Release { changes, why } => (ClassRequest::patch(class, changes), Some(why)),
         };
-        Some(class_step(cluster, &name, request, None, Some(class)))
+        let (cached, current) = (cached_version(cluster, &name), Some(Arc::clone(class)));
+        Some(Step::Class(Box::new(ClassStep { name, request, planned: None, released, current, cached })))
     }
 
-    /// True if an unwanted class still has to be deleted or released. A class that is not winpool's own stays.
+    /// True if an unwanted class still has to be deleted or released. A class that is not winpool's own stays, and one
+    /// that is being deleted waits for others.
     pub(super) fn waits_for_class(&self, pool: &Pool, name: &str) -> bool {
         let Some(memory) = self.pools.get(&pool.name) else { return false };
         let known = memory.classes.get(name).and_then(|class| class.postponed.as_ref());
-        known.is_none_or(|postponed| postponed.problem.reason != reason::CLASS_NOT_RECORDED)
+        let is_others = |reason: &str| [reason::CLASS_NOT_RECORDED, reason::IN_PROGRESS].contains(&reason);
+        known.is_none_or(|postponed| !is_others(&postponed.problem.reason))
     }
 
     pub(super) fn class_answered(&mut self, pool: &str, step: &ClassStep, answer: Answer, now: Instant) {
@@ -236,7 +253,11 @@ impl Memory {
         let known = memory.class(name);
         known.answer = Some((step.cached.clone(), class));
         (known.attempts, known.failures, known.postponed, known.users) = (0, 0, None, None);
-        let Some(PlannedClass { desired, action, .. }) = &step.planned else { return };
+        let Some(PlannedClass { desired, action, .. }) = &step.planned else {
+            let released =
+                step.released.iter().map(|why| Note::ClassReleased { class: name.clone(), why: why.clone() });
+            return released.for_each(|note| self.note(pool, note));
+        };
         known.conflict.written(desired.clone(), now);
         let (reason, fields) = if let ClassAction::Change { changes, tolerations, .. } = action {
             if *tolerations {
@@ -254,15 +275,4 @@ impl Memory {
 /// The version of the class in the cache.
 fn cached_version(cluster: &Cluster<'_>, name: &str) -> Option<String> {
     cluster.classes.iter().find(|class| class.metadata.name.as_deref() == Some(name))?.resource_version()
-}
-
-fn class_step(
-    cluster: &Cluster<'_>,
-    name: &str,
-    request: ClassRequest,
-    planned: Option<PlannedClass>,
-    current: Option<&Arc<RuntimeClass>>,
-) -> Step {
-    let cached = cached_version(cluster, name);
-    Step::Class(Box::new(ClassStep { name: name.to_owned(), request, planned, current: current.cloned(), cached }))
 }

@@ -22,7 +22,7 @@ use super::{
         Consent, GuardedPool, PendingCleanup, Policy, Pool, assess, classes_of_others, is_to_be_taken_over,
         lacks_tolerations, needs_record_of, owner,
     },
-    Cluster, Memory, Note, Now, PoolMemory, Refusal, Request, Step, problem,
+    Cluster, Memory, Note, Now, Refusal, Request, Step, problem,
 };
 
 /// The pause before the next attempt to clean up.
@@ -86,7 +86,7 @@ impl Memory {
     /// The next step of cleaning up. The node controller cleans the nodes, because the policy shows the deletion.
     pub(super) fn clean_up(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Step {
         let intended = self.intended(pool);
-        if let Some(step) = self.before_the_end(cluster, guarded, Some(intended), now.instant) {
+        if let Some(step) = self.before_the_end(cluster, guarded, Some(intended), now) {
             return step;
         }
         if pool.needs_cleanup()
@@ -101,14 +101,14 @@ impl Memory {
     }
 
     /// Releases a pool that cannot be decoded: there is no record of its changes any more.
-    pub(super) fn abandon(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, now: Instant) -> Step {
+    pub(super) fn abandon(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, now: Now) -> Step {
         self.before_the_end(cluster, guarded, None, now).unwrap_or_else(|| {
             let message =
                 "the spec cannot be decoded, so nodes keep their labels and taints, and RuntimeClasses stay".to_owned();
             let name = guarded.name_any();
             let left = problem(reason::INVALID_SPEC, ObjectReference::windows_pool(&name), message);
             self.note(&name, Note::Left(left));
-            self.set_finalizer(guarded, false, now)
+            self.set_finalizer(guarded, false, now.instant)
         })
     }
 
@@ -119,15 +119,23 @@ impl Memory {
         cluster: &Cluster<'_>,
         guarded: &GuardedPool,
         intended: Option<Arc<Pool>>,
-        now: Instant,
+        now: Now,
     ) -> Option<Step> {
-        let retry = |memory: &PoolMemory| memory.retry(Request::Finalizer, now).map(|retry| retry.until);
-        let publish = self.publish(cluster, intended);
-        let wait = || match retry(self.of(&guarded.name_any())) {
-            _ if !guarded.has_finalizer() => Some(Step::Wait(None)),
-            until => until.map(|until| Step::Wait(Some(until))),
-        };
-        publish.or_else(wait)
+        if let Some(publish) = self.publish(cluster, intended) {
+            return Some(publish);
+        }
+        if guarded.has_finalizer() {
+            let retry = self.of(&guarded.name_any()).retry(Request::Finalizer, now.instant);
+            return retry.map(|retry| Step::Wait(Some(retry.until)));
+        }
+        if guarded.finalizers().is_empty() {
+            return Some(Step::Wait(None));
+        }
+        let others = guarded.finalizers().join(", ");
+        let message = format!(
+            "the pool is being deleted, and winpool is done with it; it stays until these finalizers are removed: {others}"
+        );
+        Some(self.suspend(guarded, reason::DELETING, &message, now))
     }
 
     /// The next step before the finalizer may go; `None` once everything is done, or has taken too long.

@@ -23,6 +23,8 @@ use super::{
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// The number of attempts to write a pool that changes between reading and writing, before the write has to wait.
+const ATTEMPTS: u32 = 4;
 
 /// Pauses that may be shorter where one API server serves everything, as in tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,6 +80,8 @@ pub(super) struct PoolMemory {
     pub(super) reported: Option<WindowsPoolStatus>,
     /// The last written status, which the cache may not show yet.
     pub(super) written: Option<WindowsPoolStatus>,
+    /// The version of the pool with that status, if it is known.
+    pub(super) written_version: Option<String>,
     pub(super) next_status: Option<Instant>,
     pub(super) check: Option<PoolCheck>,
     /// The basis of the check that is in progress.
@@ -219,7 +223,7 @@ impl Memory {
         self.pools.retain(|name, memory| {
             cluster.pools.iter().any(|pool| pool.name_any() == *name && pool.uid() == memory.uid)
         });
-        self.published.retain(|name, _| cluster.pools.iter().any(|pool| pool.name_any() == *name));
+        self.published.retain(|name, _| self.pools.contains_key(name));
     }
 
     /// The taints that nodes may get by the published policy.
@@ -289,7 +293,10 @@ impl PoolMemory {
     /// Records a request that was not accepted.
     pub(super) fn failed(&mut self, request: Request, refusal: &Refusal, patience: Duration, now: Instant) {
         let failures = self.retries.get(&request).map_or(1, |retry| retry.failures + 1);
-        let until = now + refusal.pause(failures, patience);
+        // At first the cache is behind, and the pool's own event follows.
+        let is_late = request.writes() && matches!(refusal, Refusal::Conflict | Refusal::Gone);
+        let counted = if is_late { failures.saturating_sub(ATTEMPTS) } else { failures };
+        let until = if counted == 0 { now } else { now + refusal.pause(counted, patience) };
         self.retries.insert(request, Retry { failures, until, refusal: refusal.clone() });
     }
 

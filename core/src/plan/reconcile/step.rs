@@ -129,6 +129,8 @@ pub struct ClassStep {
     pub request: ClassRequest,
     /// The class that the pool wants; `None` if the pool gives it up.
     pub planned: Option<PlannedClass>,
+    /// The reason why the class is released, if it is.
+    pub released: Option<String>,
     /// The class that the request was computed from.
     pub current: Option<Arc<RuntimeClass>>,
     /// The version in the cache.
@@ -161,7 +163,7 @@ pub enum ClassRequest {
 pub enum Answer {
     /// Done.
     Done,
-    /// The metadata of the pool; `None` if it does not exist.
+    /// The metadata of the pool, as read or written; `None` if it does not exist.
     Pool(Option<Box<ObjectMeta>>),
     /// The users of classes, or the reason why pods cannot be listed.
     Users(Result<BTreeMap<String, ClassUsers>, String>),

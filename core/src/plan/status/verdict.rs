@@ -63,6 +63,9 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     if count(observation, ClassState::Conflict) > 0 {
         return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
     }
+    if let Some(missing) = impossible_classes(observation) {
+        return missing;
+    }
     if let Some(contested) = observation.problems.iter().find(|problem| problem.reason == reason::CONTESTED) {
         return Verdict::no(reason::CONTESTED, format!("{}: {}", contested.object, contested.message));
     }
@@ -202,7 +205,18 @@ pub fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
             format!("winpool has yet to write {}", count_of(pending, "RuntimeClass")),
         );
     }
+    if let Some(missing) = impossible_classes(observation) {
+        return missing;
+    }
     Verdict::yes(reason::DONE, format!("{} up to date", count_of(observation.classes.len(), "RuntimeClass")))
+}
+
+/// The verdict if the pool lacks classes that winpool cannot create.
+fn impossible_classes(observation: &Observation) -> Option<Verdict> {
+    [reason::CLASS_NAME_INVALID, reason::TOO_MANY_CLASSES].into_iter().find_map(|reason| {
+        let problem = observation.problems.iter().find(|problem| problem.reason == reason)?;
+        Some(Verdict::no(reason, problem.message.clone()))
+    })
 }
 
 fn count(observation: &Observation, state: ClassState) -> usize {

@@ -18,7 +18,7 @@ use super::{
         super::{ClassAction, ClassUsers, DesiredClass, FieldChange, PlannedClass, WriteConflict},
         ClassRequest, LOOK_AGAIN, problem,
     },
-    report::{contested, in_use},
+    report::{being_deleted, contested, in_use, is_being_deleted},
 };
 
 /// The time for which a class without pods is assumed to be unused.
@@ -114,6 +114,9 @@ impl ClassMemory {
         let request = match (&planned.action, current) {
             (ClassAction::Create(class), _) => ClassRequest::Create(class.clone()),
             (ClassAction::Change { changes, .. }, Some(class)) => ClassRequest::patch(class, changes.clone()),
+            (ClassAction::Replace(_), Some(current)) if is_being_deleted(current) => {
+                return Some(NextWrite::Postpone(being_deleted(current), LOOK_AGAIN));
+            }
             (ClassAction::Replace(class), Some(current)) => match self.users(now) {
                 None => return Some(NextWrite::CountUsers),
                 Some(Ok(ClassUsers { count: 0, .. })) if self.creatable.is_some_and(|at| now < at + LOOK_AGAIN) => {

@@ -167,3 +167,14 @@ pub(super) fn not_recorded(name: &str) -> Problem {
                    winpool leaves it alone; remove its labels, or delete it";
     problem(reason::CLASS_NOT_RECORDED, ObjectReference::runtime_class(name), message.to_owned())
 }
+
+/// True if the class is deleted as soon as its finalizers are removed. winpool adds none.
+pub(super) fn is_being_deleted(class: &RuntimeClass) -> bool {
+    class.metadata.deletion_timestamp.is_some()
+}
+
+pub(super) fn being_deleted(class: &RuntimeClass) -> Problem {
+    let message =
+        format!("is being deleted, and stays until these finalizers are removed: {}", class.finalizers().join(", "));
+    problem(reason::IN_PROGRESS, ObjectReference::runtime_class(&class.name_any()), message)
+}

@@ -1,0 +1,191 @@
+//! Rare states: an API server that refuses a write for ever, objects that others keep, replaced pools, and many pools.
+
+use std::{sync::Arc, time::Duration};
+
+use winpool_core::{
+    api::names::{condition, reason},
+    plan::{
+        GuardedPool, PoolEntry, Tally,
+        reconcile::{Cluster, ControlPlaneInfo, Note, Refusal, Step},
+    },
+};
+
+use crate::{
+    cluster::{MINE, World, failed, intolerant, of_class, pool},
+    common::{node, yaml},
+};
+
+#[test]
+fn a_status_that_conflicts_for_ever_is_written_with_growing_pauses() {
+    for refusal in [Refusal::Conflict, Refusal::Gone] {
+        let mut world = World::checked("{}");
+        world.wait(2);
+        world.refuse("WriteStatus", refusal);
+        world.take_sent(&[]);
+        world.add_node("new", &node("{}"));
+        world.rest();
+        world.wait(60);
+        let tries = world.take_sent(&["WriteStatus"]).len();
+        assert!((3..20).contains(&tries), "{tries} in a minute");
+        world.accept_all();
+        world.wait(60);
+        assert_eq!(world.status().nodes.converged, 2);
+    }
+}
+
+#[test]
+fn builds_that_a_node_no_longer_reports_leave_nothing_in_memory() {
+    let mut world = World::checked("{}");
+    let mut number = 30_000;
+    let mut size_after = |rounds: usize| {
+        for _ in 0..rounds {
+            number += 1;
+            world.change_node("win", |node| node.kernel_version = Some(format!("10.0.{number}.1").into()));
+            world.wait(3);
+            assert!(world.classes.len() <= 2, "{:?}", world.classes.keys());
+        }
+        format!("{:?}", world.memory).len()
+    };
+    let (few, many) = (size_after(5), size_after(50));
+    assert!(many < 2 * few, "{few} bytes became {many}");
+}
+
+#[test]
+fn a_class_is_reported_as_released_once_and_only_after_its_release() {
+    let mut world = World::checked("{}");
+    world.pods = Ok(vec![of_class("windows-2022")]);
+    world.refuse("Patch windows-2022", failed());
+    world.memory.take_notes();
+    world.delete();
+    world.rest();
+    world.wait(30);
+    let released = |world: &mut World| {
+        let notes = world.memory.take_notes();
+        notes.iter().filter(|(_, note)| matches!(note, Note::ClassReleased { .. })).count()
+    };
+    assert_eq!(released(&mut world), 0, "it still has winpool's labels");
+    world.accept_all();
+    world.wait(60);
+    assert!(world.is_released("windows-2022"));
+    assert_eq!(released(&mut world), 1);
+}
+
+#[test]
+fn a_changed_pool_is_not_reported_with_the_workloads_of_its_last_check() {
+    let mut world = World::with("{}");
+    world.pods = Ok(vec![intolerant("win")]);
+    world.check();
+    world.wait(2);
+    assert_eq!(world.condition(condition::TAINTS_APPLIED).0, "False WorkloadsNotTolerating");
+    world.change_pool("default", "spec: {taints: [{key: dedicated, effect: NoSchedule}]}");
+    world.rest();
+    world.wait(2);
+    assert_eq!(world.status().observed_generation, Some(2));
+    let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
+    assert_eq!(verdict, "False Waiting", "{message}");
+    world.wait(10);
+    world.check();
+    world.wait(2);
+    let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
+    assert!(verdict == "False WorkloadsNotTolerating" && message.starts_with("dedicated"), "{verdict}: {message}");
+}
+
+#[test]
+fn a_cleaned_pool_that_a_foreign_finalizer_keeps_is_not_ready_and_names_the_finalizer() {
+    for spec in ["{}", "{deletionPolicy: Retain}", "{mode: DryRun}"] {
+        let keeps = if spec == "{}" { "winpool.dev/cleanup, example.com/hold" } else { "example.com/hold" };
+        let mut world = World::checked(&format!("{{metadata: {{finalizers: [{keeps}]}}, spec: {spec}}}"));
+        world.wait(2);
+        assert!(world.condition(condition::READY).0.starts_with("True"), "{spec}");
+        world.delete();
+        world.rest();
+        world.wait(5);
+        assert_eq!(world.guarded("default").metadata.finalizers, Some(vec!["example.com/hold".to_owned()]), "{spec}");
+        let (verdict, message) = world.condition(condition::READY);
+        assert_eq!(verdict, "False Deleting", "{spec}");
+        assert!(message.contains("example.com/hold"), "{message}");
+        world.take_sent(&[]);
+        world.wait(20);
+        assert_eq!(world.take_sent(&["WriteStatus", "SetFinalizer"]), [""; 0], "{spec}");
+    }
+}
+
+#[test]
+fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_approvals() {
+    let mut world = World::checked("spec: {deletionPolicy: Retain, taintPolicy: Always}");
+    world.wait(2);
+    // The deletion and the new pool are seen at the same moment.
+    let new: GuardedPool = pool("{metadata: {uid: new}, spec: {taintPolicy: Never}}").into();
+    let pools = [Arc::new(new)];
+    let cluster = Cluster {
+        pools: &pools,
+        classes: &[],
+        tally: &|_| Tally::default(),
+        nodes: &|_| {},
+        is_blocked: &|_, _| false,
+        settled: true,
+        control_plane: ControlPlaneInfo::default(),
+    };
+    let Some(Step::Publish(policy)) = world.memory.drop_gone(&cluster) else { panic!("the old pool stays in force") };
+    let [PoolEntry { pool, ready }] = policy.entries() else { panic!("{policy:?}") };
+    assert_eq!((pool.approved.len(), ready), (0, &false), "its nodes are left alone until it is looked at");
+}
+
+#[test]
+fn every_pool_gets_its_check_even_if_many_taints_are_held() {
+    // Together they have more taints than one listing answers for.
+    let names = ["p1", "p2", "p3", "p4", "p5"];
+    let taints: Vec<String> = (0..16).map(|number| format!("{{key: t{number}, effect: NoSchedule}}")).collect();
+    let of_team = |name: &str| {
+        let spec =
+            format!("nodeSelector: {{team: {name}}}, runtimeClassDiscovery: Disabled, taints: [{}]", taints.join(", "));
+        pool(&format!("{{metadata: {{name: {name}}}, spec: {{{spec}}}}}"))
+    };
+    let nodes = names.map(|name| (name, node(&format!("metadata: {{labels: {{team: {name}}}}}"))));
+    let mut world = World::new(names.map(of_team), nodes);
+    world.pods = Ok(names[..4].iter().map(|name| intolerant(name)).collect());
+    for _ in 0..3 {
+        world.check();
+        world.advance(Duration::from_mins(1));
+    }
+    world.rest();
+    assert_eq!(names.map(|name| world.taints(name).len()), [0, 0, 0, 0, 16]);
+    for name in &names[..4] {
+        let status = world.guarded(name).status.clone().unwrap();
+        let applied = status.conditions.iter().find(|found| found.type_ == condition::TAINTS_APPLIED).unwrap();
+        assert_eq!(applied.reason, reason::WORKLOADS_NOT_TOLERATING, "{name}");
+    }
+}
+
+#[test]
+fn a_class_whose_name_is_too_long_is_missing_and_the_pool_is_not_ready() {
+    let mut world = World::checked(
+        "spec: {buildNames: [{build: 10.0.20348, version: release-of-the-payments-team}], \
+          runtimeClassNameFormat: 'windows-of-the-payments-team-in-the-west-{version}'}",
+    );
+    world.wait(2);
+    assert!(world.classes.is_empty());
+    assert_eq!(world.taints("win"), [MINE], "its nodes do not wait for a class that cannot be");
+    for name in [condition::RUNTIME_CLASSES_APPLIED, condition::READY] {
+        let (verdict, message) = world.condition(name);
+        assert_eq!(verdict, "False ClassNameInvalid", "{name}: {message}");
+        assert!(message.contains("runtimeClassNameFormat"), "{message}");
+    }
+}
+
+#[test]
+fn the_record_of_taints_is_kept_if_another_release_wrote_the_status() {
+    let mut object: serde_json::Value = serde_json::json!(pool("{}"));
+    object["status"] = yaml(
+        "{managedTaints: ['a=b:NoSchedule'], approvedTaints: [{taint: 'a=b:NoSchedule', since: '2026-01-01T00:00:00Z'}], \
+          summary: 7, nodes: {selected: many}, runtimeClasses: [{name: old, uid: u, build: Any, handler: h, state: Applied, nodes: 1}, \
+          {name: new, uid: v, build: Any, handler: h, state: Renewed, nodes: 1}]}",
+    );
+    let guarded: GuardedPool = serde_json::from_value(object).unwrap();
+    let read = guarded.read().unwrap();
+    assert_eq!((read.ever_applied.len(), read.approved.len()), (1, 1));
+    let status = guarded.status.unwrap();
+    assert_eq!(status.managed_taints, ["a=b:NoSchedule"]);
+    let recorded: Vec<_> = status.runtime_classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!(recorded, ["old"]);
+}

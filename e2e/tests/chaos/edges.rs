@@ -1,0 +1,72 @@
+//! An API server that refuses one kind of write for ever, or answers it late.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use kube::{Client, Config};
+use serde_json::json;
+use winpool::Options;
+use winpool_e2e::{
+    Fault, LIMIT, Refusal, free_port,
+    harness::{Operator, alone},
+    wait_for,
+};
+
+use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
+
+#[tokio::test]
+async fn a_status_that_always_conflicts_is_not_written_again_and_again() {
+    const WRITES: usize = 8;
+    let stage = Stage::new().await;
+    let harness = &stage.harness;
+    stage.join("win", WINDOWS_2022).await;
+    let operator = stage.operator();
+    harness.apply_until_ready(json!({})).await;
+    stage.proxy.inject(hits("patch", "windowspools/status", ALL, Fault::Refuse(Refusal::Conflict)));
+    stage.join("second", WINDOWS_2022).await;
+    stage.proxy.faulted(WRITES, Duration::from_mins(2)).await.unwrap();
+    let times: Vec<_> = stage.proxy.passed().iter().filter(|p| p.fault.is_some()).map(|p| p.request.received).collect();
+    let took = times[WRITES - 1] - times[0];
+    assert!(took > Duration::from_secs(3), "{WRITES} writes in {took:?}");
+    stage.proxy.calm();
+    harness.nodes_until("default", "counts both nodes", |nodes| nodes.converged == 2).await;
+    operator.stop().await;
+}
+
+async fn metrics(address: SocketAddr) -> Vec<String> {
+    let client = Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
+    let text = client.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_duration_of_a_reconcile_does_not_include_the_time_before_its_pool_was_created() {
+    let stage = Stage::new().await;
+    let harness = &stage.harness;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+    let operator = Operator::start_with(stage.config(), Options { listen: Some(address), ..alone() });
+    harness.apply_until_ready(json!({})).await;
+    // The answer never arrives, so this step ends after its time limit.
+    stage.proxy.inject(hits("patch", "windowspools", 0..1, Fault::Mute));
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
+    let has_no_series = async || {
+        let lines = metrics(address).await;
+        Ok((!lines.iter().any(|line| line.contains("pool=\"default\""))).then_some(()))
+    };
+    wait_for("the operator has seen the deletion", LIMIT, has_no_series).await.unwrap();
+    harness.apply_until_ready(json!({})).await;
+    let lines = metrics(address).await;
+    let number = |start: &str| lines.iter().find_map(|line| line.strip_prefix(start)?.trim().parse::<u64>().ok());
+    let all = number("winpool_reconcile_duration_seconds_count{controller=\"pool\"}").unwrap();
+    let short = lines.iter().find_map(|line| {
+        let is_it = line.starts_with("winpool_reconcile_duration_seconds_bucket{")
+            && line.contains("controller=\"pool\"")
+            && line.contains("le=\"5.0\"");
+        line.rsplit(' ').next().filter(|_| is_it)?.parse::<u64>().ok()
+    });
+    assert_eq!(short, Some(all), "{lines:#?}");
+    operator.stop().await;
+}

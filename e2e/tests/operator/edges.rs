@@ -1,0 +1,177 @@
+//! Objects that others keep or write, and the metrics of pools that are gone.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{
+    Client, Config, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use winpool_core::api::WindowsPool;
+use winpool_e2e::{
+    LIMIT, SimulatedNode, free_port,
+    harness::{
+        Harness, OS_WINDOWS, POOL, condition, condition_text, has_taint, label, lasting_taints, problems,
+        schema::{self, with_schema},
+    },
+    wait_for,
+};
+
+const KEEP: &str = "example.com/keep";
+
+async fn patch_class(harness: &Harness, patch: Value) {
+    harness.classes().patch("mine", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_class_that_a_foreign_finalizer_keeps_is_deleted_once_and_recreated_when_it_is_gone() {
+    let (harness, log) = Harness::audited().await;
+    harness.join("win").await;
+    let declared = |handler: &str| json!({"runtimeClasses": [{"name": "mine", "version": "2022", "handler": handler}]});
+    let operator = harness.operator().await;
+    harness.apply_until_ready(declared("first")).await;
+    patch_class(&harness, json!({"metadata": {"finalizers": [KEEP]}})).await;
+    harness.apply_pool(declared("second")).await;
+    let is_going = |class: &RuntimeClass| class.metadata.deletion_timestamp.is_some();
+    harness.class_until("mine", "is being deleted", is_going).await;
+    let names_it = |pool: &WindowsPool| problems(pool).contains(KEEP) && condition(pool, "Ready") == Some("False");
+    harness.pool_until("default", "names the finalizer", names_it).await;
+    harness.node_events_are_seen().await;
+    let about_it = || log.requests().into_iter().filter(|request| request.resource == "runtimeclasses");
+    let sent: Vec<_> = about_it().filter(|r| r.name == "mine" && r.verb == "delete").map(|r| r.code).collect();
+    assert_eq!(sent, [200]);
+    assert!(about_it().count() < 10, "{:?}", about_it().map(|r| (r.verb, r.code)).collect::<Vec<_>>());
+
+    patch_class(&harness, json!({"metadata": {"finalizers": null}})).await;
+    harness.class_until("mine", "has its second handler", |class| class.handler == "second").await;
+    harness.ready("default").await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_deleted_pool_that_a_foreign_finalizer_keeps_is_cleaned_and_not_ready() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let operator = harness.operator().await;
+    harness.apply_until_ready(json!({})).await;
+    let finalizers = json!({"metadata": {"finalizers": ["winpool.dev/cleanup", KEEP]}});
+    harness.pools().patch("default", &PatchParams::default(), &Patch::Merge(finalizers)).await.unwrap();
+    harness.delete_pool("default").await;
+    harness.node_until("win", "is clean", |node| label(node, POOL).is_none() && !has_taint(node, OS_WINDOWS)).await;
+    let says_so = |pool: &WindowsPool| {
+        let (status, reason, message) = condition_text(pool, "Ready").unwrap_or_default();
+        (status.as_str(), reason.as_str()) == ("False", "Deleting") && message.contains(KEEP)
+    };
+    let pool = harness.pool_until("default", "says that another finalizer keeps it", says_so).await;
+    assert_eq!(pool.finalizers(), [KEEP]);
+    let finalizers = json!({"metadata": {"finalizers": null}});
+    harness.pools().patch("default", &PatchParams::default(), &Patch::Merge(finalizers)).await.unwrap();
+    harness.pool_is_gone("default").await;
+    operator.stop().await;
+}
+
+async fn metrics(address: SocketAddr) -> String {
+    let client = Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
+    client.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_last_pool_leaves_no_series_when_it_is_deleted() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+    let operator = harness.operator_at(address);
+    harness.apply_until_ready(json!({"mode": "DryRun"})).await;
+    let series = async |pool: &str| {
+        let (text, of_pool) = (metrics(address).await, format!("pool=\"{pool}\""));
+        text.lines().filter(|line| line.contains(&of_pool)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let counted = async || Ok(series("default").await.iter().any(|line| line.contains("winpool_nodes{")).then_some(()));
+    wait_for("the pool has series", LIMIT, counted).await.unwrap();
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
+    let mut left = Vec::new();
+    let gone = wait_for("the deleted pool has no series", LIMIT, async || {
+        left = series("default").await;
+        Ok(left.is_empty().then_some(()))
+    });
+    gone.await.unwrap_or_else(|error| panic!("{error}: {left:#?}"));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_status_with_values_of_another_release_keeps_the_record_of_taints() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let operator = harness.operator().await;
+    let wants = |key: &str| json!({"taints": [{"key": key, "effect": "NoSchedule"}]});
+    harness.apply_until_ready(wants("first")).await;
+    // The node keeps the first taint until it may get the second one.
+    harness.run_pod("web", json!({"nodeName": "win", "tolerations": [{"key": "first", "operator": "Exists"}]})).await;
+    harness.apply_pool(wants("second")).await;
+    harness.nodes_until("default", "holds the second taint", |nodes| nodes.held == 1).await;
+    operator.stop().await;
+
+    let newer = json!({"nodeSelector": {"a": "b"}});
+    with_schema(&harness.client, &newer, true, |schema| {
+        schema["properties"]["status"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    })
+    .await;
+    let class = json!({"name": "c", "build": "Any", "handler": "h", "state": "Renewed", "nodes": 1});
+    let status = Patch::Merge(json!({"status": {"runtimeClasses": [class]}}));
+    let newer_status = async || {
+        let patched =
+            schema::untyped(&harness.client).patch_status("default", &PatchParams::default(), &status).await?;
+        Ok((patched.data["status"]["runtimeClasses"][0]["state"] == "Renewed").then_some(()))
+    };
+    wait_for("the newer status is accepted", LIMIT, newer_status).await.unwrap();
+
+    let operator = harness.operator().await;
+    let is_readable = async || Ok(harness.pools().get("default").await.ok().map(|_| ()));
+    wait_for("winpool replaces what it cannot read", LIMIT, is_readable).await.unwrap();
+    let holds = |pool: &WindowsPool| condition_text(pool, "TaintsApplied").is_some_and(|(_, _, m)| m.contains("web"));
+    let pool = harness.pool_until("default", "holds its second taint", holds).await;
+    assert_eq!(pool.status.unwrap().managed_taints, ["first:NoSchedule", "second:NoSchedule"]);
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
+    assert!(lasting_taints(&harness.node("win").await).is_empty(), "the first taint is removed");
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pool_whose_class_cannot_have_its_name_is_not_ready() {
+    let harness = Harness::new().await;
+    harness.join_node(SimulatedNode::windows("10.0.20348.2655").name("win")).await;
+    let operator = harness.operator().await;
+    let name = "production-windows-nodes-of-the-payments-team-in-west-europe";
+    harness.apply_pool_named(name, json!({"runtimeClassNameFormat": "{pool}-{version}"})).await;
+    harness.is_tainted("win").await;
+    let says_so = |pool: &WindowsPool| {
+        ["Ready", "RuntimeClassesApplied"].iter().all(|name| {
+            condition_text(pool, name)
+                .is_some_and(|(status, reason, _)| status == "False" && reason == "ClassNameInvalid")
+        })
+    };
+    harness.pool_until(name, "says that its class is missing", says_so).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_status_that_another_writer_changed_is_restored() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let operator = harness.operator().await;
+    let before = harness.apply_until_ready(json!({})).await.status.unwrap();
+    for forged in [json!({"conditions": null}), json!({"managedTaints": null}), json!({"nodes": {"converged": 7}})] {
+        let patch = Patch::Merge(json!({ "status": forged }));
+        harness.pools().patch_status("default", &PatchParams::default(), &patch).await.unwrap();
+        let is_restored = |pool: &WindowsPool| {
+            let status = pool.status.as_ref().unwrap();
+            (&status.nodes, &status.managed_taints, status.conditions.len())
+                == (&before.nodes, &before.managed_taints, before.conditions.len())
+        };
+        harness.pool_until("default", &format!("is restored after {forged}"), is_restored).await;
+    }
+    operator.stop().await;
+}
