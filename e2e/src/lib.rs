@@ -41,6 +41,7 @@ mod lending;
 mod machine;
 pub mod manifests;
 mod nodes;
+pub mod prelude;
 mod process;
 mod program;
 mod prometheus;

@@ -1,16 +1,11 @@
 //! The control plane does what the other tests rely on.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Namespace;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use winpool_e2e::{
-    Component, LIMIT, MUTATING_ADMISSION_POLICY, Process, Result, Sample, SimulatedNode, WINDOWS_BUILD,
-    harness::{NOT_READY, OS_WINDOWS, label, taints},
-    kubernetes_version, lend, lend_cluster, lend_with, running_kubernetes, wait_for,
+    Component, Process, Result, Sample, WINDOWS_BUILD, kubernetes_version, lend_with, prelude::*, running_kubernetes,
 };
 
 #[tokio::test]

@@ -3,26 +3,14 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::{
-    api::{
-        coordination::v1::{Lease, LeaseSpec},
-        core::v1::Node,
-    },
+    api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
     jiff::Timestamp,
 };
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-};
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use winpool::{Options, election::Elector};
-use winpool_core::{api::WindowsPool, election::LEASE_DURATION};
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{Harness, OS_WINDOWS, Operator, condition, has_taint, taints},
-    lend, wait_for,
-};
+use winpool::election::Elector;
+use winpool_core::election::LEASE_DURATION;
+use winpool_e2e::prelude::*;
 
 use crate::stage::{Stage, WINDOWS_2022};
 

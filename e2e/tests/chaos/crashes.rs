@@ -4,12 +4,7 @@
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use serde_json::{Value, json};
-use winpool_e2e::{
-    Fault, LIMIT, Passed, SimulatedNode,
-    harness::{BUILD, POOL},
-};
+use winpool_e2e::{Fault, Passed, prelude::*};
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, picture};
 

@@ -2,14 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
-use serde_json::json;
-use winpool::Options;
-use winpool_e2e::{
-    Fault, Refusal, SimulatedNode,
-    harness::{APPLIED, BUILD, OS_WINDOWS, Operator, POOL, has_taint, label},
-};
+use winpool_e2e::{Fault, Refusal, prelude::*};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 

@@ -2,13 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-use winpool::Options;
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    Fault, Passing, Refusal,
-    harness::{OS_WINDOWS, Operator, has_taint, problems, taints},
-};
+use winpool_e2e::{Fault, Passing, Refusal, prelude::*};
 
 use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 

@@ -9,20 +9,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::{
-    api::core::v1::{Node, Taint},
-    apimachinery::pkg::apis::meta::v1::Time,
-    jiff::Timestamp,
-};
-use kube::Api;
-use serde_json::{Value, json};
+use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{
-    Fault, Refusal, Schedule, SimulatedNode,
-    harness::{BUILD, OS_WINDOWS, POOL, change_taints, condition, has_taint, label},
-    wait_for,
-};
+use winpool_e2e::{Fault, Refusal, Schedule, prelude::*};
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, picture};
 

@@ -1,12 +1,6 @@
 //! A second API server of the same cluster with stale caches.
 
-use k8s_openapi::api::core::v1::Node;
-use kube::api::DeleteParams;
-use serde_json::json;
-use winpool_e2e::{
-    Fault, FaultProxy, Neighbour, SimulatedNode,
-    harness::{Harness, POOL, has_taint, taints},
-};
+use winpool_e2e::{Fault, FaultProxy, Neighbour, prelude::*};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 

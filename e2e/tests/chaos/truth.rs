@@ -2,17 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{
-    ResourceExt,
-    api::{Patch, PatchParams},
-};
-use serde_json::json;
-use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{
-    Fault, LIMIT, Refusal,
-    harness::{BUILD, OS_WINDOWS, condition, has_taint, label, problems},
-};
+use winpool_e2e::{Fault, Refusal, prelude::*};
 
 use crate::stage::{ALL, Stage, WINDOWS_2019, WINDOWS_2022, hits};
 

@@ -2,15 +2,8 @@
 
 use std::time::Duration;
 
-use kube::api::DeleteParams;
-use serde_json::json;
 use winpool::api_server::asked::Asked;
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    Fault, LIMIT, Passing, Refusal,
-    harness::{POOL, label},
-    wait_for,
-};
+use winpool_e2e::{Fault, Passing, Refusal, prelude::*};
 
 use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 

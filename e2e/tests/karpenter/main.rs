@@ -5,27 +5,14 @@ mod scene;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::{
-    api::core::v1::Pod, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{
-    Api,
-    api::{ListParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool::Options;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use winpool_core::{
-    api::{WindowsPool, names},
+    api::names,
     plan::Pool,
     render::{Provisioner, render},
     windows::product::by_version,
 };
-use winpool_e2e::{
-    Karpenter, MUTATING_ADMISSION_POLICY, TYPES_WITH_BUILDS,
-    harness::{Harness, Operator, label},
-    manifests, needs,
-    scene::define,
-};
+use winpool_e2e::{Karpenter, TYPES_WITH_BUILDS, prelude::*, scene::define};
 
 use scene::Scene;
 

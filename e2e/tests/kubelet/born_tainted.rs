@@ -1,12 +1,6 @@
 //! The policy `born-tainted` at the registration of a real kubelet, which `NodeRestriction` limits.
 
-use kube::ResourceExt;
-use serde_json::json;
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode, WINDOWS_2022,
-    harness::{APPLIED, OS_WINDOWS, POOL, has_taint, label},
-    manifests, needs, wait_for,
-};
+use winpool_e2e::{WINDOWS_2022, prelude::*};
 
 use super::{
     stage::{machine, ready, stage},

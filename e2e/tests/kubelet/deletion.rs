@@ -1,10 +1,6 @@
 //! A Node object that is deleted while its kubelet runs.
 
-use kube::{ResourceExt, api::DeleteParams};
-use winpool_e2e::{
-    WINDOWS_2022,
-    harness::{OS_WINDOWS, has_taint},
-};
+use winpool_e2e::{WINDOWS_2022, prelude::*};
 
 use super::stage::{machine_until, node_until, ready, stage_with_pool};
 

@@ -1,10 +1,6 @@
 //! A kubelet that ends without a report.
 
-use serde_json::json;
-use winpool_e2e::{
-    Flags, SimulatedNode, WINDOWS_2022,
-    harness::{BUILD, OS_WINDOWS, has_taint, label, taints},
-};
+use winpool_e2e::{Flags, WINDOWS_2022, prelude::*};
 
 use super::stage::{is_ready, machine, ready, stage_with};
 

@@ -2,12 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kube::ResourceExt;
-use serde_json::json;
-use winpool_e2e::{
-    SimulatedNode, WINDOWS_2019, WINDOWS_2022, Windows,
-    harness::{APPLIED, BUILD, NOT_READY, OS_WINDOWS, POOL, has_taint, label, lasting_taints, taints},
-};
+use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, Windows, prelude::*};
 
 use super::stage::{HANDLER, machine, ready, stage};
 use super::versions::Versions;

@@ -1,11 +1,6 @@
 //! Changes that winpool repairs, and changes that the kubelet repairs.
 
-use k8s_openapi::api::core::v1::Node;
-use serde_json::{Value, json};
-use winpool_e2e::{
-    WINDOWS_2022,
-    harness::{BUILD, OS_WINDOWS, POOL, change_taints, has_taint, label},
-};
+use winpool_e2e::{WINDOWS_2022, prelude::*};
 
 use super::{
     stage::{machine, node_until, ready, stage, stage_with_pool},

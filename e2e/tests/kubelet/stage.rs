@@ -2,17 +2,8 @@
 
 use std::fmt::Write;
 
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::{
-    Api,
-    api::{ListParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool_e2e::{
-    Flags, LIMIT, Machine, Result, Windows,
-    harness::{Harness, Operator, taints},
-    lend_cluster_with, wait_for,
-};
+use k8s_openapi::api::core::v1::Event;
+use winpool_e2e::{Flags, Machine, Result, Windows, lend_cluster_with, prelude::*};
 
 /// The default handler of a pool's classes.
 pub const HANDLER: &str = "runhcs-wcow-process";

@@ -1,12 +1,7 @@
 //! An upgrade of Windows under the same Node: the registry has another build, and the kubelet restarts.
 
-use k8s_openapi::api::core::v1::Node;
-use serde_json::json;
-use winpool_core::{api::WindowsPool, plan::LABEL_SETTLES};
-use winpool_e2e::{
-    WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows,
-    harness::{BUILD, OS_WINDOWS, has_taint, label, node_of},
-};
+use winpool_core::plan::LABEL_SETTLES;
+use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prelude::*};
 
 use super::{
     stage::{kernel_version, node_until, phase, pod_until, reason, run, runs, stage_with_pool},

@@ -6,13 +6,9 @@ use std::{
 };
 
 use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, WatchEvent, WatchParams},
-};
+use kube::api::{WatchEvent, WatchParams};
 use tokio::task::JoinHandle;
-use winpool_e2e::{LIMIT, wait_for};
+use winpool_e2e::prelude::*;
 
 /// Records from its creation on.
 pub struct Versions {

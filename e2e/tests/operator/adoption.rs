@@ -1,13 +1,7 @@
 //! RuntimeClasses that existed before winpool: adopted if nothing changes for their users, otherwise never changed.
 
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{ResourceExt, api::DeleteParams};
-use serde_json::{Value, json};
-use winpool_core::api::{ClassState, Problem, RuntimeClassStatus, WindowsPool};
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{BUILD, Harness, POOL, condition},
-};
+use winpool_core::api::{Problem, RuntimeClassStatus};
+use winpool_e2e::prelude::*;
 
 /// A class as in the Kubernetes documentation.
 fn by_hand(name: &str, build: &str, metadata: &Value) -> Value {

@@ -4,29 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::Node,
-    node::v1::RuntimeClass,
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool::Options;
 use winpool::cli::{
     Outcome,
     cleanup::{Arguments, Error, clean_up},
     connect::Connection,
 };
-use winpool_e2e::{
-    ApiServer, AuditLog, LIMIT, SimulatedNode,
-    harness::{
-        APPLIED, BUILD, Harness, INSTALLATION, NAMESPACE, OS_WINDOWS, Operator, POOL, alone, face, has_taint, label,
-        options, taints,
-    },
-    wait_for,
-};
+use winpool_e2e::{ApiServer, prelude::*};
 
 const IGNORED: &str = "winpool.dev/ignore";
 

@@ -1,25 +1,8 @@
 //! Classes for several builds, and `DaemonSets` without a toleration, with a real scheduler and controllers.
 
-use k8s_openapi::{
-    api::{
-        apps::v1::DaemonSet,
-        core::v1::{Node, Pod},
-    },
-    jiff::Timestamp,
-};
-use kube::{
-    Api, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    Cluster, SimulatedNode,
-    harness::{OS_WINDOWS, Operator, condition, condition_text, has_taint, is_held, node_of, unschedulable},
-    lend_cluster,
-    manifests::apply,
-    scene,
-};
+use k8s_openapi::{api::apps::v1::DaemonSet, jiff::Timestamp};
+use kube::api::DynamicObject;
+use winpool_e2e::{manifests::apply, prelude::*, scene};
 
 const STAMP: &str = "runtimeclass.winpool.dev/any-2022";
 

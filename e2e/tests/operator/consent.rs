@@ -1,17 +1,7 @@
 //! A taint is put on a node only after a check of the workloads that need that node, made at that time.
 
-use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicyBinding, core::v1::Node};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{Harness, OS_WINDOWS, Operator, POOL, condition, has_taint, label, lasting_taints, schema, tolerates},
-    needs,
-};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use winpool_e2e::prelude::*;
 
 use crate::{
     denials::{deny, until_denied},

@@ -2,18 +2,8 @@
 
 use std::{path::Path, process::Command};
 
-use k8s_openapi::api::{core::v1::Node, events::v1::Event, node::v1::RuntimeClass};
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition, has_taint, label, scheduling},
-    winpool_program,
-};
+use k8s_openapi::api::events::v1::Event;
+use winpool_e2e::{prelude::*, winpool_program};
 
 /// The output of `winpool status -o json`.
 async fn status(harness: &Harness, program: &Path) -> Value {

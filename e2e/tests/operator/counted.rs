@@ -3,19 +3,9 @@
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     batch::v1::Job,
-    node::v1::RuntimeClass,
 };
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use tokio::process::Command;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{END_OF_HOLD, Harness, OS_WINDOWS, Operator, condition_text, has_taint, pod_of, workload},
-    wait_for, winpool_program,
-};
+use winpool_e2e::{prelude::*, winpool_program};
 
 use crate::consent::{WEB, approved, join};
 

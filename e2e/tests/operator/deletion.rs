@@ -1,13 +1,6 @@
 //! Releasing nodes and classes: deleted pools, narrower selectors, classes that leave the spec.
 
-use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
-use serde_json::json;
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition_text, face, has_taint, is_held, label, taints},
-    wait_for,
-};
+use winpool_e2e::prelude::*;
 
 async fn run_pod(harness: &Harness, name: &str, node: &str, class: &str) {
     harness.run_pod(name, json!({"nodeName": node, "runtimeClassName": class})).await;

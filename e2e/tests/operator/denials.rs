@@ -3,21 +3,9 @@
 
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    core::v1::Node,
     events::v1::Event,
-    node::v1::RuntimeClass,
 };
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{
-    AuditLog, Kubelet, LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, NOT_READY, OS_WINDOWS, Operator, POOL, Right, USER, condition, label, taints},
-    wait_for,
-};
+use winpool_e2e::prelude::*;
 
 const PATCH_NODES: Right<'_> = ("patch", "", "nodes");
 

@@ -1,12 +1,6 @@
 //! Pools in `DryRun` mode, and the columns of `kubectl get`.
 
-use kube::ResourceExt;
-use serde_json::{Value, json};
-use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{
-    AuditLog, SimulatedNode,
-    harness::{BUILD, Harness, condition, label, taints},
-};
+use winpool_e2e::prelude::*;
 
 #[tokio::test]
 async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {

@@ -1,11 +1,6 @@
 //! `spec: {}` on clusters of many kinds.
 
-use kube::ResourceExt;
-use serde_json::json;
-use winpool_e2e::{
-    Sample, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition, has_taint, label, scheduling, taints},
-};
+use winpool_e2e::{Sample, prelude::*};
 
 #[tokio::test]
 async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouched() {

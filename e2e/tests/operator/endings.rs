@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use kube::ResourceExt;
-use serde_json::json;
-use winpool::Options;
-use winpool_e2e::harness::{Harness, Operator};
+use winpool_e2e::prelude::*;
 
 /// The time that a deletion waits in these tests: long enough to read status meanwhile.
 const PATIENCE: Duration = Duration::from_secs(8);

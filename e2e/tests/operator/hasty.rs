@@ -1,12 +1,8 @@
 //! Pools that are deleted while winpool writes their nodes.
 
 use futures::{TryStreamExt, pin_mut};
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use serde_json::{Value, json};
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{Harness, face},
-};
+use kube::api::{WatchEvent, WatchParams};
+use winpool_e2e::prelude::*;
 
 const ROUNDS: usize = 20;
 

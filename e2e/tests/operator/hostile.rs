@@ -3,17 +3,8 @@
 use std::{ops::Range, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::{
-    ResourceExt,
-    api::{ListParams, PostParams},
-};
-use serde_json::json;
-use winpool_core::api::{WindowsPool, WindowsPoolStatus};
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{Harness, scheduling},
-    wait_for,
-};
+use winpool_core::api::WindowsPoolStatus;
+use winpool_e2e::prelude::*;
 
 const FEW: usize = 10;
 const MANY: usize = 1000;

@@ -1,19 +1,9 @@
 //! Pools that break the rules of their own schema, because they were stored before the rules were in force.
 
 use k8s_openapi::api::events::v1::Event;
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use winpool_e2e::{
-    AuditLog, LIMIT, SimulatedNode,
-    harness::{
-        APPLIED, Harness, OS_WINDOWS, POOL, condition, has_taint, label,
-        schema::{create, untyped, with_schema, without_any_shape, without_rules},
-        taints,
-    },
-    wait_for,
+    harness::schema::{create, untyped, with_schema, without_any_shape, without_rules},
+    prelude::*,
 };
 
 #[tokio::test]

@@ -7,8 +7,6 @@ use std::{
 
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
-use kube::{Api, Client, ResourceExt, api::DeleteParams};
-use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool::{
@@ -18,11 +16,7 @@ use winpool::{
     write::Applier,
 };
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
-use winpool_e2e::{
-    LIMIT, Proxy, SimulatedNode,
-    harness::{Harness, Operator, POOL, label},
-    lend, wait_for,
-};
+use winpool_e2e::{Proxy, prelude::*};
 
 const NAMESPACE: &str = "default";
 

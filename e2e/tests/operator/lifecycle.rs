@@ -1,18 +1,7 @@
 //! Deleted and recreated classes, nodes, pools, and the CRD.
 
-use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
-use kube::{
-    ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    AuditLog, LIMIT,
-    harness::{APPLIED, BUILD, Harness, NOT_READY, OS_WINDOWS, POOL, has_taint, label, taints},
-    scene::install_crd,
-    wait_for,
-};
+use k8s_openapi::jiff::Timestamp;
+use winpool_e2e::{prelude::*, scene::install_crd};
 
 #[tokio::test]
 async fn a_deleted_or_edited_class_is_restored_by_one_request() {

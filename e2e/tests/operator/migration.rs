@@ -8,20 +8,9 @@ use std::{
 };
 
 use futures::TryStreamExt;
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use kube::{
-    ResourceExt,
-    api::DeleteParams,
-    runtime::{WatchStreamExt, watcher},
-};
-use serde_json::{Value, json};
+use kube::runtime::{WatchStreamExt, watcher};
 use tokio::task::JoinHandle;
-use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{BUILD, Harness, POOL, condition, is_held, label, scheduling, taints, tolerates},
-    wait_for,
-};
+use winpool_e2e::prelude::*;
 
 const OLD: &str = "os=Win1809:NoSchedule";
 const NEW: &str = "os=windows:NoSchedule";

@@ -6,15 +6,10 @@ use std::{
     path::Path,
 };
 
-use kube::{Client, Config};
-use serde_json::{Value, json};
+use kube::Config;
 use winpool::metrics::reference::{Description, Kind, METRICS, Values};
 use winpool_e2e::{
-    Component, LIMIT, Prometheus, SimulatedNode, free_port,
-    harness::{BUILD, Harness, Operator},
-    manifests, prometheus_operator_definition, promtool,
-    scene::define,
-    wait_for,
+    Component, Prometheus, free_port, prelude::*, prometheus_operator_definition, promtool, scene::define,
 };
 
 const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components/monitoring");

@@ -3,25 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use winpool::{
     cache::node::CachedNode,
     cli::{cluster::Cluster, plan::snapshot},
 };
-use winpool_core::{
-    api::WindowsPool,
-    explain::forecast::{ForecastOutcome, ForecastSummary, forecast},
-};
-use winpool_e2e::{
-    Dice, LIMIT, SimulatedNode, WINDOWS_BUILD,
-    harness::{APPLIED, Harness, POOL, approved},
-    wait_for,
-};
+use winpool_core::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
+use winpool_e2e::{WINDOWS_BUILD, prelude::*};
 
 const NODES: usize = 14;
 /// winpool checks a taint that waits for the class of an older pool again after a minute.

@@ -1,10 +1,6 @@
 //! Without anything to do, winpool sends no request. The audit log of the API server shows it.
 
-use serde_json::json;
-use winpool_e2e::{
-    Request, SimulatedNode,
-    harness::{BUILD, Harness, POOL, label},
-};
+use winpool_e2e::{Request, prelude::*};
 
 fn writes(requests: &[Request]) -> Vec<&Request> {
     requests.iter().filter(|request| request.verb != "get" && request.resource != "events").collect()

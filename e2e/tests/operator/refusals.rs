@@ -2,29 +2,14 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::{
-    api::{
-        core::v1::{Node, Taint},
-        node::v1::RuntimeClass,
-    },
-    apimachinery::pkg::apis::meta::v1::Time,
-    jiff::Timestamp,
-};
-use kube::{Api, Client, ResourceExt, api::DeleteParams};
-use serde_json::{Value, json};
+use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use winpool::{
     api_server::error::RequestError, cache::node::CachedNode, election::Leadership, metrics::Metrics, write::Applier,
 };
-use winpool_core::{
-    api::WindowsPool,
-    plan::{
-        Consent, FieldChange, NodePlan, Policy, Pool, PoolEntry, TaintChange, assess, node_patch, runtime_class_patch,
-    },
+use winpool_core::plan::{
+    Consent, FieldChange, NodePlan, Policy, Pool, PoolEntry, TaintChange, assess, node_patch, runtime_class_patch,
 };
-use winpool_e2e::{
-    Kubelet, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, change_taints, has_taint, label},
-};
+use winpool_e2e::prelude::*;
 
 #[tokio::test]
 async fn a_patch_of_a_node_that_changed_since_it_was_read_is_stale_and_changes_nothing() {

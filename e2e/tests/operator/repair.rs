@@ -1,16 +1,6 @@
 //! Nodes that others change, and foreign taints on them.
 
-use k8s_openapi::api::core::v1::Node;
-use kube::{
-    ResourceExt,
-    api::{Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{BUILD, Harness, OS_WINDOWS, change_taints, has_taint, label, taints},
-};
+use winpool_e2e::prelude::*;
 
 /// Foreign taints. One has every field of a taint.
 fn foreign() -> Value {

@@ -1,13 +1,7 @@
 //! Windows taints in the spellings of existing clusters.
 
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::ResourceExt;
-use serde_json::json;
 use winpool_core::windows::taint::SPELLINGS;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{APPLIED, Harness, OS_WINDOWS, lasting_taints, scheduling, tolerates},
-};
+use winpool_e2e::prelude::*;
 
 #[tokio::test]
 async fn a_node_keeps_a_known_spelling_that_its_class_tolerates_until_the_pool_retires_it() {

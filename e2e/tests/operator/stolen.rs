@@ -1,14 +1,7 @@
 //! The power of a stolen token of the operator: with `config/rbac/` alone, and with `guard`.
 
 use http::{Method, Request, header::CONTENT_TYPE};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::Client;
-use serde_json::{Value, json};
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, POOL},
-    manifests, wait_for,
-};
+use winpool_e2e::prelude::*;
 
 struct Attempt {
     method: Method,

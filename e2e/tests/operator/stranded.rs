@@ -1,12 +1,6 @@
 //! A taint is held while pods on its nodes do not tolerate it.
 
-use kube::api::DeleteParams;
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{BUILD, Harness, OS_WINDOWS, condition, condition_text, has_taint, is_held, label, pod_of},
-};
+use winpool_e2e::prelude::*;
 
 fn taints_applied(pool: &WindowsPool) -> (String, String) {
     let (_, reason, message) = condition_text(pool, "TaintsApplied").unwrap_or_default();

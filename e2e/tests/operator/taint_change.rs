@@ -1,11 +1,6 @@
 //! Changes of a pool's taints: winpool updates the class first, then each node with one request.
 
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    AuditLog, Request, SimulatedNode,
-    harness::{Harness, lasting_taints, scheduling},
-};
+use winpool_e2e::{Request, prelude::*};
 
 const NODES: [&str; 2] = ["win-a", "win-b"];
 

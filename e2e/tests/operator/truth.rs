@@ -1,16 +1,7 @@
 //! Status is true, winpool tells repairs from conflicts, and it deletes a class only when it may.
 
-use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Node, node::v1::RuntimeClass,
-};
-use kube::{ResourceExt, api::PostParams};
-use serde_json::{Value, json};
-use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{BUILD, Harness, OS_WINDOWS, condition, condition_text, has_taint, label, problems, scheduling},
-    wait_for,
-};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use winpool_e2e::prelude::*;
 
 use crate::denials::{deny, until_denied};
 

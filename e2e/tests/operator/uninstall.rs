@@ -4,13 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use winpool::{
-    Options,
     cli::{
         Outcome,
         cleanup::{Arguments, clean_up},
@@ -21,11 +15,7 @@ use winpool::{
     removal::installation::Installation,
     write::Applier,
 };
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{Account, Harness, INSTALLATION, NAMESPACE, OS_WINDOWS, Operator, face, has_taint, options},
-    wait_for,
-};
+use winpool_e2e::prelude::*;
 
 const NAME: &str = "winpool";
 

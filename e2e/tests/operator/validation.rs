@@ -1,13 +1,9 @@
 //! Validation of WindowsPools by the API server, with messages that say what to write instead.
 
-use kube::{
-    api::{Patch, PatchParams, PostParams},
-    core::Status,
-};
-use serde_json::{Value, json};
-use winpool_e2e::harness::{
-    Harness,
-    schema::{object, untyped},
+use kube::core::Status;
+use winpool_e2e::{
+    harness::schema::{object, untyped},
+    prelude::*,
 };
 
 #[tokio::test]

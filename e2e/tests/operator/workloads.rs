@@ -2,21 +2,11 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use k8s_openapi::api::{
-    apps::v1::DaemonSet,
-    core::v1::{Node, Pod},
-    discovery::v1::EndpointSlice,
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DynamicObject, ListParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::{apps::v1::DaemonSet, discovery::v1::EndpointSlice};
+use kube::api::DynamicObject;
 use winpool_e2e::{
-    Cluster, SimulatedNode,
-    harness::{BUILD, Operator, label, node_of, taints, unschedulable},
-    lend_cluster,
     manifests::{EXAMPLES, apply, example, rolled_out},
+    prelude::*,
     scene,
 };
 

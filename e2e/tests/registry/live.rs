@@ -2,19 +2,10 @@
 
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt,
-    api::{DynamicObject, ListParams},
-};
-use serde_json::{Value, json};
+use kube::api::DynamicObject;
 use tempfile::TempDir;
 use tokio::process::Command;
-use winpool_e2e::{
-    Cluster, ImageRegistry, Protection, SimulatedNode,
-    harness::{Operator, node_of},
-    lend_cluster, manifests, scene, winpool_program,
-};
+use winpool_e2e::{ImageRegistry, Protection, prelude::*, scene, winpool_program};
 
 use super::client::{OCI_INDEX, OCI_MANIFEST, index};
 

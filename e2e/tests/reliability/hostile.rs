@@ -3,19 +3,10 @@
 use std::{fmt::Debug, time::Duration};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeRuntimeHandler, Pod, Taint};
-use kube::{
-    Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::core::v1::{ContainerImage, NodeRuntimeHandler, Taint};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::json;
 use winpool_core::api::NodeCounts;
-use winpool_e2e::{
-    ApiServer, Program, SimulatedNode,
-    harness::{Harness, POOL, label},
-    wait_for,
-};
+use winpool_e2e::{ApiServer, Program, prelude::*};
 
 use crate::program;
 

@@ -5,14 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy, apps::v1::Deployment, core::v1::Namespace,
 };
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-};
 use proptest::test_runner::TestRunner;
-use serde_json::{Value, json};
 use winpool_core::lint::{Facts, advise, rule};
-use winpool_e2e::{LIMIT, lend, lend_cluster, lend_with, manifests, wait_for};
+use winpool_e2e::{lend_with, prelude::*};
 
 use super::{Answer, create, create_all, facts, findings, generated, set, workload};
 

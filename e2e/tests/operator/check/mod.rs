@@ -8,10 +8,9 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
-use kube::{Client, client::Body};
-use serde_json::{Value, json};
+use kube::client::Body;
 use winpool_core::lint::{Facts, Finding, Workload, check};
-use winpool_e2e::running_kubernetes;
+use winpool_e2e::{prelude::*, running_kubernetes};
 
 /// Requests in parallel.
 const HANDS: usize = 8;

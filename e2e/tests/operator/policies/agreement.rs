@@ -3,8 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::Toleration;
 use proptest::{
     collection::{btree_map, vec},
     option,
@@ -13,19 +12,14 @@ use proptest::{
     strategy::ValueTree,
     test_runner::TestRunner,
 };
-use serde_json::{Value, json};
 use winpool::cache::node::CachedNode;
 use winpool_core::{
-    api::{Taint, WindowsPool},
+    api::Taint,
     plan::{Applied, Consent, Policy, Pool, PoolEntry, Sighting, WantedTaints, Watched, assess},
     pod::PodSpec,
     windows::taint::SPELLINGS,
 };
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{APPLIED, Harness, approved},
-    needs,
-};
+use winpool_e2e::prelude::*;
 
 use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
 

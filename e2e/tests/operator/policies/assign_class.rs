@@ -1,20 +1,10 @@
 //! Windows pods that get a RuntimeClass assigned.
 
-use k8s_openapi::api::{core::v1::Pod, node::v1::RuntimeClass};
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, PostParams},
-};
-use serde_json::{Value, json};
 use winpool_core::{
     api::names::{CLASS_FROM, IMAGES_RUN_ON},
     windows::product::PRODUCTS,
 };
-use winpool_e2e::{
-    Cluster, MUTATING_ADMISSION_POLICY,
-    harness::{BUILD, Harness, Operator},
-    lend_cluster, manifests, needs, scene,
-};
+use winpool_e2e::{prelude::*, scene};
 
 use super::{admitted, admitted_until, assert_no_panic, comparable, install, namespace, pod, pods, pool};
 

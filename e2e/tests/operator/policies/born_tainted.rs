@@ -1,20 +1,9 @@
 //! Windows nodes that are registered with their taint.
 
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Node;
-use kube::{
-    ResourceExt,
-    api::{Patch, PatchParams, WatchEvent, WatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::{api::WindowsPool, plan::Applied};
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{
-        APPLIED, Harness, NOT_READY, OS_WINDOWS, POOL, approved, has_taint, label, lasting_taints, schema, taints,
-    },
-    needs,
-};
+use kube::api::{WatchEvent, WatchParams};
+use winpool_core::plan::Applied;
+use winpool_e2e::prelude::*;
 
 use super::{admitted, admitted_until, assert_no_panic, install, pool};
 

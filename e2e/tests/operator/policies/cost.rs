@@ -5,19 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::{
-    core::v1::{Node, Pod},
-    node::v1::RuntimeClass,
-};
-use kube::Api;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
 use winpool_core::api::Taint;
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{Harness, POOL, approved, label, taints},
-    needs,
-};
+use winpool_e2e::prelude::*;
 
 use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
 

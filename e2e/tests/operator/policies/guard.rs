@@ -1,17 +1,6 @@
 //! The requests that `guard` refuses, and winpool's work with `guard` installed.
 
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    LIMIT, MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, USER, condition, has_taint, label, taints},
-    wait_for,
-};
+use winpool_e2e::prelude::*;
 
 use super::{dry_run, install};
 

@@ -1,21 +1,7 @@
 //! Pods of a class without a build that get a required node affinity to the hosts that run their images.
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{ListParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool_core::{
-    api::{ClassState, WindowsPool},
-    windows::{compatibility::can_run_by_process_isolation, product::PRODUCTS},
-};
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{BUILD, Harness, Operator},
-    lend_cluster, manifests, needs,
-    scene::install_crd,
-};
+use winpool_core::windows::{compatibility::can_run_by_process_isolation, product::PRODUCTS};
+use winpool_e2e::{prelude::*, scene::install_crd};
 
 use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
 

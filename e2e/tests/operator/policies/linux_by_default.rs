@@ -1,16 +1,7 @@
 //! Workloads that do not name an operating system run on Linux.
 
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY,
-    harness::{BUILD, Harness},
-    lend_cluster, manifests, needs, scene,
-};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use winpool_e2e::{prelude::*, scene};
 
 use super::{
     admitted, admitted_until, assert_no_panic, comparable, daemon_set, install, namespace, pod, pods, restart,

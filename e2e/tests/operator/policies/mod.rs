@@ -12,17 +12,9 @@ mod webhooks;
 
 use std::fmt::Debug;
 
-use k8s_openapi::api::{
-    apps::v1::DaemonSet,
-    core::v1::{Namespace, Pod},
-};
-use kube::{
-    Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Namespace};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
-use winpool_e2e::{ApiServer, Cluster, LIMIT, harness::Harness, manifests, wait_for};
+use winpool_e2e::{ApiServer, prelude::*};
 
 fn dry_run() -> PostParams {
     PostParams { dry_run: true, ..PostParams::default() }

@@ -1,17 +1,8 @@
 //! Pods and `DaemonSets` that say Windows get tolerations for Windows nodes.
 
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use winpool_core::windows::taint::SPELLINGS;
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{BUILD, Harness, Operator},
-    lend_cluster, manifests, needs, scene,
-};
+use winpool_e2e::{prelude::*, scene};
 
 use super::{
     admitted, admitted_until, assert_no_panic, comparable, daemon_set, install, pod, pods, pool, restart, rolled_out,

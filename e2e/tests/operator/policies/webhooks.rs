@@ -1,12 +1,6 @@
 //! Mutating webhooks, which see a pod after the policies and before the API server adds what its RuntimeClass says.
 
-use k8s_openapi::api::{core::v1::Pod, node::v1::RuntimeClass};
-use serde_json::{Value, json};
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, PodWebhook,
-    harness::{BUILD, Harness},
-    needs,
-};
+use winpool_e2e::{PodWebhook, prelude::*};
 
 use super::{admitted, admitted_until, assert_no_panic, install, namespace, pod, pods, pool};
 

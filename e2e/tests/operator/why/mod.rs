@@ -6,27 +6,14 @@ mod generator;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::{
-    apps::v1::DaemonSet,
-    core::v1::{Node, Pod},
-    node::v1::RuntimeClass,
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use winpool_core::{
     api::names,
     explain::pod::{Machine, PodStory, answer, answer_template},
     image::Images,
     pod::{self, Class, Workload, WorkloadKind},
 };
-use winpool_e2e::{
-    Cluster, Dice, LIMIT,
-    harness::{node_of, unschedulable},
-    lend_cluster, wait_for,
-};
+use winpool_e2e::prelude::*;
 
 use generator::{NODES, any_node, any_spec, applied, node_name, starts};
 

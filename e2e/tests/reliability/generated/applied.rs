@@ -5,23 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{
-    Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, ListParams, PostParams},
-};
-use serde_json::{Value, json};
+use kube::api::DynamicObject;
 use winpool_core::{
-    api::{TaintPolicy, WindowsPool},
+    api::TaintPolicy,
     explain::forecast::{ForecastOutcome, Snapshot, forecast},
     plan::{self, GuardedPool, Pool, WantedTaints},
 };
 use winpool_e2e::{
-    Dice, SimulatedNode,
-    harness::{
-        APPLIED, Harness, Operator, POOL,
-        schema::{loosen_schema, object, untyped},
-    },
+    harness::schema::{loosen_schema, object, untyped},
+    prelude::*,
 };
 
 use crate::drift::{drift, look, no_drift, writes_stop, writes_within};

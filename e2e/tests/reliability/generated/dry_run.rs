@@ -6,16 +6,13 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{Api, Client, api::PostParams};
 use serde::Deserialize;
-use serde_json::{Value, json};
 use winpool::{
     cli::{cluster::Cluster, plan::snapshot},
     controllers::GuardedPool,
 };
 use winpool_core::explain::forecast::forecast;
-use winpool_e2e::{Dice, lend, scene::install_crd};
+use winpool_e2e::{prelude::*, scene::install_crd};
 
 use super::{first, generator::Generator};
 

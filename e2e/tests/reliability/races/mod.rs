@@ -13,21 +13,10 @@ use std::{
 };
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
-use kube::{
-    Api, Client, Config, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
-use serde_json::json;
+use kube::Config;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool::Options;
-use winpool_e2e::{
-    Cluster, Dice, Flags, Kubelet, LIMIT, SimulatedNode, free_port,
-    harness::{Account, Operator, condition},
-    lend, lend_cluster_with, sample,
-    scene::install_crd,
-    wait_for,
-};
+use winpool_e2e::{Flags, free_port, lend_cluster_with, prelude::*, sample, scene::install_crd};
 
 use crate::drift::no_drift;
 use history::{Recorder, Version, examine, nodes};

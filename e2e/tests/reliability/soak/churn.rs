@@ -11,16 +11,9 @@ use std::{
 
 use futures::{StreamExt, stream};
 use json_patch::Patch as JsonPatch;
-use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{Dice, Kubelet, SimulatedNode, WINDOWS_BUILD};
+use winpool_e2e::{WINDOWS_BUILD, prelude::*};
 
 const TEAM: &str = "example.com/team";
 const KERNELS: [&str; 4] = ["10.0.17763.6659", "10.0.20348.2655", "10.0.20348.2700", "10.0.26100.4061"];
