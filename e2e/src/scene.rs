@@ -25,19 +25,18 @@ pub fn windows_servers() -> Vec<SimulatedNode> {
     vec![node("win-2019", "10.0.17763.6659"), node("win-2022", "10.0.20348.2655"), node("win-2025", "10.0.26100.4061")]
 }
 
-/// Registers the nodes of the demo, and waits until they are Ready: 2 Linux nodes, and one of each Windows Server.
-pub async fn nodes_join(cluster: &Cluster) -> Result<()> {
-    let nodes = [
+/// The nodes of the demo: 2 Linux nodes, and one of each Windows Server.
+pub fn nodes() -> [SimulatedNode; 5] {
+    [
         SimulatedNode::linux().name("linux-a"),
         SimulatedNode::linux().name("linux-b"),
         SimulatedNode::windows("10.0.17763.6659").name(UNLABELLED).without_label(WINDOWS_BUILD),
         SimulatedNode::windows("10.0.20348.2655").name("win-2022-a"),
         SimulatedNode::windows("10.0.26100.4061").name("win-2025-a"),
-    ];
-    join(cluster, nodes).await
+    ]
 }
 
-/// The same with real kubelets on the Windows nodes. They run until the returned machines are dropped.
+/// Registers the same real kubelets on the Windows nodes. They run until the returned machines are dropped.
 ///
 /// # Errors
 /// Fails if real kubelets cannot run here, or a node cannot join or does not become ready.

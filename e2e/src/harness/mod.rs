@@ -44,8 +44,10 @@ use winpool::Options;
 use winpool_core::api::{NodeCounts, WindowsPool, crd};
 
 use crate::{
-    ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lending::lend_installed,
-    scene::install_crd, wait_for,
+    ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend_cluster,
+    lending::lend_installed,
+    scene::{self, install_crd},
+    wait_for,
 };
 
 use guarded::guard;
@@ -136,6 +138,19 @@ impl Harness {
         let account = Account::create(cluster.api_server(), &client).await;
         guard(cluster.api_server(), &client).await;
         Self { server: Server::Cluster(Box::new(cluster)), client, account }
+    }
+
+    /// Uses a whole cluster of its own with these nodes, which are Ready.
+    pub async fn with_nodes(nodes: impl IntoIterator<Item = SimulatedNode>) -> Self {
+        let cluster = lend_cluster().await.unwrap();
+        scene::join(&cluster, nodes).await.unwrap();
+        Self::with(cluster).await
+    }
+
+    /// The whole cluster that it uses.
+    pub fn cluster(&self) -> &Cluster {
+        let Server::Cluster(cluster) = &self.server else { panic!("it uses an API server alone") };
+        cluster
     }
 
     /// Starts the operator without leader election, with its own account.

@@ -17,9 +17,11 @@ pub const END_OF_HOLD: Duration = Duration::from_secs(25);
 /// The hash in the name of the `ReplicaSet` of each Deployment.
 const TEMPLATE_HASH: &str = "5d8f7";
 
-/// A workload in the namespace `default`. Its pods have this spec, except for their container.
+/// A workload in the namespace `default`. Its pods have this spec, and by default one container.
 pub fn workload(kind: &str, name: &str, mut pod: Value) -> Value {
-    pod["containers"] = containers();
+    if pod["containers"].is_null() {
+        pod["containers"] = containers();
+    }
     if matches!(kind, "Job" | "CronJob") {
         pod["restartPolicy"] = json!("Never");
     }

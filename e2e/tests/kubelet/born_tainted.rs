@@ -38,9 +38,8 @@ async fn a_kubelet_registers_its_node_with_the_approved_taint_while_winpool_is_a
     assert_eq!(label(first, POOL), Some("default"));
     assert!(first.annotations()[APPLIED].contains(OS_WINDOWS), "{:?}", first.annotations());
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.node_until("win-a", "keeps its taint", |node| has_taint(node, OS_WINDOWS)).await;
     harness.ready("default").await;
     assert_eq!(versions.until_now("win-a").await.last().unwrap().annotations()[APPLIED], first.annotations()[APPLIED]);
-    operator.stop().await;
 }

@@ -9,7 +9,7 @@ use super::stage::{machine_until, node_until, ready, stage_with_pool};
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn a_deleted_node_comes_back_when_its_kubelet_restarts_and_gets_its_taint_again() {
-    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
+    let (harness, _operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
     let before = harness.node("win").await;
     assert!(has_taint(&before, OS_WINDOWS));
 
@@ -32,5 +32,4 @@ async fn a_deleted_node_comes_back_when_its_kubelet_restarts_and_gets_its_taint_
     ready(&harness, &machine).await;
     harness.pool_until("default", "has its node", counts(1)).await;
     harness.ready("default").await;
-    operator.stop().await;
 }

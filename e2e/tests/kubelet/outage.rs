@@ -17,7 +17,7 @@ async fn a_node_whose_kubelet_died_keeps_winpools_taint_beside_those_of_the_cont
     SimulatedNode::linux().join(&harness.client).await.unwrap();
     let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
     ready(&harness, &machine).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
 
@@ -33,5 +33,4 @@ async fn a_node_whose_kubelet_died_keeps_winpools_taint_beside_those_of_the_cont
     machine.start_kubelet(&[]).unwrap();
     harness.node_until("win", "is back, with winpool's taint only", |node| taints(node) == [OS_WINDOWS]).await;
     harness.ready("default").await;
-    operator.stop().await;
 }

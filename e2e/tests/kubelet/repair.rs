@@ -50,7 +50,7 @@ async fn without_winpool_a_kubelet_restores_os_and_arch_while_it_runs_and_the_bu
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
-    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
+    let (harness, _operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
     let is_right = |node: &Node| {
         let labels = [label(node, BUILD), label(node, POOL), label(node, OS)];
         labels == [Some("10.0.20348"), Some("default"), Some("windows")] && has_taint(node, OS_WINDOWS)
@@ -83,5 +83,4 @@ async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
     }
     let pool = harness.ready("default").await;
     assert_eq!(pool.status.unwrap().problems, [], "the kubelet counts as nobody who undoes winpool's work");
-    operator.stop().await;
 }

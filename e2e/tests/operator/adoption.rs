@@ -56,7 +56,7 @@ async fn a_compatible_class_made_by_hand_is_adopted_by_a_label_and_outlives_the_
     let harness = with_nodes().await;
     let metadata = json!({"labels": {"team": "web"}, "annotations": {"note": "made by hand"}});
     let before: RuntimeClass = harness.create(by_hand("windows-2022", "10.0.20348", &metadata)).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
     assert_eq!(state_of(&pool, "windows-2022").unwrap().state, ClassState::Adopted);
     assert_eq!(state_of(&pool, "windows-2019").unwrap().state, ClassState::Applied);
@@ -71,7 +71,6 @@ async fn a_compatible_class_made_by_hand_is_adopted_by_a_label_and_outlives_the_
     let released = harness.classes().get("windows-2022").await.unwrap();
     assert_eq!(face(&released), face(&before));
     assert_eq!(harness.classes().get_opt("windows-2019").await.unwrap(), None, "winpool's own goes");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -86,7 +85,7 @@ async fn a_class_that_helm_or_argo_cd_keeps_is_never_touched_and_the_pool_says_w
     let mut wrong = by_hand("windows-2019", "10.0.17763", &argo);
     wrong["scheduling"]["tolerations"] = json!([]);
     let wrong: RuntimeClass = harness.create(wrong).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
 
     let pool = reported(&harness, "windows-2019", ClassState::Conflict).await;
@@ -106,14 +105,13 @@ async fn a_class_that_helm_or_argo_cd_keeps_is_never_touched_and_the_pool_says_w
         let now = harness.classes().get(&class.name_any()).await.unwrap();
         assert_eq!(now.resource_version(), class.resource_version(), "{} was never written", class.name_any());
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn the_example_of_the_documentation_that_selects_another_windows_is_a_conflict_and_stays_as_it_is() {
     let harness = with_nodes().await;
     let trap: RuntimeClass = harness.create(by_hand("windows-2019", "10.0.20348", &json!({}))).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = reported(&harness, "windows-2019", ClassState::Conflict).await;
     let message = &problem_of(&pool, "windows-2019").unwrap().message;
@@ -123,7 +121,6 @@ async fn the_example_of_the_documentation_that_selects_another_windows_is_a_conf
     harness.pool_is_gone("default").await;
     let now = harness.classes().get("windows-2019").await.unwrap();
     assert_eq!(now.resource_version(), trap.resource_version());
-    operator.stop().await;
 }
 
 fn declared(handler: &str) -> Value {
@@ -154,9 +151,8 @@ async fn a_class_gets_another_handler_when_no_unfinished_pod_uses_it() {
     harness.pods().delete("user", &DeleteParams::default().grace_period(0)).await.unwrap();
     // It checks again every minute, and when it starts.
     operator.stop().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let third = harness.class_until("mine", "has its third handler", |class| class.handler == "third").await;
     assert_ne!(third.uid(), second.uid());
     harness.ready("default").await;
-    operator.stop().await;
 }

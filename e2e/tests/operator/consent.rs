@@ -44,17 +44,16 @@ async fn untaint(harness: &Harness) {
 
 #[tokio::test]
 async fn a_check_made_in_a_dry_run_does_not_count_when_the_pool_enforces() {
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     harness.run_web("busy").await;
     harness.apply_pool(json!({})).await;
     is_held_for_web(&harness).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn never_removes_the_taint_and_nodes_are_checked_again_afterwards() {
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({})).await;
     harness.apply_pool(json!({"taintPolicy": "Never"})).await;
     harness.node_until("busy", "loses its taint", |node| !has_taint(node, OS_WINDOWS)).await;
@@ -63,24 +62,22 @@ async fn never_removes_the_taint_and_nodes_are_checked_again_afterwards() {
     harness.run_web("busy").await;
     harness.apply_pool(json!({})).await;
     is_held_for_web(&harness).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn nodes_that_a_wider_selector_adds_are_checked_and_a_held_taint_is_no_longer_approved() {
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({"nodeSelector": {"team": "free"}})).await;
     harness.run_web("busy").await;
     harness.apply_pool(json!({})).await;
     is_held_for_web(&harness).await;
     assert!(has_taint(&harness.node("free").await, OS_WINDOWS), "a node keeps the taint that it has");
     assert_eq!(approved(&harness).await, Vec::<String>::new());
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn nodes_that_an_older_pool_hands_over_are_checked() {
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.run_web("busy").await;
     let spec = |mode: &str| json!({"mode": mode, "nodeSelector": {"team": "busy"}});
     harness.apply_pool_named("a-older", spec("Enforce")).await;
@@ -89,12 +86,11 @@ async fn nodes_that_an_older_pool_hands_over_are_checked() {
     harness.is_tainted("free").await;
     harness.apply_pool_named("a-older", spec("DryRun")).await;
     is_held_for_web(&harness).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_node_whose_ignore_annotation_is_removed_is_checked() {
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({})).await;
     let ignore = |value: Value| json!({"metadata": {"annotations": {"winpool.dev/ignore": value}}});
     harness.edit_node("busy", ignore(json!("true"))).await;
@@ -103,7 +99,6 @@ async fn a_node_whose_ignore_annotation_is_removed_is_checked() {
     harness.run_web("busy").await;
     harness.edit_node("busy", ignore(Value::Null)).await;
     is_held_for_web(&harness).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -113,9 +108,8 @@ async fn a_node_that_lost_its_taint_while_no_operator_ran_is_checked() {
     operator.stop().await;
     untaint(&harness).await;
     harness.run_web("busy").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     is_held_for_web(&harness).await;
-    operator.stop().await;
 }
 
 /// Creates a pool that is Ready with the default taint and then wants [`DEDICATED`] too, while a policy refuses every change
@@ -140,33 +134,31 @@ async fn with_a_class_that_cannot_be_widened(harness: &Harness) -> Operator {
 #[tokio::test]
 async fn a_taint_that_waited_for_its_class_is_added_only_after_another_check() {
     let harness = Harness::new().await;
-    let operator = with_a_class_that_cannot_be_widened(&harness).await;
+    let _operator = with_a_class_that_cannot_be_widened(&harness).await;
     harness.run_web("busy").await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
     bindings.delete("classes", &DeleteParams::default()).await.unwrap();
     harness.held(DEDICATED, &["busy"], &[WEB]).await;
     assert_eq!(approved(&harness).await, [OS_WINDOWS]);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn no_node_is_registered_with_a_taint_that_its_class_does_not_tolerate_yet() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
-    let operator = with_a_class_that_cannot_be_widened(&harness).await;
+    let _operator = with_a_class_that_cannot_be_widened(&harness).await;
     install(&harness.client, "born-tainted").await;
     let node = json!(SimulatedNode::windows("10.0.20348.2655").name("new").node());
     let is_guarded = |node: &Node| has_taint(node, OS_WINDOWS);
     let what = "a node would be registered with its taint";
     let registered = admitted_until(&harness.nodes(), &node, what, is_guarded).await;
     assert_eq!(lasting_taints(&registered), [OS_WINDOWS]);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn the_owner_of_a_node_removes_a_held_taint_that_another_pool_added_at_registration() {
     needs!(MUTATING_ADMISSION_POLICY);
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.run_web("busy").await;
     harness.apply_pool_named("a-older", json!({"nodeSelector": {"team": "busy"}})).await;
     harness.nodes_until("a-older", "holds the taint", |nodes| nodes.held == 1).await;
@@ -179,5 +171,4 @@ async fn the_owner_of_a_node_removes_a_held_taint_that_another_pool_added_at_reg
     harness.join_node(new).await;
     let belongs_to_its_owner = |node: &Node| label(node, POOL) == Some("a-older") && !has_taint(node, OS_WINDOWS);
     harness.node_until("new", "belongs to the older pool and has no taint", belongs_to_its_owner).await;
-    operator.stop().await;
 }

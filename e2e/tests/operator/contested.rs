@@ -20,7 +20,7 @@ async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     let (harness, audit) = Harness::audited().await;
     let node = SimulatedNode::windows("10.0.20348.2655").name("aks").label("kubernetes.azure.com/agentpool", "win");
     harness.join_node(node).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
     let undo = json!([{"op": "replace", "path": "/spec/taints", "value": [
@@ -41,14 +41,13 @@ async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     assert_eq!(patches, 3, "three writes are enough");
     let shown = status(&harness, program).await;
     assert_eq!((&shown["nodes"], &shown["builds"][0]["nodes"]), (&json!({"contested": 1}), &json!({"contested": 1})));
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
     let harness = Harness::new().await;
     harness.join_node(SimulatedNode::windows("10.0.20348.2655").name("win").label("team", "a")).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     for team in ["a", "b"] {
         let spec = json!({"nodeSelector": {"team": team}, "runtimeClassNameFormat": "{pool}-{version}"});
         harness.apply_pool_named(team, spec).await;
@@ -63,7 +62,6 @@ async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
     let events = events.list(&ListParams::default()).await.unwrap();
     let contested: Vec<_> = events.iter().filter(|event| event.reason.as_deref() == Some("Contested")).collect();
     assert!(contested.is_empty(), "{contested:#?}");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -71,7 +69,7 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
     let program = winpool_program().await.unwrap();
     let (harness, audit) = Harness::audited().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
     let undo = Patch::Merge(json!({"scheduling": {"nodeSelector": {BUILD: "10.0.17763"}}}));
@@ -93,7 +91,6 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
     let patches = audit.of("patch", "runtimeclasses").len();
     assert_eq!(patches, 3, "three writes are enough");
     assert_eq!(self::status(&harness, program).await["runtimeClasses"][0]["state"], "Contested");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -121,7 +118,6 @@ async fn a_node_reimaged_to_linux_loses_winpools_marks_even_after_a_restart() {
 
     late.reimage(SimulatedNode::linux().name("late")).await.unwrap();
     assert!(!clean(&harness.node("late").await));
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.node_until("late", "is clean", clean).await;
-    operator.stop().await;
 }

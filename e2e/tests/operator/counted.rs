@@ -40,10 +40,9 @@ async fn terminating_pods_count_where_another_such_pod_may_follow() {
         harness.create_pod(pod_of(kind, name, &pod, spec)).await;
         harness.pods().delete(&pod, &DeleteParams::default().grace_period(600)).await.unwrap();
     }
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.held(OS_WINDOWS, &["busy"], &[WEB, "StatefulSet default/db", "CloneSet default/cache"]).await;
-    operator.stop().await;
 }
 
 /// Lets the kubelet report that the image of this pod has no variant for Windows.
@@ -65,10 +64,9 @@ async fn a_pod_that_says_windows_counts_even_if_its_image_has_no_windows_variant
         harness.run_pod(name, spec).await;
         has_no_image_for_windows(&harness, name).await;
     }
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.held(OS_WINDOWS, &["busy"], &["Pod default/by-os", "Pod default/by-selector"]).await;
-    operator.stop().await;
 }
 
 /// Creates workloads without pods, each of which says Windows in its own way. Returns the names that status and
@@ -110,10 +108,9 @@ async fn workloads_without_pods_count() {
     let harness = Harness::new().await;
     join(&harness, "busy").await;
     let workloads = create_idle_workloads(&harness).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.held(OS_WINDOWS, &["busy"], &workloads).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -140,10 +137,9 @@ async fn a_pod_on_a_node_with_another_windows_taint_counts_if_no_node_is_left_fo
     let mut spec = on_windows();
     spec["nodeName"] = json!("guarded");
     harness.create_pod(pod_of("CloneSet", "web", "web-0", spec)).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.held(OS_WINDOWS, &["bare", "guarded"], &["CloneSet default/web"]).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -152,12 +148,11 @@ async fn kinds_that_may_not_be_listed_are_left_out_and_the_condition_names_them(
     join(&harness, "busy").await;
     let job = create_idle_workloads(&harness).await.into_iter().find(|workload| workload.starts_with("Job")).unwrap();
     harness.account.take(("list", "apps", "deployments")).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.held(OS_WINDOWS, &["busy"], &[job]).await;
     let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
     assert!(message.contains("deployments") && !message.contains("Deployment default/idle"), "{message}");
-    operator.stop().await;
 }
 
 /// Creates workloads and pods that need no node of a pool which selects the node `busy`. Most do not tolerate its taint.
@@ -226,11 +221,10 @@ async fn workloads_that_need_no_node_of_the_pool_hold_no_taint() {
         join(&harness, name).await;
     }
     create_workloads_that_do_not_count(&harness).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({"nodeSelector": {"team": "busy"}})).await;
     assert!(has_taint(&harness.node("busy").await, OS_WINDOWS));
     assert_eq!(approved(&harness).await, [OS_WINDOWS]);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -241,10 +235,9 @@ async fn a_foreign_class_that_no_workload_uses_holds_no_taint() {
     let class =
         json!({"metadata": {"name": "windows-2022"}, "handler": "first", "scheduling": {"nodeSelector": selector}});
     let _: RuntimeClass = harness.create(class).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.is_tainted("busy").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -259,7 +252,7 @@ async fn a_hold_ends_within_seconds_after_the_last_workload_was_fixed() {
     for name in ["by-template", "ignored", "deleted"] {
         harness.apply(workload("Deployment", name, on_windows())).await;
     }
-    let operator = Operator::unhurried(harness.account.config.clone());
+    let _operator = Operator::unhurried(harness.account.config.clone());
     harness.apply_pool(json!({})).await;
     let names = ["by-class", "by-template", "ignored", "deleted"].map(|name| format!("Deployment default/{name}"));
     harness.held(OS_WINDOWS, &["busy"], &names.each_ref().map(String::as_str)).await;
@@ -276,7 +269,6 @@ async fn a_hold_ends_within_seconds_after_the_last_workload_was_fixed() {
     let nodes = harness.nodes();
     let tainted = async || Ok(has_taint(&nodes.get("busy").await?, OS_WINDOWS).then_some(()));
     wait_for("the hold ends", END_OF_HOLD, tainted).await.unwrap();
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -296,8 +288,7 @@ async fn a_daemon_set_whose_pods_get_their_toleration_from_a_class_counts() {
     let pod = harness.create_pod(pod_of("DaemonSet", "logs", "logs-0", spec)).await;
     let tolerations = json!(pod.spec.unwrap().tolerations).to_string();
     assert!(tolerations.contains(r#""value":"windows""#), "given by the class: {tolerations}");
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.held(OS_WINDOWS, &["busy"], &["DaemonSet default/logs"]).await;
-    operator.stop().await;
 }

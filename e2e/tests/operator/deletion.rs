@@ -21,7 +21,7 @@ async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod
         before.push(face(&harness.node(name).await));
     }
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     assert_ne!(face(&harness.node("used").await), before[0]);
     run_pod(&harness, "app", "used", "windows-2019").await;
@@ -35,7 +35,6 @@ async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod
     assert_eq!(class.labels().get(POOL), None, "the class in use stays and is nobody's");
     assert_eq!(harness.classes().get_opt("windows-2022").await.unwrap(), None);
     assert_eq!(harness.classes().get_opt("windows-2025").await.unwrap(), None);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -43,7 +42,7 @@ async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
     // The guard refuses to adopt a class that does not fit.
     let harness = Harness::unguarded().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool_named("a-older", json!({"taints": [{"key": "older", "effect": "NoSchedule"}]})).await;
     harness.ready("a-older").await;
     // The class of the next pool needs another toleration first, so that pool's nodes have to wait.
@@ -56,7 +55,6 @@ async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
     };
     harness.node_until("win", "has the taint of the next pool only", taken_over).await;
     harness.pool_is_gone("a-older").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -69,14 +67,13 @@ async fn a_pool_that_retains_leaves_everything_and_needs_no_operator_to_go() {
     operator.stop().await;
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     // The operator runs again and removes nothing of the absent pool.
     harness.apply_pool_named("other", json!({"nodeSelector": {"none": "such"}})).await;
     harness.ready("other").await;
     let node = harness.node("win").await;
     assert!(has_taint(&node, OS_WINDOWS) && node.annotations().contains_key(APPLIED));
     assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -91,11 +88,10 @@ async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
     harness.delete_pool("default").await;
     assert!(harness.pools().get("default").await.unwrap().metadata.deletion_timestamp.is_some(), "it waits");
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.pool_is_gone("default").await;
     assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
     assert!(has_taint(&harness.node("ignored").await, OS_WINDOWS), "an ignored node keeps its marks");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -106,13 +102,12 @@ async fn a_node_that_its_pool_no_longer_selects_is_released() {
         harness.join_node(node).await;
     }
     let before = face(&harness.node("b").await);
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     harness.apply_pool(json!({"nodeSelector": {"team": "a"}})).await;
     let node = harness.node_until("b", "is released", |node| label(node, POOL).is_none()).await;
     assert_eq!(face(&node), before);
     assert!(has_taint(&harness.node("a").await, OS_WINDOWS));
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -123,21 +118,20 @@ async fn a_taint_that_a_kubelet_forged_into_the_annotation_is_never_removed() {
     harness
         .edit_node("win", json!({"metadata": {"annotations": {APPLIED: forged}, "labels": {POOL: "default"}}}))
         .await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
     let node = harness.node("win").await;
     assert_eq!(taints(&node), ["precious=x:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule"]);
     assert_eq!(node.annotations().get(APPLIED), None);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_class_removed_from_the_spec_is_deleted_unless_pods_use_it() {
     let harness = Harness::new().await;
     harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness
         .apply_until_ready(
             json!({"runtimeClasses": [{"name": "unused", "version": "2019"}, {"name": "used", "version": "2019"}]}),
@@ -151,7 +145,6 @@ async fn a_class_removed_from_the_spec_is_deleted_unless_pods_use_it() {
     let used = harness.class_until("used", "is nobody's", |class| class.labels().get(POOL).is_none()).await;
     assert_eq!(used.labels().get("app.kubernetes.io/managed-by"), None);
     assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -159,7 +152,7 @@ async fn without_permission_to_list_pods_classes_stay_and_the_deletion_completes
     let harness = Harness::new().await;
     harness.account.take(("list", "", "pods")).await;
     harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
     let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
@@ -169,5 +162,4 @@ async fn without_permission_to_list_pods_classes_stay_and_the_deletion_completes
     harness.pool_is_gone("default").await;
     let class = harness.classes().get("windows-2019").await.unwrap();
     assert_eq!(class.labels().get(POOL), None);
-    operator.stop().await;
 }

@@ -24,7 +24,7 @@ async fn a_refused_taint_delays_neither_the_label_nor_other_nodes_and_is_not_sen
         until_denied(node, async || try_node(&harness.client, node, &tainted).await.err()).await;
     }
     join(&harness, "free").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "has its blocked nodes", |pool| blocked(pool) == 2).await;
 
@@ -48,7 +48,6 @@ async fn a_refused_taint_delays_neither_the_label_nor_other_nodes_and_is_not_sen
     assert_eq!(sent, [[403, 200, 403], [422, 200, 422]]);
     busy_time(&harness, &["forbidden", "refused"]).await;
     assert_eq!([patches(&log, "forbidden"), patches(&log, "refused")], sent);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -60,7 +59,7 @@ async fn a_refused_label_does_not_delay_the_taint() {
     deny(&harness.client, "labels", &json!({"": ["nodes"]}), "UPDATE", validation).await;
     let labelled = json!({"metadata": {"labels": {BUILD: "10.0.1"}}});
     until_denied("labels", async || try_node(&harness.client, "win", &labelled).await.err()).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
 
@@ -74,7 +73,6 @@ async fn a_refused_label_does_not_delay_the_taint() {
     assert_eq!(condition(&pool, "TaintsApplied"), Some("True"));
     busy_time(&harness, &["win"]).await;
     assert_eq!(patches(&log, "win"), [422, 422, 200]);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -82,7 +80,7 @@ async fn a_missing_permission_is_named_and_a_change_is_applied_once_it_is_grante
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
     harness.account.take(PATCH_NODES).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
     let message = problem(&pool, "Node/win");
@@ -102,7 +100,6 @@ async fn a_missing_permission_is_named_and_a_change_is_applied_once_it_is_grante
     }
     let pool = harness.ready("default").await;
     assert_eq!((blocked(&pool), pool.status.unwrap().problems), (0, Vec::new()));
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -115,7 +112,7 @@ async fn a_pool_whose_finalizer_is_refused_says_so_and_nothing_is_done_for_it() 
     let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
     let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/a"]}}));
     until_denied("finalizers", async || harness.pools().patch("default", &parameters, &finalizer).await.err()).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let says_so = |pool: &WindowsPool| condition(pool, "Ready") == Some("False");
     let pool = harness.pool_until("default", "is not Ready", says_so).await;
     assert!(problem(&pool, "WindowsPool/default").contains("no finalizers here"));
@@ -124,7 +121,6 @@ async fn a_pool_whose_finalizer_is_refused_says_so_and_nothing_is_done_for_it() 
 
     harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -137,12 +133,11 @@ async fn a_refused_node_is_retried_after_a_restart() {
     harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
     operator.stop().await;
     harness.account.give_back(PATCH_NODES).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
     harness.pool_until("default", "has no blocked node", |pool| blocked(pool) == 0).await;
     harness.ready("default").await;
     assert_eq!(patches(&log, "win"), [403, 403, 403, 200]);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -151,7 +146,7 @@ async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_converge()
     refuse_class(&harness).await;
     join(&harness, "win").await;
     harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("old")).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness
         .pool_until("default", "has made its nodes right", |pool| {
@@ -173,7 +168,6 @@ async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_converge()
     let creates = log.of("create", "runtimeclasses").into_iter();
     let codes: Vec<_> = creates.filter(|request| request.name == "windows-2022").map(|request| request.code).collect();
     assert_eq!(codes, [422]);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -181,7 +175,7 @@ async fn a_refused_write_is_retried_later() {
     let (harness, _) = Harness::audited().await;
     refuse_class(&harness).await;
     join(&harness, "win").await;
-    let operator = Operator::impatient(harness.account.config.clone());
+    let _operator = Operator::impatient(harness.account.config.clone());
     harness.apply_pool(json!({})).await;
     let refused = |pool: &WindowsPool| condition(pool, "RuntimeClassesApplied") == Some("False");
     harness.pool_until("default", "lacks its class", refused).await;
@@ -189,14 +183,13 @@ async fn a_refused_write_is_retried_later() {
     policies.delete("classes", &DeleteParams::default()).await.unwrap();
     harness.class_until("windows-2022", "is there", |_| true).await;
     harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn nodes_and_classes_that_cannot_be_released_delay_the_deletion_of_a_pool_for_a_limited_time() {
     let (harness, _) = Harness::audited().await;
     join(&harness, "win").await;
-    let operator = Operator::impatient(harness.account.config.clone());
+    let _operator = Operator::impatient(harness.account.config.clone());
     harness.apply_until_ready(json!({})).await;
     let validation = json!({"expression": "'winpool.dev/pool' in object.metadata.labels", "message": "marks stay"});
     deny(&harness.client, "nodes", &json!({"": ["nodes"]}), "UPDATE", validation).await;
@@ -220,7 +213,6 @@ async fn nodes_and_classes_that_cannot_be_released_delay_the_deletion_of_a_pool_
             async || Ok(events.list(&ListParams::default()).await?.items.iter().find(|e| told(e, words)).map(|_| ()));
         wait_for(words, LIMIT, found).await.unwrap();
     }
-    operator.stop().await;
 }
 
 /// Registers a node without the build label.

@@ -9,7 +9,7 @@ async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
     harness.join_node(bare).await;
     let right = SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule");
     harness.join_node(right).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({"mode": "DryRun"})).await;
 
     let status = pool.status.as_ref().unwrap();
@@ -37,7 +37,6 @@ async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
     harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     harness.node_events_are_seen().await;
     assert_eq!(harness.node("bare").await.resource_version(), marked.resource_version(), "what was done stays");
-    operator.stop().await;
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouche
     SimulatedNode::windows("10.0.26100.4061").name("win-2025").join(client).await.unwrap();
     let linux = harness.node("linux-a").await;
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
 
     for (name, build) in [("win-2019", "10.0.17763"), ("win-2022", "10.0.20348"), ("win-2025", "10.0.26100")] {
@@ -39,14 +39,13 @@ async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouche
     for name in ["NodesLabeled", "TaintsApplied", "RuntimeClassesApplied"] {
         assert_eq!(condition(&pool, name), Some("True"), "{name}");
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn the_class_of_2019_is_exactly_that_of_the_kubernetes_documentation() {
     let harness = Harness::new().await;
     harness.join_node(SimulatedNode::windows("10.0.17763.6659")).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
     let class = harness.classes().get("windows-2019").await.unwrap();
@@ -65,7 +64,6 @@ async fn the_class_of_2019_is_exactly_that_of_the_kubernetes_documentation() {
     assert_eq!(class.labels()["app.kubernetes.io/managed-by"], "winpool");
     assert_eq!(class.labels()[POOL], "default");
     assert_eq!(class.owner_references(), []);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -94,7 +92,7 @@ async fn nodes_from_public_reports_all_converge() {
         let kubelet = harness.join_node(node).await;
         joined.push((kubelet.name().to_owned(), build));
     }
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
 
     for (name, build) in &joined {
@@ -119,5 +117,4 @@ async fn nodes_from_public_reports_all_converge() {
             "windows-2025"
         ]
     );
-    operator.stop().await;
 }

@@ -12,7 +12,7 @@ async fn a_class_that_the_next_pool_cannot_take_over_delays_a_deletion_for_a_lim
     let harness = Harness::new().await;
     harness.join("win").await;
     let options = Options { leader_election: false, patience: PATIENCE, ..Options::default() };
-    let operator = Operator::start_with(harness.account.config.clone(), options);
+    let _operator = Operator::start_with(harness.account.config.clone(), options);
     let declared = |handler: &str| json!([{"name": "mine", "version": "2022", "handler": handler}]);
     harness.apply_pool_named("a-older", json!({"runtimeClasses": declared("first")})).await;
     harness.ready("a-older").await;
@@ -27,5 +27,4 @@ async fn a_class_that_the_next_pool_cannot_take_over_delays_a_deletion_for_a_lim
     harness.pool_is_gone("a-older").await;
     let now = harness.classes().get("mine").await.unwrap();
     assert_eq!((now.uid(), now.handler), (class.uid(), "first".to_owned()), "a pod uses it");
-    operator.stop().await;
 }

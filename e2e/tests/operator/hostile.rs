@@ -48,7 +48,7 @@ fn assert_small(status: &WindowsPoolStatus) {
 #[tokio::test]
 async fn a_thousand_nodes_whose_build_cannot_be_read_are_as_small_as_ten() {
     let harness = Harness::new().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let broken = |number: usize| SimulatedNode::windows(&format!("garbage {number} {}", "x".repeat(number)));
     join(&harness, 0..FEW, broken).await;
@@ -62,13 +62,12 @@ async fn a_thousand_nodes_whose_build_cannot_be_read_are_as_small_as_ten() {
     // The same with longer numbers.
     assert!(size(&many) < size(&few) + 50, "{} bytes became {}: {many:#?}", size(&few), size(&many));
     assert_eq!(harness.classes().list(&ListParams::default()).await.unwrap().items, []);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_thousand_made_up_builds_and_taints_get_eight_classes_and_a_bounded_status() {
     let harness = Harness::new().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     // Each of their taints is in the way of this one.
     harness.apply_pool(json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]})).await;
     let liar = |number: usize| {
@@ -95,5 +94,4 @@ async fn a_thousand_made_up_builds_and_taints_get_eight_classes_and_a_bounded_st
         let tolerations = scheduling(&class)["tolerations"].as_array().unwrap().len();
         assert_eq!(tolerations, 17, "the pool's own and a bounded number of others, {}", class.name_any());
     }
-    operator.stop().await;
 }

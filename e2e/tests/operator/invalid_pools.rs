@@ -15,7 +15,7 @@ async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_
     with_schema(&harness.client, &bad, true, without_rules).await;
     create(&harness.client, "bad", &bad).await;
     with_schema(&harness.client, &bad, false, |_| {}).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}})).await;
     harness.ready("good").await;
 
@@ -43,7 +43,6 @@ async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_
     let node = harness.node("win-bad").await;
     assert_eq!(taints(&node), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"]);
     assert_eq!(harness.classes().get("bad-2019").await.unwrap().labels()[POOL], "bad");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -61,7 +60,7 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     operator.stop().await;
     let broken = json!({"mode": 7, "taints": "x"});
     with_schema(&harness.client, &broken, true, without_any_shape).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     edit(&harness.client, "odd", broken.clone()).await;
     let status = status_until(&harness.client, "odd", |status| ready(status)["reason"] == "InvalidSpec").await;
     let message = ready(&status)["message"].as_str().unwrap().to_owned();
@@ -93,7 +92,6 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     assert_eq!(taints(&node), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"], "the old one went");
     assert!(node.annotations()[APPLIED].contains("os=windows"));
     assert_eq!(condition(&pool, "Ready"), Some("True"));
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -103,7 +101,7 @@ async fn an_event_says_once_what_is_wrong_if_the_api_server_refuses_the_status()
     with_schema(&harness.client, &broken, true, without_any_shape).await;
     create(&harness.client, "odd", &broken).await;
     with_schema(&harness.client, &broken, false, |_| {}).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
     let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some("odd"));
     let found = async || Ok(events.list(&ListParams::default()).await?.items.into_iter().find(about));
@@ -123,7 +121,6 @@ async fn an_event_says_once_what_is_wrong_if_the_api_server_refuses_the_status()
 
     edit(&harness.client, "odd", json!({"taints": null, "nodeSelector": {"group": "odd"}})).await;
     harness.ready("odd").await;
-    operator.stop().await;
 }
 
 async fn join(harness: &Harness, name: &str, kernel: &str, group: &str) {

@@ -7,7 +7,7 @@ use winpool_e2e::{prelude::*, scene::install_crd};
 async fn a_deleted_or_edited_class_is_restored_by_one_request() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let edits = [
         json!({"scheduling": {"nodeSelector": {BUILD: "10.0.1"}}}),
         json!({"scheduling": {"nodeSelector": {"kubernetes.io/arch": null}}}),
@@ -50,13 +50,12 @@ async fn a_deleted_or_edited_class_is_restored_by_one_request() {
         vec![("patch".to_owned(), 200); all],
         "labels of others are theirs"
     );
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn nodes_that_leave_while_they_are_written_cause_no_problem() {
     let (harness, log) = Harness::audited().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     for number in 0..20 {
         let name = format!("short-{number}");
@@ -77,14 +76,13 @@ async fn nodes_that_leave_while_they_are_written_cause_no_problem() {
         // At most one late request, which finds nothing or, if a name were taken again, another node.
         assert!(patches.len() <= 1 && patches.iter().all(|patch| matches!(patch.code, 200 | 404)), "{patches:?}");
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn marks_stay_without_the_crd_and_winpool_continues_with_it() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     let marked = harness.node("win").await;
 
@@ -104,14 +102,13 @@ async fn marks_stay_without_the_crd_and_winpool_continues_with_it() {
     harness.nodes_until("default", "has both nodes", |nodes| nodes.converged == 2).await;
     assert_eq!(taints(&harness.node("late").await), [NOT_READY, OS_WINDOWS]);
     assert_eq!((log.patches("win").len(), log.patches("late").len()), (1, 1));
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn retained_objects_stay_and_a_pool_with_another_name_takes_them_over() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool_named("first", json!({"deletionPolicy": "Retain"})).await;
     harness.ready("first").await;
     let (node, class) = (harness.node("win").await, harness.classes().get("windows-2022").await.unwrap());
@@ -135,21 +132,19 @@ async fn retained_objects_stay_and_a_pool_with_another_name_takes_them_over() {
     let taken = harness.class_until("windows-2022", "is taken over", |class| class.labels()[POOL] == "second").await;
     assert_eq!((taken.uid(), &taken.scheduling), (class.uid(), &class.scheduling));
     assert_eq!(log.patches("win").len(), 2);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_pool_that_is_deleted_and_recreated_immediately_is_reported_as_a_new_one() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let before = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     harness.delete_pool("default").await;
     let after = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     assert_ne!(after.uid(), before.uid());
     assert_eq!(after.status.unwrap().managed_taints, [OS_WINDOWS]);
     assert_eq!(log.patches("win").len(), 1);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -177,7 +172,7 @@ async fn the_older_of_two_pools_owns_a_node_and_the_younger_writes_nothing() {
     }
     assert_eq!(harness.classes().get("windows-2022").await.unwrap().labels()[POOL], "older");
     operator.stop().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.join("last").await;
     harness.node_until("last", "is marked", |node| label(node, POOL) == Some("older")).await;
     let accepted = |name| log.patches(name).iter().filter(|patch| patch.code == 200).count();
@@ -188,7 +183,6 @@ async fn the_older_of_two_pools_owns_a_node_and_the_younger_writes_nothing() {
     // When the older pool is deleted, the younger one takes over.
     harness.delete_pool("older").await;
     harness.node_until("win", "is the younger one's", |node| label(node, POOL) == Some("a-younger")).await;
-    operator.stop().await;
 }
 
 /// The fields of a class that winpool writes.

@@ -208,7 +208,7 @@ async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classe
         let node = SimulatedNode::windows("10.0.20348.2655").name(team).label("team", team);
         harness.join_node(node).await;
     }
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     for team in ["red", "blue"] {
         let spec = json!({
             "nodeSelector": {"team": team},
@@ -237,7 +237,6 @@ async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classe
     }
     let classes = harness.classes().list(&kube::api::ListParams::default()).await.unwrap().items;
     assert_eq!(classes.len(), 2);
-    operator.stop().await;
 }
 
 #[tokio::test]

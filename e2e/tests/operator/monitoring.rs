@@ -193,7 +193,7 @@ async fn pending_changes_match_what_enforce_writes() {
     ] {
         harness.join_node(node).await;
     }
-    let (operator, address) = operator(&harness);
+    let (_operator, address) = operator(&harness);
     harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     // Two nodes lack the taint, one of them the label too, and there is no class for either build.
     says(address, r#"winpool_pending_changes{pool="default"} 4"#).await;
@@ -202,7 +202,6 @@ async fn pending_changes_match_what_enforce_writes() {
     says(address, r#"winpool_pending_changes{pool="default"} 0"#).await;
     says(address, r#"winpool_node_writes_total{operation="patch",result="ok"} 2"#).await;
     says(address, r#"winpool_runtimeclass_writes_total{operation="create",result="ok"} 2"#).await;
-    operator.stop().await;
 }
 
 /// Waits until `/metrics` has this line.

@@ -11,7 +11,7 @@ async fn a_converged_node_gets_no_write_and_heartbeats_cause_no_request() {
     let (harness, audit) = Harness::audited().await;
     let node = SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule");
     let right = harness.join_node(node).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     assert_eq!(label(&harness.node("right").await, POOL), None, "nothing was added, so nothing is claimed");
     let before = audit.requests();
@@ -29,7 +29,6 @@ async fn a_converged_node_gets_no_write_and_heartbeats_cause_no_request() {
     assert_eq!(about_right, 0, "{after:#?}");
     let node_writes: Vec<_> = writes(&after).into_iter().filter(|request| request.resource == "nodes").collect();
     assert_eq!(node_writes.len(), 1, "one request makes a node right: {node_writes:#?}");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -44,7 +43,7 @@ async fn a_restart_writes_no_node_and_no_class() {
     operator.stop().await;
     let before = audit.requests().len();
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     // A node that joins now converges only after the caches are filled and the policy is published.
     harness.join("d").await;
     harness.is_marked("d").await;
@@ -55,5 +54,4 @@ async fn a_restart_writes_no_node_and_no_class() {
         written.iter().all(|write| matches!(write, ("nodes", "d") | ("windowspools/status", "default"))),
         "{written:?}"
     );
-    operator.stop().await;
 }

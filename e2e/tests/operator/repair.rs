@@ -26,7 +26,7 @@ fn is_right(node: &Node, build: &str) -> bool {
 #[tokio::test]
 async fn a_node_that_joins_or_loses_its_marks_is_repaired_and_keeps_foreign_taints() {
     let harness = Harness::new().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
     let join = async |name: &str| {
@@ -78,7 +78,6 @@ async fn a_node_that_joins_or_loses_its_marks_is_repaired_and_keeps_foreign_tain
     };
     let expected = [("windows-2019".to_owned(), 6), ("windows-2022".to_owned(), 1)];
     harness.pool_until("default", "keeps the class of 2019", |pool| classes(pool) == expected).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -86,7 +85,7 @@ async fn a_taint_that_many_clients_remove_is_restored_and_no_foreign_taint_is_lo
     const WRITERS: usize = 4;
     const ROUNDS: usize = 25;
     let harness = Harness::new().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     harness.join("busy").await;
 
@@ -114,7 +113,6 @@ async fn a_taint_that_many_clients_remove_is_restored_and_no_foreign_taint_is_lo
         assert!(found.contains(&taint), "{taint} was lost");
     }
     assert_eq!(found.len(), WRITERS * ROUNDS + 2, "those, not-ready and the guard: {found:?}");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -122,7 +120,7 @@ async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
     let harness = Harness::new().await;
     let node = SimulatedNode::windows("mystery").name("mystery").without_label(BUILD);
     harness.join_node(node).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
     harness.is_tainted("mystery").await;
     let status = pool.status.unwrap();
@@ -138,7 +136,6 @@ async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
         })
         .await;
     assert_eq!(pool.status.unwrap().problems, []);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -146,7 +143,7 @@ async fn an_ignored_node_is_left_alone_until_it_no_longer_is() {
     let harness = Harness::new().await;
     let node = SimulatedNode::windows("10.0.20348.2655").name("mine").annotation("winpool.dev/ignore", "true");
     harness.join_node(node.without_label(BUILD)).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
     assert_eq!(pool.status.unwrap().nodes.ignored, 1);
     let node = harness.node("mine").await;
@@ -155,5 +152,4 @@ async fn an_ignored_node_is_left_alone_until_it_no_longer_is() {
     let unset = json!({"metadata": {"annotations": {"winpool.dev/ignore": null}}});
     harness.nodes().patch("mine", &PatchParams::default(), &Patch::Merge(unset)).await.unwrap();
     harness.node_until("mine", "is right", |node| is_right(node, "10.0.20348")).await;
-    operator.stop().await;
 }

@@ -10,7 +10,7 @@ async fn a_node_keeps_a_known_spelling_that_its_class_tolerates_until_the_pool_r
         let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}"));
         harness.join_node(node.taint(spelling.key, spelling.value, "NoSchedule")).await;
     }
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     let class = harness.classes().get("windows-2022").await.unwrap();
     for (number, spelling) in SPELLINGS.iter().enumerate() {
@@ -31,7 +31,6 @@ async fn a_node_keeps_a_known_spelling_that_its_class_tolerates_until_the_pool_r
     harness.apply_pool(json!({})).await;
     let only_one = |class: &RuntimeClass| scheduling(class)["tolerations"].as_array().is_some_and(|all| all.len() == 1);
     harness.class_until("windows-2022", "tolerates the pool's taint only", only_one).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -40,7 +39,7 @@ async fn a_list_of_taints_is_applied_exactly() {
     let node = SimulatedNode::windows("10.0.20348.2655").name("openshift").taint("os", "Windows", "NoSchedule");
     harness.join_node(node).await;
     harness.join("plain").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness
         .apply_until_ready(json!({"taints": [
             {"key": "node.kubernetes.io/os", "value": "windows", "effect": "NoSchedule"},
@@ -66,5 +65,4 @@ async fn a_list_of_taints_is_applied_exactly() {
     let class = harness.classes().get("windows-2022").await.unwrap();
     let toleration = json!({"effect": "NoSchedule", "key": "os", "operator": "Equal", "value": "Windows"});
     assert!(scheduling(&class)["tolerations"].as_array().unwrap().contains(&toleration));
-    operator.stop().await;
 }

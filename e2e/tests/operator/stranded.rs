@@ -19,7 +19,7 @@ async fn a_held_taint_delays_nothing_else() {
     harness.join_node(node).await;
     run_pod(&harness, "web-5d8f7-a", "busy", json!([])).await;
     run_pod(&harness, "web-5d8f7-b", "busy", json!([{"key": "os", "operator": "Exists", "effect": "NoExecute"}])).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
 
@@ -35,7 +35,6 @@ async fn a_held_taint_delays_nothing_else() {
 
     harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
     assert!(has_taint(&harness.node("busy").await, OS_WINDOWS));
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -43,7 +42,7 @@ async fn an_approved_taint_stays_enforced_and_a_changed_one_is_checked_again() {
     let harness = Harness::new().await;
     harness.join("first").await;
     run_pod(&harness, "tolerating", "first", json!([{"key": "os", "value": "windows"}])).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
     assert_eq!(pool.status.unwrap().managed_taints, [OS_WINDOWS]);
 
@@ -57,7 +56,6 @@ async fn an_approved_taint_stays_enforced_and_a_changed_one_is_checked_again() {
     for name in ["first", "second"] {
         assert!(has_taint(&harness.node(name).await, OS_WINDOWS), "{name} never loses its guard");
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -66,7 +64,7 @@ async fn a_taint_is_checked_when_the_spelling_that_replaced_it_is_retired() {
     let node = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "Windows", "NoSchedule");
     harness.join_node(node).await;
     run_pod(&harness, "web-5d8f7-a", "guarded", json!([{"key": "os", "value": "Windows"}])).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
     assert_eq!(pool.status.unwrap().managed_taints, Vec::<String>::new(), "none was needed");
 
@@ -78,7 +76,6 @@ async fn a_taint_is_checked_when_the_spelling_that_replaced_it_is_retired() {
     // A node without pods waits as well, because pods of the workload may be meant for it.
     harness.join("bare").await;
     harness.nodes_until("default", "holds the taint of both", |nodes| nodes.held == 2).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -111,8 +108,7 @@ async fn a_hold_ends_once_the_pods_are_gone() {
     harness.pods().delete("web-5d8f7-a", &DeleteParams::default().grace_period(0)).await.unwrap();
     // It checks again every minute, and when it starts.
     operator.stop().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.is_tainted("busy").await;
     harness.ready("default").await;
-    operator.stop().await;
 }

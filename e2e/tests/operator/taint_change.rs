@@ -41,7 +41,7 @@ async fn with_two_nodes(taint: Option<(&str, &str)>) -> (Harness, AuditLog) {
 #[tokio::test]
 async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
     let (harness, audit) = with_two_nodes(None).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
     for (taint, text) in [
@@ -75,13 +75,12 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
         ],
         "every taint that the pool ever put on"
     );
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn pods_that_wait_for_a_node_with_the_tolerations_of_before_are_counted_and_named() {
     let (harness, _) = with_two_nodes(None).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     let nowhere = json!({"runtimeClassName": "windows-2019", "nodeSelector": {"example.com/no": "node"}});
     let waiting = harness.run_pod("waiting", nowhere).await;
@@ -96,13 +95,12 @@ async fn pods_that_wait_for_a_node_with_the_tolerations_of_before_are_counted_an
     };
     harness.pool_until("default", "names the pod", early).await;
     harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_retired_taint_is_replaced_in_one_request_a_node_and_the_class_comes_first() {
     let (harness, audit) = with_two_nodes(Some(("os", "Win1809"))).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     for name in NODES {
         assert_eq!(lasting_taints(&harness.node(name).await), ["os=Win1809:NoSchedule"], "a known spelling is kept");
@@ -132,5 +130,4 @@ async fn a_retired_taint_is_replaced_in_one_request_a_node_and_the_class_comes_f
             !tolerates(&scheduling(class), "Win1809")
         })
         .await;
-    operator.stop().await;
 }

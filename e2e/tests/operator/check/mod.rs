@@ -55,28 +55,9 @@ async fn create_all(client: &Client, objects: Vec<Value>) -> Vec<(Value, Answer)
 
 /// An object of this kind with this pod spec.
 fn workload(kind: &str, pod: &Value) -> Value {
-    let labels = json!({"app": "probe"});
-    let mut pod = pod.clone();
-    if matches!(kind, "Job" | "CronJob") {
-        pod["restartPolicy"] = json!("Never");
-    }
-    let template = json!({"metadata": {"labels": labels}, "spec": pod});
-    let metadata = json!({"name": "probe"});
     match kind {
-        "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": pod}),
-        "Job" => json!({"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": {"template": template}}),
-        "CronJob" => json!({
-            "apiVersion": "batch/v1", "kind": kind, "metadata": metadata,
-            "spec": {"schedule": "0 0 * * *", "jobTemplate": {"spec": {"template": template}}},
-        }),
-        "StatefulSet" => json!({
-            "apiVersion": "apps/v1", "kind": kind, "metadata": metadata,
-            "spec": {"serviceName": "probe", "selector": {"matchLabels": labels}, "template": template},
-        }),
-        _ => json!({
-            "apiVersion": "apps/v1", "kind": kind, "metadata": metadata,
-            "spec": {"selector": {"matchLabels": labels}, "template": template},
-        }),
+        "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "probe"}, "spec": pod}),
+        _ => harness::workload(kind, "probe", pod.clone()),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Windows pods that get a RuntimeClass assigned.
 
+use k8s_openapi::api::core::v1::ServiceAccount;
 use winpool_core::{
     api::names::{CLASS_FROM, IMAGES_RUN_ON},
     windows::product::PRODUCTS,
 };
 use winpool_e2e::{prelude::*, scene};
 
-use super::{admitted, admitted_until, assert_no_panic, comparable, install, namespace, pod, pods, pool};
+use super::{admitted, admitted_until, assert_no_panic, comparable, install, namespace, phase, pod, pods, pool};
 
 /// The class that a pod got, and the source of the decision.
 fn given(pod: &Pod) -> Option<(&str, &str)> {
@@ -265,52 +266,24 @@ async fn a_default_class_that_is_not_ready_is_never_given_and_without_a_pool_non
     assert_no_panic(&harness.server);
 }
 
-/// A workload with a template that says `os: {name: windows}`, the image, and nothing else.
-fn workload(kind: &str, name: &str, namespace: &str, image: &str) -> Value {
-    let template = json!({
-        "metadata": {"labels": {"app": name}},
-        "spec": {"os": {"name": "windows"}, "containers": [{"name": "app", "image": image}]},
-    });
-    let selector = json!({"matchLabels": {"app": name}});
-    let (version, mut spec) = match kind {
-        "Job" => ("batch/v1", json!({"template": template})),
-        "StatefulSet" => ("apps/v1", json!({"template": template, "selector": selector, "serviceName": name})),
-        _ => ("apps/v1", json!({"template": template, "selector": selector})),
-    };
-    if kind == "Job" {
-        spec["template"]["spec"]["restartPolicy"] = json!("Never");
-    }
-    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
-}
-
 #[tokio::test]
 async fn a_template_that_only_says_windows_runs_on_the_matching_build_for_each_way_to_choose_it() {
     needs!(MUTATING_ADMISSION_POLICY);
-    let cluster = lend_cluster().await.unwrap();
-    let client = cluster.client();
-    scene::nodes_join(&cluster).await.unwrap();
-    scene::install_crd(&cluster.client()).await.unwrap();
-    let operator = Operator::on(&cluster).await;
-    scene::pool_gets_ready(&cluster).await.unwrap();
-    let pool = json!({
-        "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"},
-        "spec": {"podDefaults": {"runtimeClassName": "windows-2025", "fromImageTags": true}},
-    });
-    manifests::apply(&client, &[serde_json::from_value(pool).unwrap()]).await.unwrap();
-    install(&client, "assign-class").await;
-    namespace(
-        &client,
-        "legacy",
-        // Restricted: what the policy adds is accepted there too.
-        json!({"winpool.dev/runtime-class": "windows-2019", "pod-security.kubernetes.io/warn": "restricted"}),
-    )
-    .await;
-    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), "legacy");
+    let harness = Harness::with_nodes(scene::nodes()).await;
+    let client = &harness.client;
+    let _operator = harness.operator().await;
+    harness
+        .apply_until_ready(json!({"podDefaults": {"runtimeClassName": "windows-2025", "fromImageTags": true}}))
+        .await;
+    install(client, "assign-class").await;
+    // Restricted: what the policy adds is accepted there too.
+    let labels = json!({"winpool.dev/runtime-class": "windows-2019", "pod-security.kubernetes.io/warn": "restricted"});
+    namespace(client, "legacy", labels).await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "legacy");
     let account = async || Ok(accounts.get_opt("default").await?);
-    cluster.wait_for("namespace legacy has its service account", account).await.unwrap();
-    let probe = windows(&json!({}));
+    wait_for("namespace legacy has its service account", LIMIT, account).await.unwrap();
     let given_by_pool = |pod: &Pod| given(pod) == Some(("windows-2025", "pool"));
-    admitted_until(&pods(&client, "default"), &probe, "classes are given", given_by_pool).await;
+    admitted_until(&harness.pods(), &windows(&json!({})), "classes are given", given_by_pool).await;
 
     let ways = [
         ("legacy", "example.com/app:1.0", "10.0.17763.", "namespace"),
@@ -321,32 +294,29 @@ async fn a_template_that_only_says_windows_runs_on_the_matching_build_for_each_w
     for (namespace, image, kernel, from) in ways {
         for kind in ["Deployment", "StatefulSet", "Job"] {
             let name = format!("{}-{from}", kind.to_lowercase());
-            let object = serde_json::from_value(workload(kind, &name, namespace, image)).unwrap();
-            manifests::apply(&client, &[object]).await.unwrap();
+            let containers = json!([{"name": "app", "image": image}]);
+            let mut object = workload(kind, &name, json!({"os": {"name": "windows"}, "containers": containers}));
+            object["metadata"]["namespace"] = json!(namespace);
+            if kind == "Deployment" {
+                object["spec"]["replicas"] = json!(1);
+            }
+            harness.apply(object).await;
             expected.push((namespace, name, kernel, from));
         }
     }
     for (namespace, name, kernel, from) in expected {
-        let pod = running(&cluster, namespace, &name).await;
-        let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
-        let node: k8s_openapi::api::core::v1::Node = Api::all(client.clone()).get(&node).await.unwrap();
+        let of_workload = ListParams::default().labels(&format!("app={name}"));
+        let running = async || {
+            let pods = pods(client, namespace).list(&of_workload).await?.items;
+            Ok(pods.into_iter().find(|pod| matches!(phase(pod), Some("Running" | "Succeeded"))))
+        };
+        let pod = wait_for(&format!("a pod of {name} runs"), LIMIT, running).await.unwrap();
+        let node = harness.node(node_of(&pod).unwrap()).await;
         let runs_on = node.status.unwrap().node_info.unwrap().kernel_version;
         assert!(runs_on.starts_with(kernel), "{name} runs on {runs_on}");
         assert_eq!(pod.annotations()[CLASS_FROM], from, "{name}");
     }
-    operator.stop().await;
-    assert_no_panic(cluster.api_server());
-}
-
-async fn running(cluster: &Cluster, namespace: &str, name: &str) -> Pod {
-    let pods = pods(&cluster.client(), namespace);
-    let of_workload = ListParams::default().labels(&format!("app={name}"));
-    let running = async || {
-        let pods = pods.list(&of_workload).await?.items;
-        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
-        Ok(pods.into_iter().find(|pod| matches!(phase(pod).as_deref(), Some("Running" | "Succeeded"))))
-    };
-    cluster.wait_for(&format!("a pod of {name} runs"), running).await.unwrap()
+    assert_no_panic(&harness.server);
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ async fn without_an_operator_a_node_is_registered_with_its_taint_and_the_operato
     let linux = first.iter().find(|node| node.name_any() == "linux-a").unwrap();
     assert_eq!((taints(linux), label(linux, POOL)), (vec![NOT_READY.to_owned()], None));
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let converged =
         |number| move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == number);
     harness.pool_until("default", "has its nodes", converged(2)).await;
@@ -65,7 +65,6 @@ async fn without_an_operator_a_node_is_registered_with_its_taint_and_the_operato
     assert!(!has_taint(&win, OS_WINDOWS), "what it was born with goes too");
     assert_eq!((label(&win, POOL), win.annotations().get(APPLIED)), (None, None));
     assert!(has_taint(&win, "example.com/startup:NoExecute"));
-    operator.stop().await;
     assert_no_panic(&harness.server);
 }
 
@@ -249,12 +248,11 @@ async fn one_of_several_pools_claims_a_new_node_and_the_operator_hands_it_over()
         assert_eq!(Applied::parse(&born.annotations()[APPLIED]).unwrap().pool, owner);
         names.push(name);
     }
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     for name in names {
         let right = |node: &Node| label(node, POOL) == Some("older") && lasting_taints(node) == ["older:NoSchedule"];
         harness.node_until(&name, "belongs to the older pool", right).await;
     }
-    operator.stop().await;
     assert_no_panic(&harness.server);
 }
 

@@ -229,7 +229,7 @@ async fn under_guard_winpool_does_all_its_work() {
     let harness = Harness::unguarded().await;
     scene(&harness).await;
     guarded(&harness).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness
         .apply_pool(json!({"runtimeClasses": [
             {"name": "windows-2019", "version": "2019", "hostMatch": "Compatible"},
@@ -272,7 +272,6 @@ async fn under_guard_winpool_does_all_its_work() {
     let node = harness.node(name).await;
     assert_eq!((taints(&node).len(), label(&node, POOL)), (1, None));
     assert!(harness.classes().get_opt("windows-2022").await.unwrap().is_none());
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -280,7 +279,7 @@ async fn a_taint_whose_key_the_guard_does_not_list_is_refused_and_reported_and_t
     let harness = Harness::unguarded().await;
     scene(&harness).await;
     guarded(&harness).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({"taints": [{"key": "dedicated", "effect": "NoSchedule"}]})).await;
     let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
     let status = pool.status.unwrap();
@@ -295,5 +294,4 @@ async fn a_taint_whose_key_the_guard_does_not_list_is_refused_and_reported_and_t
     let mutating = if MUTATING_ADMISSION_POLICY.is_there().await.unwrap() { "NotInstalled" } else { "Unsupported" };
     assert_eq!(installed[2], state("born-tainted", mutating), "{installed}");
     harness.class_until("windows-2022", "is there", |_| true).await;
-    operator.stop().await;
 }
