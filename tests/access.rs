@@ -77,7 +77,7 @@ async fn install_definition(server: &ApiServer) {
 async fn the_missing_permission_is_named() {
     let server = lend().await.unwrap();
     install_definition(&server).await;
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&server.client()).await.unwrap();
+    SimulatedNode::server_2022("win").join(&server.client()).await.unwrap();
     let steps: [(&[&str], &str, &str); 4] = [
         (&[], "windowspools", "windowspools.winpool.dev is forbidden"),
         (&["windowspools"], "nodes", "nodes is forbidden"),
@@ -169,7 +169,7 @@ async fn unknown_credentials_are_distinguished_from_missing_permissions() {
 #[tokio::test]
 async fn without_the_definition_plan_says_how_to_install_it_and_check_needs_none() {
     let server = lend().await.unwrap();
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&server.client()).await.unwrap();
+    SimulatedNode::server_2022("win").join(&server.client()).await.unwrap();
     for arguments in [PLAN, WHY_NODE, RENDER] {
         let (code, out, error) = winpool(server.kubeconfig(), arguments);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}: {error}");
@@ -185,7 +185,7 @@ async fn without_the_definition_plan_says_how_to_install_it_and_check_needs_none
 async fn a_proposed_pool_is_planned_against_the_live_cluster() {
     let server = lend().await.unwrap();
     install_definition(&server).await;
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&server.client()).await.unwrap();
+    SimulatedNode::server_2022("win").join(&server.client()).await.unwrap();
     let pool = tempfile::NamedTempFile::new().unwrap();
     let manifest = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: new}\nspec: {}\n";
     std::fs::write(pool.path(), manifest).unwrap();

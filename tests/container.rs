@@ -53,7 +53,7 @@ async fn it_runs_in_an_empty_container_without_rights_and_does_its_work() {
     let server = lend().await.unwrap();
     let client = server.client();
     install_crd(&client).await.unwrap();
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&client).await.unwrap();
+    SimulatedNode::server_2022("win").join(&client).await.unwrap();
     let root = container(&server, &client).await;
 
     let mut program = Program::spawn(&server, |address| in_container(&server, &root, address));

@@ -41,7 +41,7 @@ async fn two_programs() -> (Lent, AuditLog, Client, Program, Program) {
 }
 
 fn node(number: usize) -> SimulatedNode {
-    SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}")).without_label(names::WINDOWS_BUILD)
+    SimulatedNode::server_2022(&format!("win-{number}")).without_label(names::WINDOWS_BUILD)
 }
 
 /// All writes except those of the Lease.

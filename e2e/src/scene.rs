@@ -30,9 +30,9 @@ pub fn nodes() -> [SimulatedNode; 5] {
     [
         SimulatedNode::linux().name("linux-a"),
         SimulatedNode::linux().name("linux-b"),
-        SimulatedNode::windows("10.0.17763.6659").name(UNLABELLED).without_label(WINDOWS_BUILD),
-        SimulatedNode::windows("10.0.20348.2655").name("win-2022-a"),
-        SimulatedNode::windows("10.0.26100.4061").name("win-2025-a"),
+        SimulatedNode::server_2019(UNLABELLED).without_label(WINDOWS_BUILD),
+        SimulatedNode::server_2022("win-2022-a"),
+        SimulatedNode::server_2025("win-2025-a"),
     ]
 }
 

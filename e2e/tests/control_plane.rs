@@ -117,7 +117,7 @@ async fn a_kubelet_reports_heartbeats_and_another_windows() -> Result<()> {
 async fn a_kubelet_may_write_its_own_node_only_and_no_taints() -> Result<()> {
     let api = lend().await?;
     for name in ["mine", "other"] {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(name);
+        let node = SimulatedNode::server_2022(name);
         node.taint("os", "windows", "NoSchedule").join(&api.client()).await?;
     }
     let kubelet = api.client_as("system:node:mine", &["system:nodes"])?;
@@ -137,7 +137,7 @@ async fn a_windows_node_gets_ready_and_a_pod_bound_to_it_runs() -> Result<()> {
     let cluster = lend_cluster().await?;
     let client = cluster.client();
     SimulatedNode::linux().join(&client).await?;
-    let windows = SimulatedNode::windows("10.0.20348.2655").name("win");
+    let windows = SimulatedNode::server_2022("win");
     windows.taint("os", "windows", "NoSchedule").join(&client).await?;
     let node = cluster.node_ready("win").await?;
     assert_eq!(info(&node, "kernelVersion"), "10.0.20348.2655");

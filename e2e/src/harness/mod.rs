@@ -167,7 +167,7 @@ impl Harness {
 
     /// Registers a node of Windows Server 2022.
     pub async fn join(&self, name: &str) -> Kubelet {
-        self.join_node(SimulatedNode::windows("10.0.20348.2655").name(name)).await
+        self.join_node(SimulatedNode::server_2022(name)).await
     }
 
     /// Registers a node.
@@ -369,8 +369,7 @@ impl Harness {
     /// Waits until the operator has seen all events of nodes until now: it has counted, for the pool `default`,
     /// a node that joined later and that left again. Nothing is written to that node.
     pub async fn node_events_are_seen(&self) {
-        let witness =
-            SimulatedNode::windows("10.0.20348.2655").name("witness").annotation("winpool.dev/ignore", "true");
+        let witness = SimulatedNode::server_2022("witness").annotation("winpool.dev/ignore", "true");
         let witness = self.join_node(witness).await;
         self.nodes_until("default", "counts the witness", |nodes| nodes.ignored == 1).await;
         witness.leave().await.unwrap();

@@ -30,7 +30,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// ```no_run
 /// # use winpool_e2e::{SimulatedNode, Sample, Result};
 /// # async fn example(client: kube::Client) -> Result<()> {
-/// let kubelet = SimulatedNode::windows("10.0.20348.2655").name("win-a").label("pool", "a").join(&client).await?;
+/// let kubelet = SimulatedNode::server_2022("win-a").label("pool", "a").join(&client).await?;
 /// kubelet.upgrade_in_place("10.0.26100.4061").await?;
 /// SimulatedNode::sample(Sample::S1).join(&client).await?;
 /// # Ok(()) }
@@ -61,6 +61,21 @@ impl SimulatedNode {
             ..NodeSystemInfo::default()
         })
         .name(&format!("win-{number}"))
+    }
+
+    /// A node of Windows Server 2019 with this name.
+    pub fn server_2019(name: &str) -> Self {
+        Self::windows("10.0.17763.6659").name(name)
+    }
+
+    /// A node of Windows Server 2022 with this name.
+    pub fn server_2022(name: &str) -> Self {
+        Self::windows("10.0.20348.2655").name(name)
+    }
+
+    /// A node of Windows Server 2025 with this name.
+    pub fn server_2025(name: &str) -> Self {
+        Self::windows("10.0.26100.4061").name(name)
     }
 
     /// A Linux node.

@@ -15,12 +15,12 @@ async fn a_kubelet_registers_its_node_with_the_approved_taint_while_winpool_is_a
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = stage().await;
     let operator = harness.operator().await;
-    SimulatedNode::windows("10.0.20348.2655").name("first").join(&harness.client).await.unwrap();
+    SimulatedNode::server_2022("first").join(&harness.client).await.unwrap();
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
     manifests::apply(&harness.client, &manifests::component("born-tainted").unwrap()).await.unwrap();
     operator.stop().await;
-    let probe = SimulatedNode::windows("10.0.20348.2655").name("probe").node();
+    let probe = SimulatedNode::server_2022("probe").node();
     let dry_run = kube::api::PostParams { dry_run: true, ..kube::api::PostParams::default() };
     wait_for("the policy is in force", winpool_e2e::LIMIT, async || {
         let node = harness.nodes().create(&dry_run, &probe).await?;

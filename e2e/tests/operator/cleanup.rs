@@ -158,7 +158,7 @@ async fn marks_are_removed_without_the_crd_and_a_taint_is_reported() {
     let server = winpool_e2e::lend().await.unwrap();
     let client = server.client();
     let applied = format!(r#"{{"pool":"gone","taints":["{OS_WINDOWS}","node.kubernetes.io/not-ready:NoSchedule"]}}"#);
-    let node = SimulatedNode::windows("10.0.17763.6659").name("win").taint("os", "windows", "NoSchedule");
+    let node = SimulatedNode::server_2019("win").taint("os", "windows", "NoSchedule");
     let node = node.label(POOL, "gone").annotation(APPLIED, &applied).label("runtimeclass.winpool.dev/x", "true");
     node.join(&client).await.unwrap();
     let class = json!({
@@ -188,7 +188,7 @@ async fn marks_are_removed_without_the_crd_and_a_taint_is_reported() {
 async fn a_missing_permission_is_named_and_pools_keep_their_finalizer_while_nodes_keep_marks() {
     let harness = Harness::new().await;
     for name in ["win-1", "win-2"] {
-        harness.join_node(SimulatedNode::windows("10.0.17763.6659").name(name)).await;
+        harness.join_node(SimulatedNode::server_2019(name)).await;
     }
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
@@ -236,7 +236,7 @@ async fn a_missing_permission_is_named_and_pools_keep_their_finalizer_while_node
 #[tokio::test]
 async fn a_pool_that_waits_for_a_removed_operator_is_deleted() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
     let before = face(&harness.node("win").await);
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
@@ -254,7 +254,7 @@ async fn a_pool_that_waits_for_a_removed_operator_is_deleted() {
 #[tokio::test]
 async fn a_running_operator_stands_by_and_reverts_nothing() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
     let before = face(&harness.node("win").await);
     let operator = Operator::elected(&harness.server, "operator");
     harness.apply_until_ready(json!({})).await;
@@ -276,7 +276,7 @@ async fn a_running_operator_stands_by_and_reverts_nothing() {
 async fn cleanup_fails_if_an_operator_restores_everything() {
     for options in [alone(), Options { lease_namespace: Some(NAMESPACE.to_owned()), ..options() }] {
         let harness = Harness::new().await;
-        harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
+        harness.join_node(SimulatedNode::server_2019("win")).await;
         let operator = Operator::start_with(harness.account.config.clone(), options.clone());
         harness.apply_until_ready(json!({})).await;
         let (text, outcome) = clean(&harness.server, &["system:masters"]).await;

@@ -12,9 +12,9 @@ const IMAGE: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 async fn cluster_of_three_windows(containerd: &str) -> Harness {
     Harness::with_nodes([
         SimulatedNode::linux().name("linux"),
-        SimulatedNode::windows("10.0.17763.6659").name("win-2019"),
-        SimulatedNode::windows("10.0.20348.2655").name("win-2022"),
-        SimulatedNode::windows("10.0.26100.4061").name("win-2025").container_runtime(containerd),
+        SimulatedNode::server_2019("win-2019"),
+        SimulatedNode::server_2022("win-2022"),
+        SimulatedNode::server_2025("win-2025").container_runtime(containerd),
     ])
     .await
 }
@@ -86,7 +86,7 @@ async fn restarted_with(harness: &Harness, number: i32) {
 
 /// Two nodes with a Windows DaemonSet that works on nodes without a taint.
 async fn cluster_with_agents() -> Harness {
-    let node = |name| SimulatedNode::windows("10.0.20348.2655").name(name);
+    let node = |name| SimulatedNode::server_2022(name);
     let harness = Harness::with_nodes(["win-a", "win-b"].map(node)).await;
     let spec = json!({"os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"}});
     harness.apply(workload("DaemonSet", "agent", spec)).await;

@@ -20,7 +20,7 @@ pub(super) async fn approved(harness: &Harness) -> Vec<String> {
 }
 
 pub(super) async fn join(harness: &Harness, name: &str) {
-    harness.join_node(SimulatedNode::windows("10.0.20348.2655").name(name).label("team", name)).await;
+    harness.join_node(SimulatedNode::server_2022(name).label("team", name)).await;
 }
 
 /// An operator and two nodes, `free` and `busy`, each with a label `team` of its own.
@@ -148,7 +148,7 @@ async fn no_node_is_registered_with_a_taint_that_its_class_does_not_tolerate_yet
     let harness = Harness::new().await;
     let _operator = with_a_class_that_cannot_be_widened(&harness).await;
     install(&harness.client, "born-tainted").await;
-    let node = json!(SimulatedNode::windows("10.0.20348.2655").name("new").node());
+    let node = json!(SimulatedNode::server_2022("new").node());
     let is_guarded = |node: &Node| has_taint(node, OS_WINDOWS);
     let what = "a node would be registered with its taint";
     let registered = admitted_until(&harness.nodes(), &node, what, is_guarded).await;
@@ -165,7 +165,7 @@ async fn the_owner_of_a_node_removes_a_held_taint_that_another_pool_added_at_reg
     harness.apply_pool(json!({})).await;
     harness.is_tainted("free").await;
     install(&harness.client, "born-tainted").await;
-    let new = SimulatedNode::windows("10.0.20348.2655").name("new").label("team", "busy");
+    let new = SimulatedNode::server_2022("new").label("team", "busy");
     let (node, is_guarded) = (json!(new.node()), |node: &Node| has_taint(node, OS_WINDOWS));
     admitted_until(&harness.nodes(), &node, "a node would be registered with its taint", is_guarded).await;
     harness.join_node(new).await;

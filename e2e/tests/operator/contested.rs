@@ -18,8 +18,7 @@ async fn status(harness: &Harness, program: &Path) -> Value {
 async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     let program = winpool_program().await.unwrap();
     let (harness, audit) = Harness::audited().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("aks").label("kubernetes.azure.com/agentpool", "win");
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::server_2022("aks").label("kubernetes.azure.com/agentpool", "win")).await;
     let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
@@ -46,7 +45,7 @@ async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
 #[tokio::test]
 async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.20348.2655").name("win").label("team", "a")).await;
+    harness.join_node(SimulatedNode::server_2022("win").label("team", "a")).await;
     let _operator = harness.operator().await;
     for team in ["a", "b"] {
         let spec = json!({"nodeSelector": {"team": team}, "runtimeClassNameFormat": "{pool}-{version}"});
@@ -100,7 +99,7 @@ async fn a_node_reimaged_to_linux_loses_winpools_marks_even_after_a_restart() {
     harness.apply_pool(json!({})).await;
     let mut kubelets = Vec::new();
     for name in ["early", "late"] {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(name);
+        let node = SimulatedNode::server_2022(name);
         kubelets.push(harness.join_node(node).await);
         harness.is_marked(name).await;
     }

@@ -131,7 +131,7 @@ async fn winpool_plan_names_workloads_without_pods() {
 async fn a_pod_on_a_node_with_another_windows_taint_counts_if_no_node_is_left_for_the_next() {
     let harness = Harness::new().await;
     join(&harness, "bare").await;
-    let guarded = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "Windows", "NoSchedule");
+    let guarded = SimulatedNode::server_2022("guarded").taint("os", "Windows", "NoSchedule");
     harness.join_node(guarded).await;
     // It was there before that taint, which it does not tolerate either.
     let mut spec = on_windows();

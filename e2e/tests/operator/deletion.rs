@@ -10,11 +10,10 @@ async fn run_pod(harness: &Harness, name: &str, node: &str, class: &str) {
 async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod() {
     let harness = Harness::new().await;
     let spot = ("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule");
-    let node = SimulatedNode::windows("10.0.17763.6659").name("used").taint(spot.0, spot.1, spot.2);
-    harness.join_node(node).await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "windows", "NoSchedule");
+    harness.join_node(SimulatedNode::server_2019("used").taint(spot.0, spot.1, spot.2)).await;
+    let node = SimulatedNode::server_2022("guarded").taint("os", "windows", "NoSchedule");
     harness.join_node(node.without_label(BUILD)).await;
-    harness.join_node(SimulatedNode::windows("10.0.26100.4061").name("plain")).await;
+    harness.join_node(SimulatedNode::server_2025("plain")).await;
     let names = ["used", "guarded", "plain"];
     let mut before = Vec::new();
     for name in names {
@@ -60,7 +59,7 @@ async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
 #[tokio::test]
 async fn a_pool_that_retains_leaves_everything_and_needs_no_operator_to_go() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
     let operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     assert!(pool.finalizers().is_empty());
@@ -79,8 +78,8 @@ async fn a_pool_that_retains_leaves_everything_and_needs_no_operator_to_go() {
 #[tokio::test]
 async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
-    let ignored = harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("ignored")).await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
+    let ignored = harness.join_node(SimulatedNode::server_2019("ignored")).await;
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     operator.stop().await;
@@ -98,8 +97,7 @@ async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
 async fn a_node_that_its_pool_no_longer_selects_is_released() {
     let harness = Harness::new().await;
     for name in ["a", "b"] {
-        let node = SimulatedNode::windows("10.0.17763.6659").name(name).label("team", name);
-        harness.join_node(node).await;
+        harness.join_node(SimulatedNode::server_2019(name).label("team", name)).await;
     }
     let before = face(&harness.node("b").await);
     let _operator = harness.operator().await;
@@ -113,7 +111,7 @@ async fn a_node_that_its_pool_no_longer_selects_is_released() {
 #[tokio::test]
 async fn a_taint_that_a_kubelet_forged_into_the_annotation_is_never_removed() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win").taint("precious", "x", "NoSchedule")).await;
+    harness.join_node(SimulatedNode::server_2019("win").taint("precious", "x", "NoSchedule")).await;
     let forged = r#"{"pool":"default","taints":["precious=x:NoSchedule","node.kubernetes.io/not-ready:NoSchedule"]}"#;
     harness
         .edit_node("win", json!({"metadata": {"annotations": {APPLIED: forged}, "labels": {POOL: "default"}}}))
@@ -130,7 +128,7 @@ async fn a_taint_that_a_kubelet_forged_into_the_annotation_is_never_removed() {
 #[tokio::test]
 async fn a_class_removed_from_the_spec_is_deleted_unless_pods_use_it() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
     let _operator = harness.operator().await;
     harness
         .apply_until_ready(
@@ -151,7 +149,7 @@ async fn a_class_removed_from_the_spec_is_deleted_unless_pods_use_it() {
 async fn without_permission_to_list_pods_classes_stay_and_the_deletion_completes() {
     let harness = Harness::new().await;
     harness.account.take(("list", "", "pods")).await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;

@@ -145,7 +145,7 @@ async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_converge()
     let (harness, log) = Harness::audited().await;
     refuse_class(&harness).await;
     join(&harness, "win").await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("old")).await;
+    harness.join_node(SimulatedNode::server_2019("old")).await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness
@@ -217,7 +217,7 @@ async fn nodes_and_classes_that_cannot_be_released_delay_the_deletion_of_a_pool_
 
 /// Registers a node without the build label.
 async fn join(harness: &Harness, name: &str) -> Kubelet {
-    let node = SimulatedNode::windows("10.0.20348.2655").name(name).without_label(BUILD);
+    let node = SimulatedNode::server_2022(name).without_label(BUILD);
     harness.join_node(node).await
 }
 

@@ -5,9 +5,9 @@ use winpool_e2e::prelude::*;
 #[tokio::test]
 async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
     let (harness, log) = Harness::audited().await;
-    let bare = SimulatedNode::windows("10.0.17763.6659").name("bare").without_label(BUILD);
+    let bare = SimulatedNode::server_2019("bare").without_label(BUILD);
     harness.join_node(bare).await;
-    let right = SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule");
+    let right = SimulatedNode::server_2022("right").taint("os", "windows", "NoSchedule");
     harness.join_node(right).await;
     let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({"mode": "DryRun"})).await;

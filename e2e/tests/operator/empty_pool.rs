@@ -7,9 +7,9 @@ async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouche
     let harness = Harness::new().await;
     let client = &harness.client;
     SimulatedNode::linux().name("linux-a").join(client).await.unwrap();
-    SimulatedNode::windows("10.0.17763.6659").name("win-2019").without_label(BUILD).join(client).await.unwrap();
-    SimulatedNode::windows("10.0.20348.2655").name("win-2022").join(client).await.unwrap();
-    SimulatedNode::windows("10.0.26100.4061").name("win-2025").join(client).await.unwrap();
+    SimulatedNode::server_2019("win-2019").without_label(BUILD).join(client).await.unwrap();
+    SimulatedNode::server_2022("win-2022").join(client).await.unwrap();
+    SimulatedNode::server_2025("win-2025").join(client).await.unwrap();
     let linux = harness.node("linux-a").await;
 
     let _operator = harness.operator().await;

@@ -71,7 +71,7 @@ async fn write_until_refused(applier: &Applier) -> (u64, Timestamp) {
 async fn a_leader_that_cannot_renew_its_lease_stops_writing_before_it_expires_and_stands_by_afterwards() {
     let server = lend().await.unwrap();
     let client = server.client();
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&client).await.unwrap();
+    SimulatedNode::server_2022("win").join(&client).await.unwrap();
     let config = server.config().unwrap();
     let proxy = Proxy::start(config.cluster_url.port_u16().unwrap()).await.unwrap();
     let mut through_proxy = config.clone();

@@ -132,7 +132,7 @@ fn migration() -> Value {
 async fn with_old_nodes() -> Harness {
     let harness = Harness::new().await;
     for name in NODES {
-        let node = SimulatedNode::windows("10.0.17763.6659").name(name).without_label(BUILD);
+        let node = SimulatedNode::server_2019(name).without_label(BUILD);
         node.taint("os", "Win1809", "NoSchedule").join(&harness.client).await.unwrap();
     }
     harness
@@ -205,8 +205,7 @@ async fn a_class_that_tolerated_the_old_taint_only_tolerates_both_before_the_fir
 async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classes_of_their_own() {
     let harness = Harness::new().await;
     for team in ["red", "blue"] {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(team).label("team", team);
-        harness.join_node(node).await;
+        harness.join_node(SimulatedNode::server_2022(team).label("team", team)).await;
     }
     let _operator = harness.operator().await;
     for team in ["red", "blue"] {
@@ -243,8 +242,7 @@ async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classe
 async fn the_younger_of_two_overlapping_pools_says_so_and_takes_over_when_the_older_is_deleted() {
     let harness = Harness::new().await;
     for name in NODES {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(name).label("team", "a");
-        harness.join_node(node).await;
+        harness.join_node(SimulatedNode::server_2022(name).label("team", "a")).await;
     }
     harness.join("alone").await;
     let operator = harness.operator().await;

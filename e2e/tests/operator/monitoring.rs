@@ -59,10 +59,10 @@ fn stored(metric: &Description) -> Vec<String> {
 
 /// Creates pools, nodes and classes in as many states as possible.
 async fn scene(harness: &Harness) {
-    let right = SimulatedNode::windows("10.0.20348.2655").name("zebra-right").taint("os", "windows", "NoSchedule");
+    let right = SimulatedNode::server_2022("zebra-right").taint("os", "windows", "NoSchedule");
     let nodes = [
         right,
-        SimulatedNode::windows("10.0.17763.6659").name("zebra-bare").without_label(BUILD),
+        SimulatedNode::server_2019("zebra-bare").without_label(BUILD),
         SimulatedNode::windows("10.0.29111.1").name("zebra-newer"),
         SimulatedNode::windows("10.0.29222.1").name("zebra-newest"),
         SimulatedNode::windows("unreadable").name("zebra-unreadable").without_label(BUILD),
@@ -187,8 +187,8 @@ async fn rules_work(prometheus: &Prometheus) {
 async fn pending_changes_match_what_enforce_writes() {
     let harness = Harness::new().await;
     for node in [
-        SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule"),
-        SimulatedNode::windows("10.0.17763.6659").name("bare").without_label(BUILD),
+        SimulatedNode::server_2022("right").taint("os", "windows", "NoSchedule"),
+        SimulatedNode::server_2019("bare").without_label(BUILD),
         SimulatedNode::windows("unreadable").name("unreadable").without_label(BUILD),
     ] {
         harness.join_node(node).await;

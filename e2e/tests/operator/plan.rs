@@ -130,7 +130,7 @@ async fn fill(harness: &Harness, dice: &mut Dice) {
     for index in 0..NODES {
         harness.join_node(any_node(dice, index)).await;
     }
-    let canary = SimulatedNode::windows("10.0.20348.2655").name("canary").without_label(WINDOWS_BUILD);
+    let canary = SimulatedNode::server_2022("canary").without_label(WINDOWS_BUILD);
     harness.join_node(canary).await;
     for name in ["windows-2019", "windows-2022", "a-2022", "able-2022", "mine"] {
         if dice.once_in(2) {

@@ -9,7 +9,7 @@ fn writes(requests: &[Request]) -> Vec<&Request> {
 #[tokio::test]
 async fn a_converged_node_gets_no_write_and_heartbeats_cause_no_request() {
     let (harness, audit) = Harness::audited().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule");
+    let node = SimulatedNode::server_2022("right").taint("os", "windows", "NoSchedule");
     let right = harness.join_node(node).await;
     let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
@@ -35,8 +35,7 @@ async fn a_converged_node_gets_no_write_and_heartbeats_cause_no_request() {
 async fn a_restart_writes_no_node_and_no_class() {
     let (harness, audit) = Harness::audited().await;
     for (name, version) in [("a", "10.0.17763.6659"), ("b", "10.0.20348.2655"), ("c", "10.0.26100.4061")] {
-        let node = SimulatedNode::windows(version).name(name).without_label(BUILD);
-        harness.join_node(node).await;
+        harness.join_node(SimulatedNode::windows(version).name(name).without_label(BUILD)).await;
     }
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;

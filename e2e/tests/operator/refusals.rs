@@ -121,7 +121,7 @@ async fn a_class_that_changed_since_it_was_read_is_a_conflict_and_stays_as_it_is
 async fn a_node_without_any_annotation_is_written() {
     let harness = Harness::new().await;
     let (applier, policy) = (applier(&harness.client), policy(json!({})));
-    let bare = SimulatedNode::windows("10.0.20348.2655").name("win").without_kwok();
+    let bare = SimulatedNode::server_2022("win").without_kwok();
     harness.join_node(bare).await;
     let read = applier.read_node("win").await.unwrap();
     assert!(!read.seen.has_annotations);
@@ -219,8 +219,7 @@ async fn send(applier: &Applier, node: &CachedNode, policy: &Policy) -> Result<C
 
 /// Registers a node without the build label.
 async fn join(harness: &Harness, name: &str) -> Kubelet {
-    let node =
-        SimulatedNode::windows("10.0.20348.2655").name(name).label("example.com/group", "a").without_label(BUILD);
+    let node = SimulatedNode::server_2022(name).label("example.com/group", "a").without_label(BUILD);
     harness.join_node(node).await
 }
 

@@ -30,7 +30,7 @@ async fn a_node_that_joins_or_loses_its_marks_is_repaired_and_keeps_foreign_tain
     harness.apply_until_ready(json!({})).await;
 
     let join = async |name: &str| {
-        let kubelet = harness.join_node(SimulatedNode::windows("10.0.17763.6659").name(name)).await;
+        let kubelet = harness.join_node(SimulatedNode::server_2019(name)).await;
         let set = json!({"spec": {"taints": foreign()}});
         let others = foreign_of(&harness.edit_node(name, set).await);
         let node = harness.node_until(name, "is right after it joined", |node| is_right(node, "10.0.17763")).await;
@@ -118,8 +118,7 @@ async fn a_taint_that_many_clients_remove_is_restored_and_no_foreign_taint_is_lo
 #[tokio::test]
 async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("mystery").name("mystery").without_label(BUILD);
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::windows("mystery").name("mystery").without_label(BUILD)).await;
     let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
     harness.is_tainted("mystery").await;
@@ -141,7 +140,7 @@ async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
 #[tokio::test]
 async fn an_ignored_node_is_left_alone_until_it_no_longer_is() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("mine").annotation("winpool.dev/ignore", "true");
+    let node = SimulatedNode::server_2022("mine").annotation("winpool.dev/ignore", "true");
     harness.join_node(node.without_label(BUILD)).await;
     let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;

@@ -7,7 +7,7 @@ use winpool_e2e::prelude::*;
 async fn a_node_keeps_a_known_spelling_that_its_class_tolerates_until_the_pool_retires_it() {
     let harness = Harness::new().await;
     for (number, spelling) in SPELLINGS.iter().enumerate() {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}"));
+        let node = SimulatedNode::server_2022(&format!("win-{number}"));
         harness.join_node(node.taint(spelling.key, spelling.value, "NoSchedule")).await;
     }
     let _operator = harness.operator().await;
@@ -36,8 +36,7 @@ async fn a_node_keeps_a_known_spelling_that_its_class_tolerates_until_the_pool_r
 #[tokio::test]
 async fn a_list_of_taints_is_applied_exactly() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("openshift").taint("os", "Windows", "NoSchedule");
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::server_2022("openshift").taint("os", "Windows", "NoSchedule")).await;
     harness.join("plain").await;
     let _operator = harness.operator().await;
     let pool = harness

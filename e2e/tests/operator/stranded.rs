@@ -15,8 +15,7 @@ async fn run_pod(harness: &Harness, name: &str, node: &str, tolerations: Value) 
 #[tokio::test]
 async fn a_held_taint_delays_nothing_else() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("busy").without_label(BUILD);
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::server_2022("busy").without_label(BUILD)).await;
     run_pod(&harness, "web-5d8f7-a", "busy", json!([])).await;
     run_pod(&harness, "web-5d8f7-b", "busy", json!([{"key": "os", "operator": "Exists", "effect": "NoExecute"}])).await;
     let _operator = harness.operator().await;
@@ -61,8 +60,7 @@ async fn an_approved_taint_stays_enforced_and_a_changed_one_is_checked_again() {
 #[tokio::test]
 async fn a_taint_is_checked_when_the_spelling_that_replaced_it_is_retired() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "Windows", "NoSchedule");
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::server_2022("guarded").taint("os", "Windows", "NoSchedule")).await;
     run_pod(&harness, "web-5d8f7-a", "guarded", json!([{"key": "os", "value": "Windows"}])).await;
     let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;

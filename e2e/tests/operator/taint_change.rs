@@ -29,7 +29,7 @@ fn assert_class_came_first(audit: &AuditLog, before: usize, value: &str) {
 async fn with_two_nodes(taint: Option<(&str, &str)>) -> (Harness, AuditLog) {
     let (harness, audit) = Harness::audited().await;
     for name in NODES {
-        let mut node = SimulatedNode::windows("10.0.17763.6659").name(name);
+        let mut node = SimulatedNode::server_2019(name);
         if let Some((key, value)) = taint {
             node = node.taint(key, value, "NoSchedule");
         }

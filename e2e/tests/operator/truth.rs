@@ -27,7 +27,7 @@ async fn a_pool_that_selects_no_node_says_so_and_counts_the_windows_nodes_of_the
         }
     };
     harness.pool_until("default", "counts 1 Windows node", says("1 Windows node")).await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("other")).await;
+    harness.join_node(SimulatedNode::server_2019("other")).await;
     harness.pool_until("default", "counts 2 Windows nodes", says("2 Windows nodes")).await;
 }
 
@@ -195,8 +195,7 @@ async fn a_foreign_class_that_selects_none_of_the_pools_nodes_is_a_conflict() {
 #[tokio::test]
 async fn a_pool_that_selects_an_architecture_gets_classes_of_that_architecture() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.26100.4061").name("arm").architecture("arm64");
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::server_2025("arm").architecture("arm64")).await;
     let _operator = harness.operator().await;
     let declared = json!([{"name": "mine", "version": "2025"}]);
     harness.apply_pool(json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}, "runtimeClasses": declared})).await;

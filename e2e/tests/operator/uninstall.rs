@@ -26,8 +26,7 @@ fn start(harness: &Harness) -> Operator {
 }
 
 async fn join(harness: &Harness, name: &str, team: &str) -> Value {
-    let node = SimulatedNode::windows("10.0.17763.6659").name(name).label("team", team);
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::server_2019(name).label("team", team)).await;
     face(&harness.node(name).await)
 }
 

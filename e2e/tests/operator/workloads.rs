@@ -128,10 +128,10 @@ async fn cluster_with_empty_pool() -> (Harness, Operator) {
     let harness = Harness::with_nodes([
         linux.clone().name("linux-a"),
         linux.name("linux-b"),
-        SimulatedNode::windows("10.0.17763.6659").name("win-2019-a"),
+        SimulatedNode::server_2019("win-2019-a"),
         SimulatedNode::windows("10.0.17763.1817").name("win-2019-b").without_label(BUILD),
-        SimulatedNode::windows("10.0.20348.2655").name("win-2022-a"),
-        SimulatedNode::windows("10.0.26100.4061").name("win-2025-a"),
+        SimulatedNode::server_2022("win-2022-a"),
+        SimulatedNode::server_2025("win-2025-a"),
     ])
     .await;
     let operator = harness.operator().await;

@@ -44,8 +44,8 @@ async fn commands_judge_the_images_of_a_cluster_by_its_nodes() {
     scene::install_crd(&client).await.unwrap();
     for node in [
         SimulatedNode::linux().name("linux"),
-        SimulatedNode::windows("10.0.17763.6659").name("win-2019"),
-        SimulatedNode::windows("10.0.26100.4061").name("win-2025").container_runtime("containerd://2.2.0"),
+        SimulatedNode::server_2019("win-2019"),
+        SimulatedNode::server_2025("win-2025").container_runtime("containerd://2.2.0"),
     ] {
         node.join(&client).await.unwrap();
     }

@@ -156,7 +156,7 @@ async fn nodes_are_registered_with_the_taints_that_the_operator_would_add() {
     let entries = pools.iter().map(|object| PoolEntry { pool: Arc::new(read(object)), ready: true });
     let policy = Policy::new(entries, BTreeSet::new());
     pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;
-    let probe = SimulatedNode::windows("10.0.20348.2655").name("probe").label("group", "last").node();
+    let probe = SimulatedNode::server_2022("probe").label("group", "last").node();
     let born = |node: &Node| taints(node).contains(&Taint::os_windows());
     admitted_until(&harness.nodes(), &json!(probe), "the policy is in force", born).await;
 

@@ -8,7 +8,7 @@ use winpool_e2e::prelude::*;
 use super::{admitted, admitted_until, assert_no_panic, install, pool};
 
 fn node(name: &str) -> SimulatedNode {
-    SimulatedNode::windows("10.0.20348.2655").name(name)
+    SimulatedNode::server_2022(name)
 }
 
 async fn until_born_with(harness: &Harness, node: &SimulatedNode, expected: &[&str]) {

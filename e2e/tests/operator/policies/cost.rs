@@ -64,7 +64,7 @@ async fn the_largest_pool_with_huge_nodes_and_pods_is_far_from_the_limits() {
     }
     let class = spec["podDefaults"]["runtimeClassName"].clone();
     let _: RuntimeClass = harness.create(json!({"metadata": {"name": class}, "handler": "h"})).await;
-    let mut node = SimulatedNode::windows("10.0.20348.2655").name("win");
+    let mut node = SimulatedNode::server_2022("win");
     for (key, value) in spec["nodeSelector"].as_object().unwrap() {
         node = node.label(key, value.as_str().unwrap());
     }
@@ -146,7 +146,7 @@ async fn measure_what_each_policy_adds_to_a_create() {
         install(&harness.client, component).await;
         if component == "born-tainted" {
             let nodes = harness.nodes();
-            let node = SimulatedNode::windows("10.0.20348.2655").name("win");
+            let node = SimulatedNode::server_2022("win");
             let linux = json!(node.clone().label("kubernetes.io/os", "linux").node());
             let node = json!(node.node());
             let tainted = |node: &Node| label(node, POOL).is_some();

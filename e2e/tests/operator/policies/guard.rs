@@ -47,8 +47,7 @@ fn class(name: &str, handler: &str, labels: &Value) -> Value {
 }
 
 async fn scene(harness: &Harness) {
-    let win = SimulatedNode::windows("10.0.20348.2655")
-        .name("win")
+    let win = SimulatedNode::server_2022("win")
         .label("example.com/mine", "a")
         .annotation("example.com/mine", "a")
         .taint("example.com/mine", "a", "NoSchedule")
@@ -236,7 +235,7 @@ async fn under_guard_winpool_does_all_its_work() {
         ]}))
         .await;
     let name = "fresh";
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name(name).without_label(BUILD)).await;
+    harness.join_node(SimulatedNode::server_2019(name).without_label(BUILD)).await;
     let right = |node: &Node| has_taint(node, OS_WINDOWS) && label(node, BUILD) == Some("10.0.17763");
     let node = harness.node_until(name, "is right", right).await;
     assert_eq!(label(&node, "runtimeclass.winpool.dev/windows-2019"), Some("true"));

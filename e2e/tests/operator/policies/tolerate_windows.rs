@@ -187,7 +187,7 @@ async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
 #[tokio::test]
 async fn a_windows_daemonset_without_toleration_runs_on_all_tainted_windows_nodes_also_after_a_restart() {
     needs!(MUTATING_ADMISSION_POLICY);
-    let spelled = SimulatedNode::windows("10.0.20348.2655").name("win-spelled");
+    let spelled = SimulatedNode::server_2022("win-spelled");
     let spelled = spelled.taint("node.kubernetes.io/os", "Windows", "NoSchedule");
     let harness = Harness::with_nodes(scene::nodes().into_iter().chain([spelled])).await;
     let client = &harness.client;

@@ -110,7 +110,7 @@ async fn join(client: &Client, count: usize) -> Vec<Kubelet> {
     let mut kubelets = Vec::new();
     for number in 0..count {
         let group = if number % 2 == 0 { "a" } else { "b" };
-        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number:02}")).label(GROUP, group);
+        let node = SimulatedNode::server_2022(&format!("win-{number:02}")).label(GROUP, group);
         kubelets.push(node.join(client).await.unwrap());
     }
     kubelets
