@@ -10,25 +10,18 @@ use std::path::{Path, PathBuf};
 /// A binary of the control plane, or a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Component {
-    /// etcd.
     Etcd,
-    /// kube-apiserver.
     KubeApiserver,
-    /// kube-scheduler.
     KubeScheduler,
-    /// kube-controller-manager.
     KubeControllerManager,
     /// kwok, the kubelet of simulated nodes.
     Kwok,
-    /// Prometheus.
     Prometheus,
     /// promtool, which checks and tests rules.
     Promtool,
     /// kubectl, which includes kustomize.
     Kubectl,
-    /// Helm 4.
     Helm,
-    /// Helm 3.
     Helm3,
     /// distribution, a registry of images.
     Registry,
@@ -92,14 +85,10 @@ const STAGES: [&str; 3] =
     ["node/heartbeat-with-lease/node-heartbeat-with-lease.yaml", "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml"];
 
 /// The version of Kubernetes to build, as pinned in go.mod.
-///
-/// # Errors
-/// Fails if go.mod does not pin it, or an unknown version is requested.
 pub fn kubernetes_version() -> Result<&'static str> {
     kubernetes()?.version_of("k8s.io/kubernetes")
 }
 
-/// The newest supported version.
 pub(crate) fn newest_kubernetes() -> Result<&'static str> {
     CONTROL_PLANE.version_of("k8s.io/kubernetes")
 }
@@ -160,9 +149,6 @@ impl Component {
     /// The path of the binary: in the directory `KUBEBUILDER_ASSETS`, else in the cache, else built now.
     ///
     /// `KUBEBUILDER_ASSETS` must have etcd and kube-apiserver; it seldom has the others, which are then built.
-    ///
-    /// # Errors
-    /// Fails if it is not there and cannot be built.
     pub async fn path(self) -> Result<PathBuf> {
         off_the_runtime(move || self.find()).await
     }
@@ -315,9 +301,6 @@ pub(crate) async fn kwok_stages() -> Result<PathBuf> {
 }
 
 /// The CRD of a kind of the Prometheus operator, by its plural, as YAML.
-///
-/// # Errors
-/// Fails if the module cannot be downloaded, or has no such kind.
 pub async fn prometheus_operator_definition(plural: &'static str) -> Result<String> {
     off_the_runtime(move || {
         let module = go::source_folder(&PROMETHEUS_OPERATOR, "github.com/prometheus-operator/prometheus-operator")?;

@@ -63,12 +63,10 @@ impl Etcd {
         self.process.until(async || is_healthy(&socket).unwrap_or(false)).await
     }
 
-    /// The socket on which it listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.path().join(SOCKET)
     }
 
-    /// The process.
     pub fn process(&self) -> &Process {
         &self.process
     }

@@ -13,7 +13,6 @@ pub(crate) struct Module {
     pub directory: &'static str,
     pub go_mod: &'static str,
     pub go_sum: &'static str,
-    /// Build tags.
     pub tags: &'static str,
     /// The time of a build on two cores, as text.
     pub duration: &'static str,

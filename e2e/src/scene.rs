@@ -37,9 +37,6 @@ pub fn nodes() -> [SimulatedNode; 5] {
 }
 
 /// Registers the same real kubelets on the Windows nodes. They run until the returned machines are dropped.
-///
-/// # Errors
-/// Fails if real kubelets cannot run here, or a node cannot join or does not become ready.
 pub async fn machines_join(cluster: &Cluster) -> Result<Vec<Machine>> {
     join(cluster, [SimulatedNode::linux().name("linux-a"), SimulatedNode::linux().name("linux-b")]).await?;
     let mut machines = Vec::new();
@@ -56,9 +53,6 @@ pub async fn machines_join(cluster: &Cluster) -> Result<Vec<Machine>> {
 }
 
 /// Joins these nodes, and waits until they are Ready.
-///
-/// # Errors
-/// Fails if a node cannot join, or does not become ready.
 pub async fn join(cluster: &Cluster, nodes: impl IntoIterator<Item = SimulatedNode>) -> Result<()> {
     let mut names = Vec::new();
     for node in nodes {
@@ -136,14 +130,12 @@ impl Operator {
         Self::start_with(config, Options { leader_election: false, ..Options::default() })
     }
 
-    /// Starts it with these options.
     pub fn start_with(config: Config, options: Options) -> Self {
         let stop = CancellationToken::new();
         let task = tokio::spawn(winpool::run(config, options, stop.clone()));
         Self { stop, task }
     }
 
-    /// Waits until it ends by itself.
     pub async fn ended(&mut self) -> Result<()> {
         match (&mut self.task).await {
             Ok(result) => Ok(result?),
@@ -151,7 +143,6 @@ impl Operator {
         }
     }
 
-    /// Stops it.
     pub async fn stop(mut self) -> Result<()> {
         self.stop.cancel();
         self.ended().await

@@ -63,7 +63,6 @@ pub const OS_WINDOWS: &str = "os=windows:NoSchedule";
 /// The taint that the API server adds to every new node. Without a controller manager it stays.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 
-/// The API server of one test.
 pub enum Server {
     /// Returned at the end of the test.
     Lent(Lent),
@@ -91,7 +90,6 @@ pub struct Harness {
     pub server: Server,
     /// The client of an administrator.
     pub client: Client,
-    /// The account of the operator.
     pub account: Account,
 }
 
@@ -170,22 +168,18 @@ impl Harness {
         self.join_node(SimulatedNode::server_2022(name)).await
     }
 
-    /// Registers a node.
     pub async fn join_node(&self, node: SimulatedNode) -> Kubelet {
         node.join(&self.client).await.unwrap()
     }
 
-    /// All nodes.
     pub fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
 
-    /// All `RuntimeClasses`.
     pub fn classes(&self) -> Api<RuntimeClass> {
         Api::all(self.client.clone())
     }
 
-    /// All `WindowsPools`.
     pub fn pools(&self) -> Api<WindowsPool> {
         Api::all(self.client.clone())
     }
@@ -217,7 +211,6 @@ impl Harness {
         self.ready("default").await
     }
 
-    /// Applies a pool with this name and spec.
     pub async fn apply_pool_named(&self, name: &str, spec: Value) {
         let pool = json!({
             "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": name}, "spec": spec,
@@ -250,7 +243,6 @@ impl Harness {
         self.pools().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits until the pool is deleted.
     pub async fn pool_is_gone(&self, name: &str) {
         let pools = self.pools();
         let gone = async || Ok(pools.get_opt(name).await?.is_none().then_some(()));
@@ -277,7 +269,6 @@ impl Harness {
         self.definitions().delete(&crd().name_any(), &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits until the CRD is deleted.
     pub async fn definition_is_gone(&self) {
         let (definitions, name) = (self.definitions(), crd().name_any());
         let gone = async || Ok(definitions.get_opt(&name).await?.is_none().then_some(()));
@@ -313,7 +304,6 @@ impl Harness {
         self.pool_until(pool, what, |pool| pool.status.as_ref().is_some_and(|status| holds(&status.nodes))).await
     }
 
-    /// Reads the node.
     pub async fn node(&self, name: &str) -> Node {
         self.nodes().get(name).await.unwrap()
     }

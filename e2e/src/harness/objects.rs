@@ -69,7 +69,6 @@ fn taint(taint: &Taint) -> String {
         .map_or_else(|| format!("{key}:{effect}"), |value| format!("{key}={value}:{effect}"))
 }
 
-/// The value of a label of a node.
 pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.labels().get(key).map(String::as_str)
 }

@@ -60,7 +60,6 @@ impl Operator {
         Self::start_with(server.config_as(user, &["system:masters"]).unwrap(), options())
     }
 
-    /// Starts it with these options.
     pub fn start_with(config: Config, options: Options) -> Self {
         logs();
         let stop = CancellationToken::new();

@@ -204,9 +204,6 @@ impl SimulatedNode {
     /// Ready.
     ///
     /// `client` may be the kubelet's own identity; then `NodeRestriction` limits the labels.
-    ///
-    /// # Errors
-    /// Fails if the API server refuses the node.
     pub async fn join(self, client: &Client) -> Result<Kubelet> {
         let nodes: Api<Node> = Api::all(client.clone());
         nodes.create(&PostParams::default(), &self.node()).await?;
