@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use winpool_e2e::{ApiServer, SimulatedNode, lend};
 
 #[tokio::test]
-async fn it_lists_what_it_removes_asks_only_on_a_terminal_and_reports_the_result_by_its_exit_code() {
+async fn cleanup_lists_what_it_removes_and_asks_on_a_terminal() {
     let server = lend().await.unwrap();
     let client = server.client();
     let node = SimulatedNode::server_2022("win").label("winpool.dev/pool", "default");

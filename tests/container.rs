@@ -27,7 +27,6 @@ use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, lend, scene::install_crd, wai
 
 use program::Program;
 
-/// The user of the image, by number.
 const USER: &str = "65532";
 
 #[test]

@@ -19,7 +19,7 @@ use winpool_e2e::{SimulatedNode, WINDOWS_BUILD, lend, sample, scene::install_crd
 use program::{Program, command};
 
 #[tokio::test]
-async fn it_is_ready_once_pools_are_defined_counts_nodes_without_naming_them_and_ends_when_told_to() {
+async fn winpool_run_is_ready_counts_nodes_and_ends_on_sigterm() {
     let server = lend().await.unwrap();
     let client = server.client();
     for name in ["zebra-a", "zebra-b"] {

@@ -149,7 +149,7 @@ fn output_of(mut command: Command) -> Result<String> {
 
 /// Prints to standard error. Not with `eprintln!`, which a test captures until it fails.
 pub(crate) fn progress(message: &str) {
-    // Nobody reads it.
+    // It only reports progress, so a failed write is ignored.
     let _ = writeln!(std::io::stderr(), "winpool-e2e: {message}");
 }
 

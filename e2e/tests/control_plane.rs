@@ -107,7 +107,7 @@ async fn a_kubelet_reports_heartbeats_and_another_windows() -> Result<()> {
     let linux = stale.reimage(SimulatedNode::linux()).await?;
     let node = linux.get().await?;
     assert_eq!(label(&node, "kubernetes.io/os"), Some("linux"));
-    assert_eq!(label(&node, WINDOWS_BUILD), Some("10.0.20348"), "nobody takes it off");
+    assert_eq!(label(&node, WINDOWS_BUILD), Some("10.0.20348"), "it stays without winpool");
     linux.leave().await?;
     assert!(node_names(&api.client()).await?.is_empty());
     Ok(())

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_faults_again_and_another_seed_and_kind_others() {
+    fn a_seed_always_gives_the_same_faults() {
         assert_eq!(of(1, PATCH), of(1, PATCH));
         assert_ne!(of(1, PATCH), of(2, PATCH));
         assert_ne!(of(1, PATCH), of(1, Asked { resource: "runtimeclasses", ..PATCH }));

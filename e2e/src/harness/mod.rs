@@ -21,7 +21,7 @@ pub use account::{Account, INSTALLATION, NAMESPACE, Right, USER};
 pub use host::Host;
 pub use objects::{
     approved, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of, problems,
-    scheduling, taints, tolerates, unschedulable,
+    scheduling, taints, tolerates, unschedulable, windows_class,
 };
 pub use operator::{Operator, alone, options};
 pub use workloads::{END_OF_HOLD, NEXT_CHECK, pod_of, workload};
@@ -225,11 +225,7 @@ impl Harness {
     /// Applies a pool with the taint `younger` that adopts a class without that toleration. Its nodes have to wait until
     /// the class does. The guard refuses to adopt such a class.
     pub async fn apply_pool_that_waits_for_its_class(&self, name: &str) {
-        let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
-        let class = json!({
-            "metadata": {"name": "mine"}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
-        });
-        let _: RuntimeClass = self.create(class).await;
+        let _: RuntimeClass = self.create(windows_class("mine", &json!({BUILD: "10.0.20348"}))).await;
         let next = json!({
             "taints": [{"key": "younger", "effect": "NoSchedule"}],
             "runtimeClassAdoptionPolicy": "Always",
@@ -286,17 +282,9 @@ impl Harness {
 
     /// Waits until the pool's status is current and this holds for it.
     pub async fn pool_until(&self, name: &str, what: &str, holds: impl Fn(&WindowsPool) -> bool) -> WindowsPool {
-        let pools = self.pools();
-        let mut seen = None;
-        let result = wait_for(&format!("pool {name} {what}"), LIMIT, async || {
-            let pool = pools.get(name).await?;
-            let current = pool.status.as_ref().and_then(|s| s.observed_generation) == pool.metadata.generation;
-            let done = current && holds(&pool);
-            seen = Some(pool.clone());
-            Ok(done.then_some(pool))
-        })
-        .await;
-        result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen.and_then(|p| p.status))))
+        let is_current =
+            |pool: &WindowsPool| pool.status.as_ref().and_then(|s| s.observed_generation) == pool.metadata.generation;
+        until(self.pools(), name, what, |pool| is_current(pool) && holds(pool)).await
     }
 
     /// Waits until this holds for the numbers of nodes in the pool's status.
@@ -310,21 +298,7 @@ impl Harness {
 
     /// Waits until this holds for the node.
     pub async fn node_until(&self, name: &str, what: &str, holds: impl Fn(&Node) -> bool) -> Node {
-        let nodes = self.nodes();
-        let mut seen = None;
-        let result = wait_for(&format!("node {name} {what}"), LIMIT, async || {
-            let node = nodes.get(name).await?;
-            let done = holds(&node);
-            seen = Some(node.clone());
-            Ok(done.then_some(node))
-        })
-        .await;
-        result.unwrap_or_else(|error| {
-            panic!(
-                "{error}; last seen: {:#}",
-                json!(seen.map(|node| json!({"metadata": node.metadata, "spec": node.spec})))
-            )
-        })
+        until(self.nodes(), name, what, holds).await
     }
 
     /// Waits until the node has the taint of a pool with all defaults.
@@ -339,21 +313,12 @@ impl Harness {
 
     /// Waits until the RuntimeClass exists and this holds for it.
     pub async fn class_until(&self, name: &str, what: &str, holds: impl Fn(&RuntimeClass) -> bool) -> RuntimeClass {
-        let classes = self.classes();
-        let mut seen = None;
-        let result = wait_for(&format!("RuntimeClass {name} {what}"), LIMIT, async || {
-            let class = classes.get_opt(name).await?;
-            let done = class.as_ref().is_some_and(&holds);
-            seen.clone_from(&class);
-            Ok(class.filter(|_| done))
-        })
-        .await;
-        result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)))
+        until(self.classes(), name, what, holds).await
     }
 
     /// Patches a node as an administrator.
     pub async fn edit_node(&self, name: &str, patch: Value) -> Node {
-        self.nodes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+        merge(&self.nodes(), name, patch).await
     }
 
     /// Waits until the operator has seen all events of nodes until now: it has counted, for the pool `default`,
@@ -374,6 +339,32 @@ impl Harness {
         let object: K = serde_json::from_value(object).unwrap();
         Api::<K>::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap()
     }
+}
+
+/// Merges this into the object.
+pub async fn merge<K>(api: &Api<K>, name: &str, patch: impl serde::Serialize + std::fmt::Debug) -> K
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+}
+
+/// Merges this, which has the member `status`, into the object's status.
+pub async fn merge_status<K: serde::de::DeserializeOwned>(api: &Api<K>, name: &str, patch: Value) -> K {
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+}
+
+/// Waits until the object exists and this holds for it. The error shows how it was last seen.
+async fn until<K>(api: Api<K>, name: &str, what: &str, holds: impl Fn(&K) -> bool) -> K
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    let (mut seen, what) = (None, format!("{} {name} {what}", K::kind(&())));
+    let result = wait_for(&what, LIMIT, async || {
+        seen = api.get_opt(name).await?;
+        Ok(seen.clone().filter(&holds))
+    });
+    result.await.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)))
 }
 
 /// Changes the taints of a node safely: by PUT with the resourceVersion that was read, until no other writer writes in

@@ -97,6 +97,13 @@ pub fn unschedulable(pod: &Pod) -> Option<&str> {
     scheduled.message.as_deref().filter(|_| is_refused)
 }
 
+/// A RuntimeClass that runs pods by process isolation on amd64 Windows nodes with these labels.
+pub fn windows_class(name: &str, labels: &Value) -> Value {
+    let mut selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"});
+    selector.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
+    json!({"metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector}})
+}
+
 /// `scheduling` of a class as JSON.
 pub fn scheduling(class: &RuntimeClass) -> Value {
     json!(class.scheduling)

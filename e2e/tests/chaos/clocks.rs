@@ -91,8 +91,7 @@ async fn timestamps_of_other_writers_change_nothing() {
         for condition in status["conditions"].as_array_mut().unwrap() {
             condition["lastTransitionTime"] = json!(time);
         }
-        let patch = Patch::Merge(json!({"status": {"conditions": status["conditions"]}}));
-        stage.harness.pools().patch_status("default", &PatchParams::default(), &patch).await.unwrap();
+        merge_status(&stage.harness.pools(), "default", json!({"status": {"conditions": status["conditions"]}})).await;
         let operator = stage.operator();
         stage.join(&format!("after-{}", &time[..4]), WINDOWS_2022).await;
         let counted = |pool: &WindowsPool| {

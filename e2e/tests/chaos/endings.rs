@@ -28,8 +28,7 @@ async fn ends(verb: &'static str, resource: &'static str, object: &str) -> (Stag
 }
 
 #[tokio::test]
-async fn nodes_that_cannot_be_written_delay_a_deletion_for_a_limited_time_and_keep_a_class_that_tolerates_their_taint()
-{
+async fn nodes_that_cannot_be_written_delay_a_deletion_for_a_limited_time() {
     let (stage, operator) = ends("patch", "nodes", "stuck").await;
     assert!(has_taint(&stage.harness.node("stuck").await, OS_WINDOWS));
     let class = stage.harness.classes().get("windows-2022").await.unwrap();
@@ -45,7 +44,7 @@ async fn classes_that_cannot_be_deleted_delay_a_deletion_for_a_limited_time() {
 }
 
 #[tokio::test]
-async fn nodes_reimaged_to_linux_are_cleaned_before_their_deleted_pool_is_removed() {
+async fn reimaged_nodes_are_cleaned_before_their_deleted_pool_is_removed() {
     let stage = Stage::new().await;
     let harness = &stage.harness;
     let mut kubelets = Vec::new();

@@ -16,7 +16,6 @@ use winpool_e2e::{Fault, Refusal, Schedule, prelude::*};
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, picture};
 
-/// The percentage of requests that meet a fault.
 const PERCENT: u8 = 30;
 /// Includes every pause after a failure.
 const PATIENTLY: Duration = Duration::from_mins(3);

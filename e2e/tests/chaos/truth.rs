@@ -54,12 +54,12 @@ async fn a_class_that_cannot_be_created_delays_only_its_own_nodes() {
 }
 
 #[tokio::test]
-async fn a_class_that_cannot_be_created_delays_only_its_own_nodes_after_a_restart() {
+async fn after_a_restart_a_failing_class_delays_only_its_own_nodes() {
     Box::pin(only_the_node_of_that_class_waits(true)).await;
 }
 
 #[tokio::test]
-async fn a_class_that_cannot_be_changed_delays_only_the_taint_that_it_must_tolerate() {
+async fn a_class_that_cannot_be_changed_delays_only_the_new_taint() {
     let stage = Stage::new().await;
     let harness = &stage.harness;
     stage.join("first", WINDOWS_2022).await;
@@ -83,7 +83,7 @@ async fn a_class_that_cannot_be_changed_delays_only_the_taint_that_it_must_toler
 }
 
 #[tokio::test]
-async fn a_pool_whose_pods_cannot_be_listed_is_not_ready_and_its_nodes_get_their_labels() {
+async fn nodes_get_their_labels_while_pods_cannot_be_listed() {
     let stage = Stage::new().await;
     let harness = &stage.harness;
     stage.join("win", WINDOWS_2022).await;

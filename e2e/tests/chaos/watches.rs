@@ -14,7 +14,7 @@ fn selects(count: i64) -> impl Fn(&WindowsPool) -> bool {
 }
 
 #[tokio::test]
-async fn an_expired_watch_causes_a_new_list_and_nodes_that_left_are_no_longer_counted() {
+async fn an_expired_watch_causes_a_new_list_without_the_nodes_that_left() {
     let stage = Stage::new().await;
     for name in ["stays", "leaves"] {
         stage.join(name, WINDOWS_2022).await;

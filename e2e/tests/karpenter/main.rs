@@ -18,7 +18,6 @@ use scene::Scene;
 
 const HYPERV: &str = "runtimeclass.winpool.dev/vms";
 
-/// Returns the pool with these classes.
 fn pool(classes: &Value) -> WindowsPool {
     serde_json::from_value(json!({
         "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"},
@@ -75,7 +74,7 @@ fn with_taint(value: &str, effect: &str) -> Value {
 }
 
 #[tokio::test]
-async fn each_kind_of_class_starts_from_zero_or_winpool_says_beforehand_that_it_cannot() {
+async fn every_class_starts_from_zero_or_winpool_says_that_it_cannot() {
     let mut classes = all_classes();
     classes.as_array_mut().unwrap().push(json!({"name": "old", "version": "20h2"}));
     let pool = pool(&classes);
@@ -295,7 +294,7 @@ async fn the_node_classes_of_a_cluster_tell_the_build_where_there_are_any() {
 }
 
 #[tokio::test]
-async fn an_operator_that_finds_no_karpenter_or_may_not_read_it_works_as_without() {
+async fn the_operator_works_without_karpenter_and_without_access_to_it() {
     let harness = Harness::new().await;
     let options = Options { leader_election: false, karpenter: true, ..Options::default() };
     let _operator = Operator::start_with(harness.account.config.clone(), options);

@@ -8,7 +8,7 @@ use super::stage::{machine_until, node_until, ready, stage_with_pool};
 /// with another uid.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn a_deleted_node_comes_back_when_its_kubelet_restarts_and_gets_its_taint_again() {
+async fn a_node_that_its_kubelet_registers_again_gets_its_taint_again() {
     let (harness, _operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
     let before = harness.node("win").await;
     assert!(has_taint(&before, OS_WINDOWS));

@@ -9,7 +9,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// Catches winpool and the node lifecycle controller reverting each other's taints, which are in one list.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn a_node_whose_kubelet_died_keeps_winpools_taint_beside_those_of_the_controllers() {
+async fn a_node_whose_kubelet_died_keeps_winpools_taint() {
     // The lease is renewed every 10 seconds: with less, a healthy kubelet would count as dead.
     let controller_manager = &["--node-monitor-grace-period=20s", "--node-monitor-period=1s"];
     let harness = stage_with(Flags { controller_manager, ..Flags::default() }).await;

@@ -9,7 +9,7 @@ use super::stage::{HANDLER, event, machine, machine_until, phase, pod_until, rea
 /// and nothing else.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn a_pod_of_each_class_reaches_the_runtime_of_its_node_with_the_handler_of_the_class() {
+async fn pods_reach_the_runtime_with_the_handler_of_their_class() {
     let harness = stage().await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;

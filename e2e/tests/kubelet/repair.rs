@@ -19,7 +19,7 @@ fn labels(pairs: &Value) -> Value {
 /// time until they are restored.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn without_winpool_a_kubelet_restores_os_and_arch_while_it_runs_and_the_build_when_it_starts() {
+async fn a_kubelet_restores_os_and_arch_while_it_runs_and_the_build_at_its_start() {
     let harness = stage().await;
     let mut machine = machine(&harness, "win", WINDOWS_2022, &["--node-labels=example.com/pool=a"]).await;
     ready(&harness, &machine).await;
@@ -82,5 +82,5 @@ async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
         node_until(&harness, &machine, "is repaired", is_right).await;
     }
     let pool = harness.ready("default").await;
-    assert_eq!(pool.status.unwrap().problems, [], "the kubelet counts as nobody who undoes winpool's work");
+    assert_eq!(pool.status.unwrap().problems, [], "the kubelet does not count as a writer that reverts winpool");
 }

@@ -30,7 +30,6 @@ pub async fn stage_with_pool(windows: Windows) -> (Harness, Operator, Machine) {
     (harness, operator, machine)
 }
 
-/// Starts a machine with its kubelet.
 pub async fn machine(harness: &Harness, name: &str, windows: Windows, flags: &[&str]) -> Machine {
     Machine::start(&harness.server, name, windows, flags).await.unwrap()
 }
@@ -57,7 +56,6 @@ pub async fn node_until(harness: &Harness, machine: &Machine, what: &str, holds:
     result.unwrap_or_else(|error| panic!("{error}\nlast seen: {:#}\n{}", json!(seen), end_of(machine)))
 }
 
-/// Waits until this holds for the machine.
 pub async fn machine_until(machine: &Machine, what: &str, holds: impl Fn(&Machine) -> Result<bool>) {
     let result = wait_for(&format!("{} {what}", machine.name()), LIMIT, async || {
         machine.check()?;

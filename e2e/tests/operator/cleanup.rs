@@ -174,7 +174,7 @@ async fn marks_are_removed_without_the_crd_and_a_taint_is_reported() {
         text.contains(&format!("  {OS_WINDOWS}; if it is winpool's: kubectl taint nodes win os:NoSchedule-\n")),
         "{text}"
     );
-    assert_eq!(text.matches("kubectl taint").count(), 1, "nobody is told to take off not-ready\n{text}");
+    assert_eq!(text.matches("kubectl taint").count(), 1, "it names no command for the taint not-ready\n{text}");
     let node: Node = Api::all(client).get("win").await.unwrap();
     assert_eq!(taints(&node), [OS_WINDOWS, "node.kubernetes.io/not-ready:NoSchedule"]);
     assert!(!node.labels().keys().any(|key| key.contains("winpool.dev")), "{:?}", node.labels());
@@ -185,7 +185,7 @@ async fn marks_are_removed_without_the_crd_and_a_taint_is_reported() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_named_and_pools_keep_their_finalizer_while_nodes_keep_marks() {
+async fn cleanup_names_a_missing_permission_and_keeps_finalizers() {
     let harness = Harness::new().await;
     for name in ["win-1", "win-2"] {
         harness.join_node(SimulatedNode::server_2019(name)).await;
@@ -303,8 +303,7 @@ async fn cleanup_fails_if_an_operator_is_installed_and_is_not_removed_next() {
     let deployments: Api<Deployment> = Api::namespaced(harness.client.clone(), NAMESPACE);
     deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
     for (replicas, uninstalling, done) in [(1, false, false), (1, true, true), (1, false, false), (0, false, true)] {
-        let scaled = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        deployments.patch("winpool", &PatchParams::default(), &scaled).await.unwrap();
+        merge(&deployments, "winpool", json!({"spec": {"replicas": replicas}})).await;
         let arguments = Arguments { yes: true, uninstalling, ..arguments() };
         let config = harness.server.config().unwrap();
         let outcome = clean_up(config, &arguments, &mut Vec::new(), || unreachable!("it does not ask")).await;

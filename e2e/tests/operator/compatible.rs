@@ -5,27 +5,6 @@ use winpool_e2e::prelude::*;
 
 use crate::policies::{restart, rolled_out};
 
-const STAMP: &str = "runtimeclass.winpool.dev/any-2022";
-const IMAGE: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
-
-/// A Linux node and one of each Windows Server that Kubernetes lists; 2025 with this containerd.
-async fn cluster_of_three_windows(containerd: &str) -> Harness {
-    Harness::with_nodes([
-        SimulatedNode::linux().name("linux"),
-        SimulatedNode::server_2019("win-2019"),
-        SimulatedNode::server_2022("win-2022"),
-        SimulatedNode::server_2025("win-2025").container_runtime(containerd),
-    ])
-    .await
-}
-
-fn wide_classes() -> Value {
-    json!({"runtimeClasses": [
-        {"name": "any-2022", "version": "2022", "hostMatch": "Compatible"},
-        {"name": "any-windows", "version": "Any"},
-    ]})
-}
-
 /// Deploys more replicas than there are nodes, each for a node of its own. Waits until the scheduler has bound its pods to
 /// these nodes, and found none for the rest.
 async fn lands_on(harness: &Harness, class: &str, expected: &[&str]) {
@@ -33,7 +12,6 @@ async fn lands_on(harness: &Harness, class: &str, expected: &[&str]) {
     let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}});
     let mut spread = workload("Deployment", class, json!({"runtimeClassName": class, "affinity": affinity}));
     spread["spec"]["replicas"] = json!(5);
-    spread["spec"]["template"]["spec"]["containers"][0]["image"] = json!(IMAGE);
     harness.apply(spread).await;
     let (pods, of_class) = (harness.pods(), ListParams::default().labels(&format!("app={class}")));
     let decided = async || {
@@ -46,29 +24,27 @@ async fn lands_on(harness: &Harness, class: &str, expected: &[&str]) {
     wait_for(&format!("pods of {class} run on {expected:?} only"), LIMIT, decided).await.unwrap();
 }
 
-/// The nodes with the capability label of the class `any-2022`.
-async fn stamped(harness: &Harness) -> Vec<String> {
-    let stamped = ListParams::default().labels(&format!("{STAMP}=true"));
-    harness.nodes().list(&stamped).await.unwrap().iter().map(ResourceExt::name_any).collect()
-}
-
 #[tokio::test]
-async fn a_compatible_2022_class_runs_on_2022_and_2025_and_one_of_any_version_on_every_windows() {
-    let harness = cluster_of_three_windows("containerd://1.7.19").await;
+async fn a_compatible_class_runs_on_newer_windows_if_its_containerd_allows_it() {
+    let harness = Harness::with_nodes([
+        SimulatedNode::linux().name("linux"),
+        SimulatedNode::server_2019("win-2019"),
+        SimulatedNode::server_2022("win-2022"),
+        // The first version of containerd that runs images of 2022 on 2025, and the last one that does not.
+        SimulatedNode::server_2025("win-2025").container_runtime("containerd://1.7.19"),
+        SimulatedNode::server_2025("win-2025-old").container_runtime("containerd://1.7.18"),
+    ])
+    .await;
     let _operator = harness.operator().await;
-    harness.apply_until_ready(wide_classes()).await;
-    assert_eq!(stamped(&harness).await, ["win-2022", "win-2025"]);
+    let classes = json!([
+        {"name": "any-2022", "version": "2022", "hostMatch": "Compatible"}, {"name": "any-windows", "version": "Any"},
+    ]);
+    harness.apply_until_ready(json!({"runtimeClasses": classes})).await;
+    let labelled = ListParams::default().labels("runtimeclass.winpool.dev/any-2022=true");
+    let labelled = harness.nodes().list(&labelled).await.unwrap();
+    assert_eq!(labelled.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["win-2022", "win-2025"]);
     lands_on(&harness, "any-2022", &["win-2022", "win-2025"]).await;
-    lands_on(&harness, "any-windows", &["win-2019", "win-2022", "win-2025"]).await;
-}
-
-#[tokio::test]
-async fn a_2025_node_with_containerd_before_1_7_19_runs_no_2022_pods_by_a_compatible_class() {
-    let harness = cluster_of_three_windows("containerd://1.7.18").await;
-    let _operator = harness.operator().await;
-    harness.apply_until_ready(wide_classes()).await;
-    assert_eq!(stamped(&harness).await, ["win-2022"]);
-    lands_on(&harness, "any-2022", &["win-2022"]).await;
+    lands_on(&harness, "any-windows", &["win-2019", "win-2022", "win-2025", "win-2025-old"]).await;
 }
 
 async fn pods_of_agent(harness: &Harness) -> Vec<Pod> {

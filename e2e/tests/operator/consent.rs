@@ -65,7 +65,7 @@ async fn never_removes_the_taint_and_nodes_are_checked_again_afterwards() {
 }
 
 #[tokio::test]
-async fn nodes_that_a_wider_selector_adds_are_checked_and_a_held_taint_is_no_longer_approved() {
+async fn nodes_that_a_wider_selector_adds_are_checked() {
     let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({"nodeSelector": {"team": "free"}})).await;
     harness.run_web("busy").await;
@@ -143,7 +143,7 @@ async fn a_taint_that_waited_for_its_class_is_added_only_after_another_check() {
 }
 
 #[tokio::test]
-async fn no_node_is_registered_with_a_taint_that_its_class_does_not_tolerate_yet() {
+async fn no_node_is_registered_with_a_taint_before_its_class_tolerates_it() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let _operator = with_a_class_that_cannot_be_widened(&harness).await;
@@ -156,7 +156,7 @@ async fn no_node_is_registered_with_a_taint_that_its_class_does_not_tolerate_yet
 }
 
 #[tokio::test]
-async fn the_owner_of_a_node_removes_a_held_taint_that_another_pool_added_at_registration() {
+async fn the_owner_of_a_node_removes_a_held_taint_that_another_pool_added() {
     needs!(MUTATING_ADMISSION_POLICY);
     let (harness, _operator) = with_two_nodes().await;
     harness.run_web("busy").await;

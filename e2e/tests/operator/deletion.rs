@@ -7,7 +7,7 @@ async fn run_pod(harness: &Harness, name: &str, node: &str, class: &str) {
 }
 
 #[tokio::test]
-async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod() {
+async fn deleting_a_pool_restores_its_nodes_and_breaks_no_running_pod() {
     let harness = Harness::new().await;
     let spot = ("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule");
     harness.join_node(SimulatedNode::server_2019("used").taint(spot.0, spot.1, spot.2)).await;
@@ -31,7 +31,7 @@ async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod
         assert_eq!(face(&harness.node(name).await), before, "{name}");
     }
     let class = harness.classes().get("windows-2019").await.unwrap();
-    assert_eq!(class.labels().get(POOL), None, "the class in use stays and is nobody's");
+    assert_eq!(class.labels().get(POOL), None, "the class in use stays, and no pool owns it");
     assert_eq!(harness.classes().get_opt("windows-2022").await.unwrap(), None);
     assert_eq!(harness.classes().get_opt("windows-2025").await.unwrap(), None);
 }
@@ -54,25 +54,6 @@ async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
     };
     harness.node_until("win", "has the taint of the next pool only", taken_over).await;
     harness.pool_is_gone("a-older").await;
-}
-
-#[tokio::test]
-async fn a_pool_that_retains_leaves_everything_and_needs_no_operator_to_go() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::server_2019("win")).await;
-    let operator = harness.operator().await;
-    let pool = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
-    assert!(pool.finalizers().is_empty());
-    operator.stop().await;
-    harness.delete_pool("default").await;
-    harness.pool_is_gone("default").await;
-    let _operator = harness.operator().await;
-    // The operator runs again and removes nothing of the absent pool.
-    harness.apply_pool_named("other", json!({"nodeSelector": {"none": "such"}})).await;
-    harness.ready("other").await;
-    let node = harness.node("win").await;
-    assert!(has_taint(&node, OS_WINDOWS) && node.annotations().contains_key(APPLIED));
-    assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -140,13 +121,13 @@ async fn a_class_removed_from_the_spec_is_deleted_unless_pods_use_it() {
     let classes = harness.classes();
     let gone = async || Ok(classes.get_opt("unused").await?.is_none().then_some(()));
     wait_for("the unused class is gone", LIMIT, gone).await.unwrap();
-    let used = harness.class_until("used", "is nobody's", |class| class.labels().get(POOL).is_none()).await;
+    let used = harness.class_until("used", "is released", |class| class.labels().get(POOL).is_none()).await;
     assert_eq!(used.labels().get("app.kubernetes.io/managed-by"), None);
     assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
 }
 
 #[tokio::test]
-async fn without_permission_to_list_pods_classes_stay_and_the_deletion_completes() {
+async fn a_deletion_completes_without_permission_to_list_pods() {
     let harness = Harness::new().await;
     harness.account.take(("list", "", "pods")).await;
     harness.join_node(SimulatedNode::server_2019("win")).await;

@@ -10,7 +10,7 @@ use winpool_e2e::prelude::*;
 const PATCH_NODES: Right<'_> = ("patch", "", "nodes");
 
 #[tokio::test]
-async fn a_refused_taint_delays_neither_the_label_nor_other_nodes_and_is_not_sent_again() {
+async fn a_refused_taint_delays_nothing_else_and_is_not_sent_again() {
     let (harness, log) = Harness::audited().await;
     // With a reason the response is 403, without one 422.
     for (node, reason) in [("forbidden", json!("Forbidden")), ("refused", Value::Null)] {
@@ -76,7 +76,7 @@ async fn a_refused_label_does_not_delay_the_taint() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_named_and_a_change_is_applied_once_it_is_granted() {
+async fn a_missing_permission_is_named_until_it_is_granted() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
     harness.account.take(PATCH_NODES).await;
@@ -186,7 +186,7 @@ async fn a_refused_write_is_retried_later() {
 }
 
 #[tokio::test]
-async fn nodes_and_classes_that_cannot_be_released_delay_the_deletion_of_a_pool_for_a_limited_time() {
+async fn objects_that_cannot_be_released_delay_a_deletion_for_a_limited_time() {
     let (harness, _) = Harness::audited().await;
     join(&harness, "win").await;
     let _operator = Operator::impatient(harness.account.config.clone());
@@ -257,7 +257,6 @@ fn problem(pool: &WindowsPool, object: &str) -> String {
     problem.message.clone()
 }
 
-/// The text of the Event about this node.
 async fn event_about(client: &Client, node: &Node) -> String {
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     let about = |event: &Event| {
@@ -270,7 +269,6 @@ async fn event_about(client: &Client, node: &Node) -> String {
     event.note.unwrap()
 }
 
-/// The response codes of the operator's patches of this node.
 fn patches(log: &AuditLog, node: &str) -> Vec<u64> {
     log.patches(node).into_iter().map(|request| request.code).collect()
 }
@@ -298,7 +296,6 @@ pub(super) async fn deny(client: &Client, name: &str, resources: &Value, operati
     Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
 }
 
-/// Waits until the policy is in force.
 pub(super) async fn until_denied(policy: &str, attempt: impl AsyncFn() -> Option<kube::Error>) {
     let marker = format!("ValidatingAdmissionPolicy '{policy}'");
     let denied = async || Ok(attempt().await.filter(|error| error.to_string().contains(&marker)).map(|_| ()));

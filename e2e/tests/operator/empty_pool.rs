@@ -3,7 +3,7 @@
 use winpool_e2e::{Sample, prelude::*};
 
 #[tokio::test]
-async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouched() {
+async fn an_empty_pool_labels_and_taints_only_windows_nodes() {
     let harness = Harness::new().await;
     let client = &harness.client;
     SimulatedNode::linux().name("linux-a").join(client).await.unwrap();
@@ -39,30 +39,16 @@ async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouche
     for name in ["NodesLabeled", "TaintsApplied", "RuntimeClassesApplied"] {
         assert_eq!(condition(&pool, name), Some("True"), "{name}");
     }
-}
 
-#[tokio::test]
-async fn the_class_of_2019_is_exactly_that_of_the_kubernetes_documentation() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659")).await;
-    let _operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-
+    // Exactly the class of the Kubernetes documentation.
     let class = harness.classes().get("windows-2019").await.unwrap();
     assert_eq!(class.handler, "runhcs-wcow-process");
-    assert_eq!(
-        scheduling(&class),
-        json!({
-            "nodeSelector": {
-                "kubernetes.io/arch": "amd64",
-                "kubernetes.io/os": "windows",
-                "node.kubernetes.io/windows-build": "10.0.17763",
-            },
-            "tolerations": [{"effect": "NoSchedule", "key": "os", "operator": "Equal", "value": "windows"}],
-        })
-    );
-    assert_eq!(class.labels()["app.kubernetes.io/managed-by"], "winpool");
-    assert_eq!(class.labels()[POOL], "default");
+    let documented = json!({
+        "nodeSelector": {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "windows", BUILD: "10.0.17763"},
+        "tolerations": [{"effect": "NoSchedule", "key": "os", "operator": "Equal", "value": "windows"}],
+    });
+    assert_eq!(scheduling(&class), documented);
+    assert_eq!((&*class.labels()["app.kubernetes.io/managed-by"], &*class.labels()[POOL]), ("winpool", "default"));
     assert_eq!(class.owner_references(), []);
 }
 

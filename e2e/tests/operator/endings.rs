@@ -8,7 +8,7 @@ use winpool_e2e::prelude::*;
 const PATIENCE: Duration = Duration::from_secs(8);
 
 #[tokio::test]
-async fn a_class_that_the_next_pool_cannot_take_over_delays_a_deletion_for_a_limited_time() {
+async fn a_failed_handover_of_a_class_delays_a_deletion_for_a_limited_time() {
     let harness = Harness::new().await;
     harness.join("win").await;
     let options = Options { leader_election: false, patience: PATIENCE, ..Options::default() };

@@ -7,7 +7,7 @@ use winpool_e2e::{
 };
 
 #[tokio::test]
-async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_until_it_is_corrected() {
+async fn an_invalid_pool_gets_a_condition_and_changes_nothing() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win-bad", "10.0.17763.6659", "bad").await;
     join(&harness, "win-good", "10.0.20348.2655", "good").await;

@@ -43,7 +43,7 @@ async fn a_deleted_or_edited_class_is_restored_by_one_request() {
     }
     repaired(&harness, "windows-2022", &json!({"overhead": {"podFixed": {"memory": "1Gi"}}})).await;
     let foreign = json!({"metadata": {"labels": {"example.com/a": "x"}, "annotations": {"example.com/a": "x"}}});
-    classes.patch("declared-0", &PatchParams::default(), &Patch::Merge(foreign)).await.unwrap();
+    merge(&classes, "declared-0", foreign).await;
     harness.node_events_are_seen().await;
     assert_eq!(
         class_writes(&log).split_off(all + 2),
@@ -110,7 +110,7 @@ async fn retained_objects_stay_and_a_pool_with_another_name_takes_them_over() {
     harness.join("win").await;
     let _operator = harness.operator().await;
     harness.apply_pool_named("first", json!({"deletionPolicy": "Retain"})).await;
-    harness.ready("first").await;
+    assert_eq!(harness.ready("first").await.finalizers(), [""; 0], "it can be deleted without an operator");
     let (node, class) = (harness.node("win").await, harness.classes().get("windows-2022").await.unwrap());
     assert_eq!(label(&node, POOL), Some("first"));
 
@@ -135,7 +135,7 @@ async fn retained_objects_stay_and_a_pool_with_another_name_takes_them_over() {
 }
 
 #[tokio::test]
-async fn a_pool_that_is_deleted_and_recreated_immediately_is_reported_as_a_new_one() {
+async fn a_pool_that_is_recreated_immediately_is_reported_as_a_new_one() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
     let _operator = harness.operator().await;
@@ -193,7 +193,7 @@ fn content(class: &RuntimeClass) -> Value {
 /// Edits the class and waits until winpool restores it.
 async fn repaired(harness: &Harness, name: &str, edit: &Value) {
     let right = content(&harness.classes().get(name).await.unwrap());
-    let edited = harness.classes().patch(name, &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    let edited = merge(&harness.classes(), name, edit).await;
     assert_ne!(content(&edited), right, "{edit}");
     harness.class_until(name, &format!("is repaired after {edit}"), |class| content(class) == right).await;
 }

@@ -178,7 +178,7 @@ async fn the_retired_taint_stays_until_every_pod_tolerates_the_new_one() {
 }
 
 #[tokio::test]
-async fn a_class_that_tolerated_the_old_taint_only_tolerates_both_before_the_first_node_changes() {
+async fn a_class_tolerates_both_taints_before_the_first_node_changes() {
     let harness = with_old_nodes().await;
     run_pod(&harness, "both", "win-b", &["Win1809", "windows"]).await;
     let recorder = Recorder::start(&harness).await;
@@ -202,7 +202,7 @@ async fn a_class_that_tolerated_the_old_taint_only_tolerates_both_before_the_fir
 }
 
 #[tokio::test]
-async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classes_of_their_own() {
+async fn pools_with_different_selectors_have_nodes_and_classes_of_their_own() {
     let harness = Harness::new().await;
     for team in ["red", "blue"] {
         harness.join_node(SimulatedNode::server_2022(team).label("team", team)).await;
@@ -239,7 +239,7 @@ async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classe
 }
 
 #[tokio::test]
-async fn the_younger_of_two_overlapping_pools_says_so_and_takes_over_when_the_older_is_deleted() {
+async fn the_younger_of_two_overlapping_pools_takes_over_from_a_deleted_one() {
     let harness = Harness::new().await;
     for name in NODES {
         harness.join_node(SimulatedNode::server_2022(name).label("team", "a")).await;

@@ -12,7 +12,7 @@ use winpool_core::plan::{
 use winpool_e2e::prelude::*;
 
 #[tokio::test]
-async fn a_patch_of_a_node_that_changed_since_it_was_read_is_stale_and_changes_nothing() {
+async fn a_patch_of_a_node_that_changed_since_it_was_read_changes_nothing() {
     let harness = Harness::new().await;
     let applier = applier(&harness.client);
     let policy = policy(json!({"nodeSelector": {"example.com/group": "a"}}));
@@ -58,7 +58,7 @@ async fn a_heartbeat_since_the_node_was_read_does_not_make_a_patch_stale() {
 }
 
 #[tokio::test]
-async fn a_node_that_replaces_a_deleted_one_of_the_same_name_is_not_written_for_it() {
+async fn a_new_node_with_the_name_of_a_deleted_one_is_not_written() {
     let harness = Harness::new().await;
     let applier = applier(&harness.client);
     let policy = policy(json!({}));
@@ -95,7 +95,7 @@ async fn an_invalid_value_is_denied_in_the_servers_words() {
 }
 
 #[tokio::test]
-async fn a_class_that_changed_since_it_was_read_is_a_conflict_and_stays_as_it_is() {
+async fn a_class_that_changed_since_it_was_read_is_a_conflict() {
     let harness = Harness::new().await;
     let applier = applier(&harness.client);
     let made = applier.create_class(&class("windows-2022")).await.unwrap();
@@ -202,7 +202,6 @@ fn applier(client: &Client) -> Applier {
     Applier::new(client.clone(), Leadership::alone(), Arc::new(Metrics::new(Arc::default())))
 }
 
-/// A policy of one pool with this spec.
 fn policy(spec: Value) -> Policy {
     let pool = WindowsPool::new("default", serde_json::from_value(spec).unwrap());
     let pool = Arc::new(Pool::read(&pool).unwrap());

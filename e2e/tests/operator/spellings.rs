@@ -4,7 +4,7 @@ use winpool_core::windows::taint::SPELLINGS;
 use winpool_e2e::prelude::*;
 
 #[tokio::test]
-async fn a_node_keeps_a_known_spelling_that_its_class_tolerates_until_the_pool_retires_it() {
+async fn a_node_keeps_a_known_spelling_until_the_pool_retires_it() {
     let harness = Harness::new().await;
     for (number, spelling) in SPELLINGS.iter().enumerate() {
         let node = SimulatedNode::server_2022(&format!("win-{number}"));

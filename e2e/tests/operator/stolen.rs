@@ -64,7 +64,7 @@ fn only_guard_refuses() -> Vec<Attempt> {
 }
 
 /// Requests that the operator needs, and that can be misused.
-fn nobody_refuses() -> Vec<Attempt> {
+fn the_operator_needs() -> Vec<Attempt> {
     let claims = json!({"pool": "default", "taints": ["os=windows:NoSchedule"]}).to_string();
     let mut attempts = vec![
         attempt(Method::GET, "/api/v1/pods", Value::Null),
@@ -89,7 +89,6 @@ fn nobody_refuses() -> Vec<Attempt> {
     attempts
 }
 
-/// Requests that RBAC refuses.
 fn rbac_refuses() -> Vec<Attempt> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
@@ -156,7 +155,7 @@ async fn a_stolen_token_allows_only_what_rbac_and_guard_allow() {
     let thief = Client::try_from(harness.account.config.clone()).unwrap();
 
     assert_all(&thief, only_guard_refuses(), false).await;
-    assert_all(&thief, nobody_refuses(), false).await;
+    assert_all(&thief, the_operator_needs(), false).await;
     assert_all(&thief, rbac_refuses(), true).await;
 
     manifests::apply(&harness.client, &manifests::component("guard").unwrap()).await.unwrap();
@@ -170,6 +169,6 @@ async fn a_stolen_token_allows_only_what_rbac_and_guard_allow() {
         Ok(Some(()))
     };
     wait_for("guard refuses", LIMIT, in_force).await.unwrap();
-    assert_all(&thief, nobody_refuses(), false).await;
+    assert_all(&thief, the_operator_needs(), false).await;
     assert_all(&thief, rbac_refuses(), true).await;
 }

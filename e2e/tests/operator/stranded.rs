@@ -94,19 +94,3 @@ async fn a_dry_run_names_workloads_that_would_become_unschedulable() {
     written.dedup();
     assert_eq!(written, ["windowspools/status"]);
 }
-
-#[tokio::test]
-async fn a_hold_ends_once_the_pods_are_gone() {
-    let harness = Harness::new().await;
-    harness.join("busy").await;
-    run_pod(&harness, "web-5d8f7-a", "busy", json!([])).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.pool_until("default", "holds the taint", is_held).await;
-    harness.pods().delete("web-5d8f7-a", &DeleteParams::default().grace_period(0)).await.unwrap();
-    // It checks again every minute, and when it starts.
-    operator.stop().await;
-    let _operator = harness.operator().await;
-    harness.is_tainted("busy").await;
-    harness.ready("default").await;
-}

@@ -78,7 +78,7 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
 }
 
 #[tokio::test]
-async fn pods_that_wait_for_a_node_with_the_tolerations_of_before_are_counted_and_named() {
+async fn waiting_pods_with_outdated_tolerations_are_counted_and_named() {
     let (harness, _) = with_two_nodes(None).await;
     let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
@@ -98,7 +98,7 @@ async fn pods_that_wait_for_a_node_with_the_tolerations_of_before_are_counted_an
 }
 
 #[tokio::test]
-async fn a_retired_taint_is_replaced_in_one_request_a_node_and_the_class_comes_first() {
+async fn a_retired_taint_is_replaced_in_one_request_after_its_class_changed() {
     let (harness, audit) = with_two_nodes(Some(("os", "Win1809"))).await;
     let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;

@@ -15,7 +15,7 @@ async fn with_a_node() -> Harness {
 }
 
 #[tokio::test]
-async fn a_pool_that_selects_no_node_says_so_and_counts_the_windows_nodes_of_the_cluster() {
+async fn a_pool_that_selects_no_node_counts_the_windows_nodes_of_the_cluster() {
     let harness = with_a_node().await;
     harness.join_node(SimulatedNode::linux().name("linux")).await;
     let _operator = harness.operator().await;
@@ -176,14 +176,10 @@ fn state(pool: &WindowsPool) -> Option<ClassState> {
 #[tokio::test]
 async fn a_foreign_class_that_selects_none_of_the_pools_nodes_is_a_conflict() {
     let harness = with_a_node().await;
-    let selector = json!({
-        "kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348", "team": "another",
-    });
     let toleration = json!({"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"});
-    let class = json!({
-        "metadata": {"name": "windows-2022", "labels": {"app.kubernetes.io/managed-by": "Helm"}},
-        "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector, "tolerations": [toleration]},
-    });
+    let mut class = windows_class("windows-2022", &json!({BUILD: "10.0.20348", "team": "another"}));
+    class["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+    class["scheduling"]["tolerations"] = json!([toleration]);
     let _: RuntimeClass = harness.create(class).await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;

@@ -330,7 +330,6 @@ fn labels(count: usize) -> Value {
     Value::Object((0..count).map(label).collect())
 }
 
-/// Sets the members of `more` in `object`.
 fn json_merge(object: &mut Value, more: Value) {
     let (Value::Object(object), Value::Object(more)) = (object, more) else { panic!("objects") };
     object.extend(more);

@@ -7,7 +7,6 @@ use kube::api::DynamicObject;
 use winpool_e2e::{
     manifests::{EXAMPLES, apply, example, rolled_out},
     prelude::*,
-    scene,
 };
 
 /// Every Deployment in `examples/` with the kernel of the nodes that it has to run on. Two examples bring their own
@@ -152,7 +151,6 @@ fn examples() -> Vec<DynamicObject> {
     objects
 }
 
-/// The only object of a file.
 fn the_example(file: &str) -> DynamicObject {
     let mut objects = example(file).unwrap();
     assert_eq!(objects.len(), 1, "{file}");

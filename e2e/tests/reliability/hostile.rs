@@ -121,7 +121,7 @@ async fn judged(harness: &Harness, nodes: usize) -> NodeCounts {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: make chaos-long"]
-async fn a_hundred_nodes_and_pods_of_maximum_size_fit_into_the_memory_of_an_installation() {
+async fn a_hundred_objects_of_maximum_size_fit_into_the_memory_limit() {
     let harness = Harness::unguarded().await;
     let (server, client) = (&harness.server, &harness.client);
     SimulatedNode::server_2022("honest").join(client).await.unwrap();

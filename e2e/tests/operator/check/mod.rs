@@ -10,7 +10,7 @@ use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use kube::client::Body;
 use winpool_core::lint::{Facts, Finding, Workload, check};
-use winpool_e2e::{prelude::*, running_kubernetes};
+use winpool_e2e::{harness, prelude::*, running_kubernetes};
 
 /// Requests in parallel.
 const HANDS: usize = 8;
@@ -53,7 +53,6 @@ async fn create_all(client: &Client, objects: Vec<Value>) -> Vec<(Value, Answer)
     answers.buffer_unordered(HANDS).collect().await
 }
 
-/// An object of this kind with this pod spec.
 fn workload(kind: &str, pod: &Value) -> Value {
     match kind {
         "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "probe"}, "spec": pod}),
@@ -66,7 +65,6 @@ async fn facts() -> Facts {
     Facts::of_version(Some(running_kubernetes().await.unwrap()))
 }
 
-/// The results of the rules.
 fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
     check(&Workload::read(object).unwrap().unwrap(), facts)
 }

@@ -7,7 +7,9 @@ use winpool_core::{
 };
 use winpool_e2e::{prelude::*, scene};
 
-use super::{admitted, admitted_until, assert_no_panic, comparable, install, namespace, phase, pod, pods, pool};
+use super::{
+    admitted, admitted_until, assert_no_panic, class_status, comparable, install, namespace, phase, pod, pods, pool,
+};
 
 /// The class that a pod got, and the source of the decision.
 fn given(pod: &Pod) -> Option<(&str, &str)> {
@@ -30,16 +32,8 @@ fn with_images(images: &[&str]) -> Value {
 
 /// A class as winpool creates it, and its entry in the status of its pool.
 async fn class(harness: &Harness, name: &str, build: &str, state: &str) -> Value {
-    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: build, "pool": "a"});
-    let _: RuntimeClass = harness
-        .create(json!({
-            "metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
-        }))
-        .await;
-    let isolation = if name.ends_with("hyperv") { "HyperV" } else { "Process" };
-    json!({
-        "name": name, "build": build, "isolation": isolation, "handler": "runhcs-wcow-process", "state": state, "nodes": 1,
-    })
+    let _: RuntimeClass = harness.create(windows_class(name, &json!({BUILD: build, "pool": "a"}))).await;
+    class_status(name, build, state)
 }
 
 /// A pool `default` with classes in every state.
@@ -139,7 +133,7 @@ async fn a_pod_that_selects_a_version_is_not_changed() {
 }
 
 #[tokio::test]
-async fn image_tags_choose_a_class_only_where_they_can_mean_nothing_else_and_the_class_is_ready() {
+async fn image_tags_choose_a_class_only_if_they_are_unambiguous() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness, json!({"runtimeClassName": "windows-2022-big", "fromImageTags": true})).await;
@@ -227,7 +221,7 @@ async fn image_tags_choose_a_class_only_where_they_can_mean_nothing_else_and_the
 }
 
 #[tokio::test]
-async fn a_default_class_that_is_not_ready_is_never_given_and_without_a_pool_none_is() {
+async fn a_default_class_is_given_only_while_it_is_ready() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness, json!({})).await;
@@ -267,7 +261,7 @@ async fn a_default_class_that_is_not_ready_is_never_given_and_without_a_pool_non
 }
 
 #[tokio::test]
-async fn a_template_that_only_says_windows_runs_on_the_matching_build_for_each_way_to_choose_it() {
+async fn a_template_that_only_says_windows_runs_on_the_chosen_build() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::with_nodes(scene::nodes()).await;
     let client = &harness.client;

@@ -17,7 +17,7 @@ async fn until_born_with(harness: &Harness, node: &SimulatedNode, expected: &[&s
 }
 
 #[tokio::test]
-async fn without_an_operator_a_node_is_registered_with_its_taint_and_the_operator_has_nothing_to_do() {
+async fn a_node_is_registered_with_its_taint_without_an_operator() {
     needs!(MUTATING_ADMISSION_POLICY);
     let (harness, log) = Harness::audited().await;
     // The taint is checked and approved with the first node of a pool.
@@ -188,8 +188,7 @@ async fn taints_at_registration_depend_on_the_pool_and_the_node() {
     }
     let deleting = json!({"nodeSelector": {"group": "deleting"}, "taintPolicy": "Always"});
     pool(&harness, "deleting", deleting, json!({})).await;
-    let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/stay"]}}));
-    harness.pools().patch("deleting", &PatchParams::default(), &finalizer).await.unwrap();
+    merge(&harness.pools(), "deleting", json!({"metadata": {"finalizers": ["example.com/stay"]}})).await;
     harness.delete_pool("deleting").await;
     // The API server sees pools in the order of their changes: if it knows the last one, it knows all.
     pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;

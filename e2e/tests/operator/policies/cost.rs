@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use winpool_core::api::Taint;
 use winpool_e2e::prelude::*;
 
-use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
+use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool};
 
 /// A name of the greatest length: a prefix of 253 characters and a name of 63.
 fn key(number: usize) -> String {
@@ -136,10 +136,7 @@ async fn measure_what_each_policy_adds_to_a_create() {
     let silent = pod(&json!({}));
     for component in ["born-tainted", "assign-class", "tolerate-windows", "linux-by-default"] {
         let harness = Harness::new().await;
-        let class = json!({
-            "name": "windows-2022", "build": "10.0.20348", "isolation": "Process", "handler": "h", "state": "Applied",
-            "nodes": 1,
-        });
+        let class = class_status("windows-2022", "10.0.20348", "Applied");
         let status = json!({"approvedTaints": approved(["os=windows:NoSchedule"]), "runtimeClasses": [class]});
         pool(&harness, "default", json!({"podDefaults": {"runtimeClassName": "windows-2022"}}), status).await;
         let _: RuntimeClass = harness.create(json!({"metadata": {"name": "windows-2022"}, "handler": "h"})).await;

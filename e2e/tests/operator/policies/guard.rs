@@ -1,6 +1,6 @@
 //! The requests that `guard` refuses, and winpool's work with `guard` installed.
 
-use winpool_e2e::prelude::*;
+use winpool_e2e::{harness, prelude::*};
 
 use super::{dry_run, install};
 
@@ -12,7 +12,7 @@ fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> Option<String> {
             assert_eq!(status.code, 403, "{}", status.message);
             status.message.split("denied request: ").nth(1).map(str::to_owned)
         }
-        Err(error) => panic!("refused by somebody else: {error}"),
+        Err(error) => panic!("not refused by the guard: {error}"),
     }
 }
 
@@ -244,14 +244,9 @@ async fn under_guard_winpool_does_all_its_work() {
     harness.ready("default").await;
 
     // A drifted class is repaired, a changed handler means a new one, a changed taint replaces the old one.
-    let drift = Patch::Merge(json!({"scheduling": {"nodeSelector": {"kubernetes.io/os": "linux"}}}));
-    harness.classes().patch("windows-2022", &PatchParams::default(), &drift).await.unwrap();
-    let repaired = |class: &RuntimeClass| {
-        class
-            .scheduling
-            .as_ref()
-            .is_some_and(|s| s.node_selector.as_ref().is_some_and(|s| s["kubernetes.io/os"] == "windows"))
-    };
+    let drift = json!({"scheduling": {"nodeSelector": {"kubernetes.io/os": "linux"}}});
+    harness::merge(&harness.classes(), "windows-2022", drift).await;
+    let repaired = |class: &RuntimeClass| scheduling(class)["nodeSelector"]["kubernetes.io/os"] == "windows";
     harness.class_until("windows-2022", "is repaired", repaired).await;
     harness
         .apply_pool(json!({
@@ -274,7 +269,7 @@ async fn under_guard_winpool_does_all_its_work() {
 }
 
 #[tokio::test]
-async fn a_taint_whose_key_the_guard_does_not_list_is_refused_and_reported_and_the_rest_is_done() {
+async fn a_taint_that_the_guard_does_not_list_is_refused_and_reported() {
     let harness = Harness::unguarded().await;
     scene(&harness).await;
     guarded(&harness).await;

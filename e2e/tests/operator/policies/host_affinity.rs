@@ -3,7 +3,7 @@
 use winpool_core::windows::{compatibility::can_run_by_process_isolation, product::PRODUCTS};
 use winpool_e2e::{prelude::*, scene};
 
-use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
+use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool};
 
 const ON_2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 
@@ -39,20 +39,10 @@ fn hosts(pod: &Pod) -> Vec<String> {
 /// A pool `default` with classes without a build and with one, and the policies in force.
 async fn scene() -> Harness {
     let harness = Harness::new().await;
-    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"});
     let mut classes = Vec::new();
-    for (name, build, isolation) in
-        [("any", "Any", "Process"), ("windows-2022", "10.0.20348", "Process"), ("any-hyperv", "Any", "HyperV")]
-    {
-        let _: k8s_openapi::api::node::v1::RuntimeClass = harness
-            .create(json!({
-                "metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
-            }))
-            .await;
-        classes.push(json!({
-            "name": name, "build": build, "isolation": isolation, "handler": "runhcs-wcow-process", "state": "Applied",
-            "nodes": 1,
-        }));
+    for (name, build) in [("any", "Any"), ("windows-2022", "10.0.20348"), ("any-hyperv", "Any")] {
+        let _: RuntimeClass = harness.create(windows_class(name, &json!({}))).await;
+        classes.push(class_status(name, build, "Applied"));
     }
     pool(&harness, "default", json!({}), json!({"runtimeClasses": classes})).await;
     install(&harness.client, "assign-class").await;

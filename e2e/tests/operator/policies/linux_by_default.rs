@@ -91,7 +91,7 @@ async fn only_workloads_that_do_not_name_an_operating_system_get_a_selector() {
 }
 
 #[tokio::test]
-async fn a_linux_daemonset_that_tolerates_everything_runs_on_linux_only_and_one_that_exists_with_its_next_rollout() {
+async fn a_linux_daemon_set_that_tolerates_everything_runs_on_linux_only() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::with_nodes(scene::nodes()).await;
     let client = &harness.client;
@@ -110,7 +110,7 @@ async fn a_linux_daemonset_that_tolerates_everything_runs_on_linux_only_and_one_
     runs_on(client, "exporter", &linux).await;
 
     runs_on(client, "old", &all).await;
-    sets.patch("old", &PatchParams::default(), &Patch::Merge(restart())).await.unwrap();
+    merge(&sets, "old", restart()).await;
     rolled_out(client, "old", 2).await;
     runs_on(client, "old", &linux).await;
     assert_no_panic(&harness.server);

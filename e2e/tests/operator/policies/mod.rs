@@ -59,8 +59,15 @@ fn assert_no_panic(server: &ApiServer) {
 /// Creates a pool with the status that an operator would write, without an operator.
 async fn pool(harness: &Harness, name: &str, spec: Value, status: Value) {
     harness.apply_pool_named(name, spec).await;
-    let status = Patch::Merge(json!({"status": status}));
-    harness.pools().patch_status(name, &PatchParams::default(), &status).await.unwrap();
+    merge_status(&harness.pools(), name, json!({"status": status})).await;
+}
+
+/// An entry of `status.runtimeClasses`.
+fn class_status(name: &str, build: &str, state: &str) -> Value {
+    let isolation = if name.ends_with("hyperv") { "HyperV" } else { "Process" };
+    json!({
+        "name": name, "build": build, "isolation": isolation, "handler": "runhcs-wcow-process", "state": state, "nodes": 1,
+    })
 }
 
 async fn namespace(client: &Client, name: &str, labels: Value) {

@@ -1,11 +1,11 @@
 //! Pods and `DaemonSets` that say Windows get tolerations for Windows nodes.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use winpool_core::windows::taint::SPELLINGS;
 use winpool_e2e::{prelude::*, scene};
 
 use super::{
-    admitted, admitted_until, assert_no_panic, comparable, install, pod, pods, pool, restart, rolled_out, runs_on,
+    admitted, admitted_until, assert_no_panic, class_status, comparable, install, pod, pods, pool, restart, rolled_out,
+    runs_on,
 };
 
 /// The tolerations that the API server adds to every pod.
@@ -41,9 +41,7 @@ async fn scene(harness: &Harness) {
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
         "nodeSelector": {"pool": "a"},
     });
-    let class = json!({
-        "name": "of-a", "build": "10.0.17763", "isolation": "Process", "handler": "h", "state": "Applied", "nodes": 0,
-    });
+    let class = class_status("of-a", "10.0.17763", "Applied");
     pool(harness, "a", spec, json!({"runtimeClasses": [class]})).await;
     let spec = json!({"taints": [taint("b", "NoSchedule")], "nodeSelector": {"pool": "b"}, "taintPolicy": "Never"});
     pool(harness, "b", spec, json!({})).await;
@@ -135,21 +133,6 @@ async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
 }
 
 #[tokio::test]
-async fn every_known_spelling_is_tolerated_where_a_pool_leaves_nodes_that_carry_one_as_they_are() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let harness = Harness::new().await;
-    pool(&harness, "default", json!({}), json!({})).await;
-    install(&harness.client, "tolerate-windows").await;
-    let default = pods(&harness.client, "default");
-    let windows = pod(&json!({"os": {"name": "windows"}}));
-    let mut expected: Vec<String> =
-        SPELLINGS.iter().map(|spelling| format!("{}={}:NoSchedule", spelling.key, spelling.value)).collect();
-    expected.sort();
-    let all = |pod: &Pod| tolerates(pod) == expected;
-    admitted_until(&default, &windows, "every spelling is tolerated", all).await;
-}
-
-#[tokio::test]
 async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
@@ -157,7 +140,7 @@ async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
     let old = workload("DaemonSet", "old", json!({"os": {"name": "windows"}}));
     harness.apply(old).await;
     scene(&harness).await;
-    let edit = async |patch: Value| sets.patch("old", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    let edit = async |patch: Value| merge(&sets, "old", patch).await;
     let noted = edit(json!({"metadata": {"annotations": {"a": "b"}}})).await;
     assert_eq!(noted.metadata.generation, Some(1));
     let scaled = edit(json!({"spec": {"minReadySeconds": 1}})).await;
@@ -185,7 +168,7 @@ async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
 }
 
 #[tokio::test]
-async fn a_windows_daemonset_without_toleration_runs_on_all_tainted_windows_nodes_also_after_a_restart() {
+async fn a_windows_daemon_set_without_toleration_runs_on_all_windows_nodes() {
     needs!(MUTATING_ADMISSION_POLICY);
     let spelled = SimulatedNode::server_2022("win-spelled");
     let spelled = spelled.taint("node.kubernetes.io/os", "Windows", "NoSchedule");
@@ -202,7 +185,7 @@ async fn a_windows_daemonset_without_toleration_runs_on_all_tainted_windows_node
     harness.apply(set).await;
     let windows = ["win-2019-a", "win-2022-a", "win-2025-a", "win-spelled"];
     runs_on(client, "logs", &windows).await;
-    sets.patch("logs", &PatchParams::default(), &Patch::Merge(restart())).await.unwrap();
+    merge(&sets, "logs", restart()).await;
     rolled_out(client, "logs", 4).await;
     runs_on(client, "logs", &windows).await;
     assert_no_panic(&harness.server);

@@ -155,7 +155,7 @@ fn in_group(group: u64, mut spec: Value) -> Value {
     spec
 }
 
-/// Replaces the spec of every pool by a valid one, and waits until nobody writes any more.
+/// Replaces the spec of every pool by a valid one, and waits until the writes stop.
 async fn put_valid_pools(client: &Client) {
     for group in 0..GROUPS {
         let spec = json!({
@@ -216,7 +216,7 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
     }
 }
 
-/// Waits until the status of every pool is current, everything is as planned, and nobody writes any more.
+/// Waits until the status of every pool is current, everything is as planned, and the writes have stopped.
 async fn settled(client: &Client, when: &str) {
     let mut waiting = Vec::new();
     let reported = winpool_e2e::wait_for("every pool is reported", LIMIT, async || {

@@ -157,7 +157,7 @@ async fn fall_silent(client: Client, names: Vec<String>, stop: CancellationToken
             "holderIdentity": "nobody", "leaseDurationSeconds": SILENCE,
             "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
         }});
-        leases.patch(name, &PatchParams::default(), &Patch::Merge(lease)).await.unwrap();
+        merge(&leases, name, lease).await;
         tokio::select! {
             () = stop.cancelled() => {}
             () = tokio::time::sleep(Duration::from_secs(1)) => {}

@@ -49,7 +49,7 @@ impl Fleet {
         self.nodes.lock().unwrap().push(kubelet);
     }
 
-    /// Takes a node out, so that nobody else changes it meanwhile.
+    /// Takes a node out, so that no other task changes it meanwhile.
     fn take(&self, dice: &mut Dice) -> Kubelet {
         let mut nodes = self.nodes.lock().unwrap();
         let index = dice.roll(nodes.len());
@@ -111,7 +111,7 @@ impl Churn {
             6 => {
                 let label = json!({"metadata": {"labels": {TEAM: self.dice.pick(&["a", "b", "c"])}}});
                 let nodes: Api<Node> = Api::all(self.client.clone());
-                nodes.patch(kubelet.name(), &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+                merge(&nodes, kubelet.name(), label).await;
                 self.fleet.give_back(kubelet);
                 "given to another team"
             }
