@@ -15,6 +15,7 @@ mod host;
 mod objects;
 mod operator;
 pub mod schema;
+mod versions;
 mod workloads;
 
 pub use account::{Account, INSTALLATION, NAMESPACE, Right, USER};
@@ -24,6 +25,7 @@ pub use objects::{
     scheduling, taints, tolerates, unschedulable, windows_class,
 };
 pub use operator::{Operator, alone, options};
+pub use versions::Versions;
 pub use workloads::{END_OF_HOLD, NEXT_CHECK, pod_of, workload};
 
 use std::net::SocketAddr;

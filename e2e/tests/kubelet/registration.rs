@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, Windows, prelude::*};
 
 use super::stage::{HANDLER, machine, ready, stage};
-use super::versions::Versions;
 
 /// Catches a Kubernetes whose kubelet registers other labels, taints or versions than winpool and the simulated nodes
 /// of all other tests assume.
@@ -22,8 +21,8 @@ async fn a_kubelet_registers_what_simulated_nodes_register() {
     {
         ready(&harness, machine).await;
         let name = machine.name();
-        let all = versions.until_now(name).await;
-        let first = &all[0];
+        let all = versions.until_now().await;
+        let (_, first) = all.iter().find(|(_, node)| node.name_any() == name).unwrap();
         let mut expected = vec![NOT_READY.to_owned()];
         expected.extend(own_taints.iter().map(ToString::to_string));
         let mut found = taints(first);

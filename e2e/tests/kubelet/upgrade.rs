@@ -3,10 +3,7 @@
 use winpool_core::plan::LABEL_SETTLES;
 use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prelude::*};
 
-use super::{
-    stage::{kernel_version, node_until, phase, pod_until, reason, run, runs, stage_with_pool},
-    versions::Versions,
-};
+use super::stage::{kernel_version, node_until, phase, pod_until, reason, run, runs, stage_with_pool};
 
 fn reports(windows: Windows) -> impl Fn(&Node) -> bool {
     move |node| {
@@ -41,7 +38,7 @@ async fn the_label_of_an_upgraded_node_is_never_taken_back() {
         machine.upgrade(to, &[]).await.unwrap();
         node_until(&harness, &machine, "reports its new Windows", reports(to)).await;
         harness.pool_until("default", "has the new build only", |pool| has_build(pool, to)).await;
-        let (times, versions): (Vec<_>, Vec<_>) = versions.timed_until_now("win").await.into_iter().unzip();
+        let (times, versions): (Vec<_>, Vec<_>) = versions.until_now().await.into_iter().unzip();
         let first = |holds: &dyn Fn(&Node) -> bool| versions.iter().position(holds).map(|index| times[index]).unwrap();
         let labelled = first(&|node| label(node, BUILD) == Some(&*to.label()));
         let reported = first(&|node| kernel_version(node) == Some(&*to.kernel_version()));
@@ -96,6 +93,6 @@ async fn a_node_that_was_upgraded_while_winpool_was_away_gets_its_class() {
     let node = harness.node("win").await;
     assert!(reports(WINDOWS_2025)(&node) && has_taint(&node, OS_WINDOWS));
     harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/end": "yes"}}})).await;
-    let versions = versions.until_now("win").await;
+    let (_, versions): (Vec<_>, Vec<_>) = versions.until_now().await.into_iter().unzip();
     assert!(versions.iter().all(reports(WINDOWS_2025)), "{:?}", history(&versions));
 }

@@ -35,7 +35,7 @@ async fn a_refused_taint_delays_nothing_else_and_is_not_sent_again() {
         assert_eq!((label(&node, POOL), node.annotations().get(APPLIED)), (None, None), "nothing to take off later");
         let problem = problem(&pool, &format!("Node/{name}"));
         assert!(problem.contains(&format!("taints of {name} are not yours")), "{problem}");
-        let event = event_about(&harness.client, &node).await;
+        let event = event_about(&harness, &node).await;
         assert!(event.contains(&format!("taints of {name} are not yours")), "{event}");
     }
     let pool = harness.ready("default").await;
@@ -206,12 +206,9 @@ async fn objects_that_cannot_be_released_delay_a_deletion_for_a_limited_time() {
     harness.pool_is_gone("default").await;
     assert_eq!(label(&harness.node("win").await, POOL), Some("default"), "the node keeps its marks");
     assert!(harness.classes().get_opt("windows-2022").await.unwrap().is_some());
-    let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
-    let told = |event: &Event, words: &str| event.note.as_ref().is_some_and(|note| note.contains(words));
     for words in ["1 node that winpool cannot change", "stays as it is and keeps winpool's labels"] {
-        let found =
-            async || Ok(events.list(&ListParams::default()).await?.items.iter().find(|e| told(e, words)).map(|_| ()));
-        wait_for(words, LIMIT, found).await.unwrap();
+        let says = |event: &Event| event.note.as_ref().is_some_and(|note| note.contains(words));
+        harness.event_until(&format!("says {words:?}"), says).await;
     }
 }
 
@@ -236,8 +233,7 @@ async fn busy_time(harness: &Harness, nodes: &[&str]) {
     for round in 0..3 {
         for name in nodes {
             let images = json!({"status": {"images": [{"names": [format!("example.com/image:{round}")]}]}});
-            let parameters = PatchParams::default();
-            harness.nodes().patch_status(name, &parameters, &Patch::Merge(images)).await.unwrap();
+            merge_status(&harness.nodes(), name, images).await;
             harness.edit_node(name, json!({"metadata": {"labels": {"example.com/round": round.to_string()}}})).await;
         }
     }
@@ -257,14 +253,9 @@ fn problem(pool: &WindowsPool, object: &str) -> String {
     problem.message.clone()
 }
 
-async fn event_about(client: &Client, node: &Node) -> String {
-    let events: Api<Event> = Api::namespaced(client.clone(), "default");
-    let about = |event: &Event| {
-        let about = event.regarding.as_ref();
-        about.is_some_and(|about| about.kind.as_deref() == Some("Node") && about.uid == node.uid())
-    };
-    let found = async || Ok(events.list(&ListParams::default()).await?.items.into_iter().find(about));
-    let event = wait_for("there is an Event about the node", LIMIT, found).await.unwrap();
+async fn event_about(harness: &Harness, node: &Node) -> String {
+    let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.uid == node.uid());
+    let event = harness.event_until("is about the node", about).await;
     assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("AdmissionDenied")));
     event.note.unwrap()
 }
@@ -275,14 +266,8 @@ fn patches(log: &AuditLog, node: &str) -> Vec<u64> {
 
 /// Installs a policy that refuses requests which fail the validation. `resources` are plural names by API group.
 pub(super) async fn deny(client: &Client, name: &str, resources: &Value, operation: &str, validation: Value) {
-    let rules: Vec<Value> = resources
-        .as_object()
-        .unwrap()
-        .iter()
-        .map(|(group, resources)| {
-            json!({"apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": resources})
-        })
-        .collect();
+    let rule = |(group, resources): (&String, &Value)| json!({"apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": resources});
+    let rules: Vec<Value> = resources.as_object().unwrap().iter().map(rule).collect();
     let policy: ValidatingAdmissionPolicy = serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {"matchConstraints": {"resourceRules": rules}, "validations": [validation]},

@@ -102,10 +102,8 @@ async fn an_event_says_once_what_is_wrong_if_the_api_server_refuses_the_status()
     create(&harness.client, "odd", &broken).await;
     with_schema(&harness.client, &broken, false, |_| {}).await;
     let _operator = harness.operator().await;
-    let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
     let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some("odd"));
-    let found = async || Ok(events.list(&ListParams::default()).await?.items.into_iter().find(about));
-    let event = wait_for("there is an Event about the pool", LIMIT, found).await.unwrap();
+    let event = harness.event_until("is about the pool", about).await;
     assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("InvalidSpec")));
     let note = event.note.unwrap();
     assert!(note.contains("WindowsPool odd is not valid") && note.contains("expected a sequence"), "{note}");
