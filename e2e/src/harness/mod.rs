@@ -22,7 +22,7 @@ pub use account::{Account, INSTALLATION, NAMESPACE, Right, USER};
 pub use host::Host;
 pub use objects::{
     approved, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of, problems,
-    scheduling, taints, tolerates, unschedulable, windows_class,
+    scheduling, taint, taints, tolerates, unschedulable, windows_class,
 };
 pub use operator::{Operator, alone, options};
 pub use versions::Versions;

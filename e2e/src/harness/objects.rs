@@ -46,10 +46,15 @@ pub fn tolerates(class: &RuntimeClass, taint: &str) -> bool {
 /// `key=value:effect` of each taint, in order.
 pub fn taints(node: &Node) -> Vec<String> {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    taints.map(taint).collect()
+    taints.map(text).collect()
 }
 
-/// The same without [`NOT_READY`].
+/// A taint as JSON.
+pub fn taint(text: &str) -> Value {
+    json!(text.parse::<winpool_core::api::Taint>().unwrap())
+}
+
+/// [`taints`] without [`NOT_READY`].
 pub fn lasting_taints(node: &Node) -> Vec<String> {
     let mut taints = taints(node);
     taints.retain(|taint| taint != NOT_READY);
@@ -61,7 +66,7 @@ pub fn has_taint(node: &Node, taint: &str) -> bool {
     taints(node).iter().any(|other| other == taint)
 }
 
-fn taint(taint: &Taint) -> String {
+fn text(taint: &Taint) -> String {
     let Taint { key, value, effect, .. } = taint;
     value
         .as_deref()

@@ -112,7 +112,7 @@ async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
     let patience = Duration::from_secs(8);
     let options = || Options { leader_election: false, patience, ..Options::default() };
     let operator = Operator::start_with(harness.account.config.clone(), options());
-    harness.apply_pool_named("a-older", json!({"taints": [{"key": "older", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool_named("a-older", json!({"taints": [taint("older:NoSchedule")]})).await;
     harness.ready("a-older").await;
     operator.stop().await;
     harness.delete_pool("a-older").await;

@@ -25,15 +25,11 @@ async fn foreign_taints_survive_a_change_planned_from_a_stale_cache() {
     stage.harness.ready("default").await;
 
     neighbour.cut_from_etcd();
-    let mut all: Vec<_> =
-        stage.harness.node("win").await.spec.unwrap().taints.unwrap().into_iter().map(|taint| json!(taint)).collect();
-    all.push(json!({"key": "example.com/foreign", "value": "here", "effect": "NoSchedule"}));
+    let mut all = json!(stage.harness.node("win").await.spec.unwrap().taints);
+    all.as_array_mut().unwrap().push(taint(FOREIGN));
     stage.harness.edit_node("win", json!({"spec": {"taints": all}})).await;
     let before = stage.about("nodes").len();
-    stage
-        .harness
-        .apply_pool(json!({"taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}]}))
-        .await;
+    stage.harness.apply_pool(json!({"taints": [taint(DEDICATED)]})).await;
     let changed = |node: &Node| has_taint(node, DEDICATED);
     let node = stage.harness.node_until("win", "has the new taint", changed).await;
     assert!(has_taint(&node, FOREIGN), "{:?}", taints(&node));
@@ -69,10 +65,7 @@ async fn an_operator_that_starts_from_a_stale_list_writes_nothing_stale() {
             .or_else(|| hits("list", "nodes", ALL, Fault::NeighboursCache)(passing))
     });
     let operator = stage.operator();
-    stage
-        .harness
-        .apply_pool(json!({"taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}]}))
-        .await;
+    stage.harness.apply_pool(json!({"taints": [taint(DEDICATED)]})).await;
     let changed = |node: &Node| has_taint(node, DEDICATED);
     stage.harness.node_until("stays", "has the new taint", changed).await;
     stage.harness.node_until("witness", "has the new taint", changed).await;

@@ -66,8 +66,7 @@ async fn a_class_that_cannot_be_changed_delays_only_the_new_taint() {
     let operator = stage.operator();
     harness.apply_until_ready(json!({})).await;
     stage.proxy.inject(hits("patch", "runtimeclasses", ALL, INTERNAL));
-    let taint = |key: &str| json!({"key": key, "value": "windows", "effect": "NoSchedule"});
-    harness.apply_pool(json!({"taints": [taint("os"), taint("dedicated")]})).await;
+    harness.apply_pool(json!({"taints": [taint(OS_WINDOWS), taint(DEDICATED)]})).await;
     stage.join("second", WINDOWS_2022).await;
     harness.pool_until("default", "names the class that it cannot change", lacks("windows-2022", 2)).await;
     harness.is_tainted("second").await;

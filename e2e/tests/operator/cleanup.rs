@@ -21,7 +21,7 @@ async fn clean(server: &ApiServer, groups: &[&str]) -> (String, Result<Outcome, 
     clean_and_answer(server, groups, true, false).await
 }
 
-fn arguments() -> Arguments {
+pub(super) fn arguments() -> Arguments {
     Arguments {
         yes: false,
         dry_run: false,
@@ -68,7 +68,7 @@ async fn a_cluster_with_a_history(harness: &Harness) -> BTreeMap<&'static str, V
         before.insert(name, face(&harness.node(name).await));
     }
     let operator = harness.operator().await;
-    let exact = json!([{"key": "windows", "effect": "NoSchedule"}, {"key": "os", "value": "windows", "effect": "PreferNoSchedule"}]);
+    let exact = json!([taint("windows:NoSchedule"), taint("os=windows:PreferNoSchedule")]);
     harness
         .apply_pool_named("a", json!({"nodeSelector": {"team": "a"}, "taints": exact, "deletionPolicy": "Retain"}))
         .await;

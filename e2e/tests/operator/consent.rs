@@ -124,8 +124,7 @@ async fn with_a_class_that_cannot_be_widened(harness: &Harness) -> Operator {
     let (dry_run, change) = (PatchParams { dry_run: true, ..PatchParams::default() }, json!({"overhead": null}));
     let change = Patch::Merge(change);
     until_denied("classes", async || harness.classes().patch("windows-2022", &dry_run, &change).await.err()).await;
-    let taint = |key: &str| json!({"key": key, "value": "windows", "effect": "NoSchedule"});
-    harness.apply_pool(json!({"taints": [taint("os"), taint("dedicated")]})).await;
+    harness.apply_pool(json!({"taints": [taint(OS_WINDOWS), taint(DEDICATED)]})).await;
     let waits = |pool: &WindowsPool| condition(pool, "RuntimeClassesApplied") == Some("False");
     harness.pool_until("default", "waits for its class", waits).await;
     operator

@@ -42,7 +42,7 @@ async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
     let harness = Harness::unguarded().await;
     harness.join("win").await;
     let _operator = harness.operator().await;
-    harness.apply_pool_named("a-older", json!({"taints": [{"key": "older", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool_named("a-older", json!({"taints": [taint("older:NoSchedule")]})).await;
     harness.ready("a-older").await;
     // The class of the next pool needs another toleration first, so that pool's nodes have to wait.
     harness.apply_pool_that_waits_for_its_class("b-younger").await;

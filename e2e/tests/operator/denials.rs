@@ -20,7 +20,7 @@ async fn a_refused_taint_delays_nothing_else_and_is_not_sent_again() {
         let validation =
             json!({"expression": expression, "message": format!("taints of {node} are not yours"), "reason": reason});
         deny(&harness.client, node, &json!({"": ["nodes"]}), "UPDATE", validation).await;
-        let tainted = json!({"spec": {"taints": [{"key": "os", "effect": "NoSchedule"}]}});
+        let tainted = json!({"spec": {"taints": [taint("os:NoSchedule")]}});
         until_denied(node, async || try_node(&harness.client, node, &tainted).await.err()).await;
     }
     join(&harness, "free").await;
@@ -94,7 +94,7 @@ async fn a_missing_permission_is_named_until_it_is_granted() {
     harness.pool_until("default", "has two blocked nodes", |pool| blocked(pool) == 2).await;
     harness.account.give_back(PATCH_NODES).await;
 
-    harness.apply_pool(json!({"taints": [{"key": "windows", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool(json!({"taints": [taint("windows:NoSchedule")]})).await;
     for name in ["win", "second"] {
         harness.node_until(name, "is right", |node| taints(node) == [NOT_READY, "windows:NoSchedule"]).await;
     }

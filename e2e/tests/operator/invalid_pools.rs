@@ -11,7 +11,7 @@ async fn an_invalid_pool_gets_a_condition_and_changes_nothing() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win-bad", "10.0.17763.6659", "bad").await;
     join(&harness, "win-good", "10.0.20348.2655", "good").await;
-    let bad = json!({"nodeSelector": {"group": "bad"}, "taints": [{"key": "os", "effect": "NoExecute"}]});
+    let bad = json!({"nodeSelector": {"group": "bad"}, "taints": [taint("os:NoExecute")]});
     with_schema(&harness.client, &bad, true, without_rules).await;
     create(&harness.client, "bad", &bad).await;
     with_schema(&harness.client, &bad, false, |_| {}).await;
@@ -51,7 +51,7 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     join(&harness, "win-odd", "10.0.17763.6659", "odd").await;
     join(&harness, "win-good", "10.0.20348.2655", "good").await;
     let operator = harness.operator().await;
-    let odd = json!({"nodeSelector": {"group": "odd"}, "taints": [{"key": "odd", "effect": "NoSchedule"}]});
+    let odd = json!({"nodeSelector": {"group": "odd"}, "taints": [taint("odd:NoSchedule")]});
     harness.apply_pool_named("odd", odd.clone()).await;
     let before = harness.ready("odd").await.status.unwrap();
     assert_eq!(before.managed_taints, ["odd:NoSchedule"]);

@@ -158,7 +158,7 @@ async fn the_older_of_two_pools_owns_a_node_and_the_younger_writes_nothing() {
     let next_second = async || Ok((Timestamp::now().as_second() > older.0.as_second()).then_some(()));
     wait_for("the next second", LIMIT, next_second).await.unwrap();
     // By name alone this one would come first.
-    harness.apply_pool_named("a-younger", json!({"taints": [{"key": "younger", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool_named("a-younger", json!({"taints": [taint("younger:NoSchedule")]})).await;
     let younger = harness.ready("a-younger").await;
     assert_eq!(younger.status.unwrap().nodes.selected, 0);
 

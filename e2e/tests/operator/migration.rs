@@ -75,10 +75,7 @@ fn assert_never_without_guard_and_class_always_first(history: &History) {
 }
 
 fn migration() -> Value {
-    json!({
-        "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
-        "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
-    })
+    json!({"taints": [taint(NEW)], "retiredTaints": [taint(OLD)]})
 }
 
 async fn with_old_nodes() -> Harness {
@@ -135,7 +132,7 @@ async fn a_class_tolerates_both_taints_before_the_first_node_changes() {
     run_pod(&harness, "both", "win-b", &["Win1809", "windows"]).await;
     let recorder = Recorder::start(&harness).await;
     let operator = harness.operator().await;
-    harness.apply_until_ready(json!({"taints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]})).await;
+    harness.apply_until_ready(json!({"taints": [taint(OLD)]})).await;
     assert!(!tolerates(&harness.classes().get("windows-2019").await.unwrap(), NEW));
 
     harness.apply_pool(migration()).await;
@@ -143,7 +140,7 @@ async fn a_class_tolerates_both_taints_before_the_first_node_changes() {
         harness.node_until(name, "has the new taint only", |node| os_taints(node) == [NEW]).await;
     }
     harness.ready("default").await;
-    harness.apply_pool(json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool(json!({"taints": [taint(NEW)]})).await;
     harness.class_until("windows-2019", "tolerates the new taint only", |class| !tolerates(class, OLD)).await;
     operator.stop().await;
 

@@ -3,6 +3,8 @@
 use winpool_core::windows::taint::SPELLINGS;
 use winpool_e2e::prelude::*;
 
+const NODE_OS: &str = "node.kubernetes.io/os=windows:NoSchedule";
+
 #[tokio::test]
 async fn a_node_keeps_a_known_spelling_until_the_pool_retires_it() {
     let harness = Harness::new().await;
@@ -22,9 +24,9 @@ async fn a_node_keeps_a_known_spelling_until_the_pool_retires_it() {
     }
 
     // The first one is the pool's own taint.
-    let retired = SPELLINGS.iter().skip(1);
-    let retired = retired.map(|taint| json!({"key": taint.key, "value": taint.value, "effect": "NoSchedule"}));
-    harness.apply_until_ready(json!({"retiredTaints": retired.collect::<Vec<_>>()})).await;
+    let retired: Value =
+        SPELLINGS.iter().skip(1).map(|s| taint(&format!("{}={}:NoSchedule", s.key, s.value))).collect();
+    harness.apply_until_ready(json!({"retiredTaints": retired})).await;
     for number in 0..SPELLINGS.len() {
         assert_eq!(lasting_taints(&harness.node(&format!("win-{number}")).await), [OS_WINDOWS], "win-{number}");
     }
@@ -39,22 +41,10 @@ async fn a_list_of_taints_is_applied_exactly() {
     harness.join_node(SimulatedNode::server_2022("openshift").taint("os", "Windows", "NoSchedule")).await;
     harness.join("plain").await;
     let _operator = harness.operator().await;
-    let pool = harness
-        .apply_until_ready(json!({"taints": [
-            {"key": "node.kubernetes.io/os", "value": "windows", "effect": "NoSchedule"},
-            {"key": "os", "value": "windows", "effect": "NoSchedule"},
-        ]}))
-        .await;
-
-    assert_eq!(
-        lasting_taints(&harness.node("plain").await),
-        ["node.kubernetes.io/os=windows:NoSchedule", "os=windows:NoSchedule"]
-    );
+    let pool = harness.apply_until_ready(json!({"taints": [taint(NODE_OS), taint(OS_WINDOWS)]})).await;
+    assert_eq!(lasting_taints(&harness.node("plain").await), [NODE_OS, OS_WINDOWS]);
     // Kubernetes allows one taint for each key and effect: the other value is left alone and reported.
-    assert_eq!(
-        lasting_taints(&harness.node("openshift").await),
-        ["os=Windows:NoSchedule", "node.kubernetes.io/os=windows:NoSchedule"]
-    );
+    assert_eq!(lasting_taints(&harness.node("openshift").await), ["os=Windows:NoSchedule", NODE_OS]);
     let problems = pool.status.unwrap().problems;
     assert_eq!(problems.len(), 1);
     assert_eq!(

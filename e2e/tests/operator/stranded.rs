@@ -50,7 +50,7 @@ async fn an_approved_taint_stays_enforced_and_a_changed_one_is_checked_again() {
     harness.join("second").await;
     harness.is_tainted("second").await;
 
-    harness.apply_pool(json!({"taints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool(json!({"taints": [taint("os=Windows:NoSchedule")]})).await;
     harness.pool_until("default", "holds the changed taint", is_held).await;
     for name in ["first", "second"] {
         assert!(has_taint(&harness.node(name).await, OS_WINDOWS), "{name} never loses its guard");
@@ -66,7 +66,7 @@ async fn a_taint_is_checked_when_the_spelling_that_replaced_it_is_retired() {
     let pool = harness.apply_until_ready(json!({})).await;
     assert_eq!(pool.status.unwrap().managed_taints, Vec::<String>::new(), "none was needed");
 
-    harness.apply_pool(json!({"retiredTaints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool(json!({"retiredTaints": [taint("os=Windows:NoSchedule")]})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
     assert!(taints_applied(&pool).1.contains("Deployment default/web (1 pod)"), "{pool:?}");
     assert!(has_taint(&harness.node("guarded").await, "os=Windows:NoSchedule"));

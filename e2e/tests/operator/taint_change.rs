@@ -44,22 +44,14 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
     let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
-    for (taint, text) in [
-        (
-            json!({"key": "node.kubernetes.io/os", "value": "by-key", "effect": "NoSchedule"}),
-            "node.kubernetes.io/os=by-key:NoSchedule",
-        ),
-        (
-            json!({"key": "node.kubernetes.io/os", "value": "by-value", "effect": "NoSchedule"}),
-            "node.kubernetes.io/os=by-value:NoSchedule",
-        ),
-    ] {
+    for value in ["by-key", "by-value"] {
         let before = audit.requests().len();
-        harness.apply_until_ready(json!({"taints": [taint]})).await;
+        let changed = format!("node.kubernetes.io/os={value}:NoSchedule");
+        harness.apply_until_ready(json!({"taints": [taint(&changed)]})).await;
         for name in NODES {
-            assert_eq!(lasting_taints(&harness.node(name).await), [text]);
+            assert_eq!(lasting_taints(&harness.node(name).await), [changed.as_str()]);
         }
-        assert_class_came_first(&audit, before, taint["value"].as_str().unwrap());
+        assert_class_came_first(&audit, before, value);
     }
     let class = harness.class_until("windows-2019", "tolerates the new taint only", |class| {
         !tolerates(&scheduling(class), "windows") && !tolerates(&scheduling(class), "by-key")
@@ -87,8 +79,7 @@ async fn waiting_pods_with_outdated_tolerations_are_counted_and_named() {
     let tolerations = json!(waiting.spec.unwrap().tolerations).to_string();
     assert!(tolerations.contains(r#""value":"windows""#), "given by the class when it was created: {tolerations}");
 
-    let taint = json!({"key": "dedicated", "value": "windows-only", "effect": "NoSchedule"});
-    harness.apply_pool(json!({"taints": [taint]})).await;
+    harness.apply_pool(json!({"taints": [taint("dedicated=windows-only:NoSchedule")]})).await;
     let early = |pool: &WindowsPool| {
         let mut problems = pool.status.iter().flat_map(|status| &status.problems);
         problems.any(|problem| problem.reason == "PodsCreatedTooEarly" && problem.message.contains("default/waiting"))
@@ -108,10 +99,8 @@ async fn a_retired_taint_is_replaced_in_one_request_after_its_class_changed() {
 
     // The existing class needs a toleration for the new key.
     let before = audit.requests().len();
-    harness.apply_until_ready(json!({
-            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "dedicated", "value": "windows-only", "effect": "NoSchedule"}],
-            "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
-        })).await;
+    let both = json!([taint(OS_WINDOWS), taint("dedicated=windows-only:NoSchedule")]);
+    harness.apply_until_ready(json!({"taints": both, "retiredTaints": [taint("os=Win1809:NoSchedule")]})).await;
     for name in NODES {
         assert_eq!(
             lasting_taints(&harness.node(name).await),
@@ -122,12 +111,7 @@ async fn a_retired_taint_is_replaced_in_one_request_after_its_class_changed() {
     let class = harness.classes().get("windows-2019").await.unwrap();
     assert!(tolerates(&scheduling(&class), "Win1809"), "as long as it is listed");
 
-    harness
-        .apply_pool(json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "dedicated", "value": "windows-only", "effect": "NoSchedule"}]}))
-        .await;
-    harness
-        .class_until("windows-2019", "no longer tolerates the retired taint", |class| {
-            !tolerates(&scheduling(class), "Win1809")
-        })
-        .await;
+    harness.apply_pool(json!({"taints": both})).await;
+    let is_dropped = |class: &RuntimeClass| !tolerates(&scheduling(class), "Win1809");
+    harness.class_until("windows-2019", "no longer tolerates the retired taint", is_dropped).await;
 }

@@ -37,7 +37,7 @@ async fn different_changes_of_one_class_are_not_a_conflict() {
     let _operator = harness.operator().await;
     for number in 0..8 {
         let value = format!("value-{number}");
-        let taint = json!({"key": "dedicated", "value": value, "effect": "NoSchedule"});
+        let taint = taint(&format!("dedicated={value}:NoSchedule"));
         harness.apply_pool(json!({"taintPolicy": "Always", "taints": [taint]})).await;
         let tolerates = |class: &RuntimeClass| scheduling(class).to_string().contains(&value);
         harness.class_until("windows-2022", &format!("tolerates {value}"), tolerates).await;

@@ -8,7 +8,6 @@ use winpool::{
     cli::{
         Outcome,
         cleanup::{Arguments, clean_up},
-        connect::Connection,
     },
     election::Leadership,
     metrics::Metrics,
@@ -16,6 +15,8 @@ use winpool::{
     write::Applier,
 };
 use winpool_e2e::prelude::*;
+
+use crate::cleanup::arguments;
 
 const NAME: &str = "winpool";
 
@@ -166,14 +167,7 @@ async fn a_stop_without_removal_leaves_everything() {
     assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
     // Without an operator the removal waits, and the command ends it.
     harness.account.uninstall().await;
-    let arguments = Arguments {
-        yes: true,
-        dry_run: false,
-        uninstalling: false,
-        connection: Connection::default(),
-        lease_namespace: Some(NAMESPACE.to_owned()),
-        installation: NAME.to_owned(),
-    };
+    let arguments = Arguments { yes: true, lease_namespace: Some(NAMESPACE.to_owned()), ..arguments() };
     let mut out = Vec::new();
     let config = harness.server.config().unwrap();
     let outcome = clean_up(config, &arguments, &mut out, || unreachable!("it does not ask")).await;
