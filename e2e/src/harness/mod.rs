@@ -142,9 +142,9 @@ impl Harness {
 
     /// Uses a whole cluster of its own with these nodes, which are Ready.
     pub async fn with_nodes(nodes: impl IntoIterator<Item = SimulatedNode>) -> Self {
-        let cluster = lend_cluster().await.unwrap();
+        let cluster = Box::pin(lend_cluster()).await.unwrap();
         scene::join(&cluster, nodes).await.unwrap();
-        Self::with(cluster).await
+        Box::pin(Self::with(cluster)).await
     }
 
     /// The whole cluster that it uses.

@@ -55,6 +55,12 @@ impl<K: Resource + Clone + Debug + DeserializeOwned + Send + 'static> Versions<K
         .await
         .unwrap()
     }
+
+    /// All versions until now of the object with this name.
+    pub async fn named(&self, name: &str) -> Vec<K> {
+        let versions = self.until_now().await.into_iter().map(|(_, object)| object);
+        versions.filter(|object| object.meta().name.as_deref() == Some(name)).collect()
+    }
 }
 
 impl<K> Drop for Versions<K> {

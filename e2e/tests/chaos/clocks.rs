@@ -119,9 +119,8 @@ async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
     tokio::time::sleep(patience + Duration::from_secs(1)).await;
 
     harness.apply_pool_that_waits_for_its_class("b-younger").await;
-    let operator = Operator::start_with(harness.account.config.clone(), options());
+    let _operator = Operator::start_with(harness.account.config.clone(), options());
     let taken_over = |node: &Node| has_taint(node, "younger:NoSchedule");
     let node = harness.node_until("win", "has the taint of the next pool", taken_over).await;
     assert!(!has_taint(&node, "older:NoSchedule"), "{:?}", taints(&node));
-    operator.stop().await;
 }

@@ -29,18 +29,16 @@ async fn ends(verb: &'static str, resource: &'static str, object: &str) -> (Stag
 
 #[tokio::test]
 async fn nodes_that_cannot_be_written_delay_a_deletion_for_a_limited_time() {
-    let (stage, operator) = ends("patch", "nodes", "stuck").await;
+    let (stage, _operator) = ends("patch", "nodes", "stuck").await;
     assert!(has_taint(&stage.harness.node("stuck").await, OS_WINDOWS));
     let class = stage.harness.classes().get("windows-2022").await.unwrap();
     assert_eq!(class.labels().get(POOL), None, "it is released");
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn classes_that_cannot_be_deleted_delay_a_deletion_for_a_limited_time() {
-    let (stage, operator) = ends("delete", "runtimeclasses", "windows-2022").await;
+    let (stage, _operator) = ends("delete", "runtimeclasses", "windows-2022").await;
     assert!(!has_taint(&stage.harness.node("stuck").await, OS_WINDOWS));
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -61,7 +59,7 @@ async fn reimaged_nodes_are_cleaned_before_their_deleted_pool_is_removed() {
     harness.delete_pool("default").await;
 
     stage.proxy.inject(hits("patch", "nodes", ALL, Fault::Delay(Duration::from_secs(1))));
-    let operator = patient(&stage);
+    let _operator = patient(&stage);
     harness.pool_is_gone("default").await;
     let is_clean = |node: &Node| {
         let has_label = [POOL, BUILD].iter().any(|key| label(node, key).is_some());
@@ -75,5 +73,4 @@ async fn reimaged_nodes_are_cleaned_before_their_deleted_pool_is_removed() {
         }
     }
     assert_eq!(left, Vec::<String>::new(), "these keep what winpool added, and no pool is left to remove it");
-    operator.stop().await;
 }

@@ -73,7 +73,7 @@ async fn with_faults(seed: u64, expected: &Value) {
         let is_final = matches!(fault, Some(Fault::Refuse(Refusal::Invalid | Refusal::FailedTest)));
         fault.filter(|_| !(is_final && at_the_end.load(Ordering::Relaxed)))
     });
-    let operator = stage.candidate();
+    let _operator = stage.candidate();
     story(&stage, &deleting).await;
     let injected = stage.injected();
     stage.proxy.calm();
@@ -83,7 +83,6 @@ async fn with_faults(seed: u64, expected: &Value) {
     stage.is_quiet(QUIET).await;
     assert_eq!(picture(&stage.harness.client).await, *expected, "and stays so");
     assert!(faults >= 20 && injected.len() >= 8, "{injected:?}");
-    operator.stop().await;
 }
 
 impl Stage {

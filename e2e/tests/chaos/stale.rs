@@ -18,7 +18,7 @@ async fn with_neighbour() -> (Stage, Neighbour) {
 async fn foreign_taints_survive_a_change_planned_from_a_stale_cache() {
     let (stage, neighbour) = with_neighbour().await;
     stage.proxy.inject(hits("watch", "nodes", ALL, Fault::Neighbour));
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
     stage.join("win", WINDOWS_2022).await;
     stage.harness.is_marked("win").await;
@@ -36,7 +36,6 @@ async fn foreign_taints_survive_a_change_planned_from_a_stale_cache() {
     assert_eq!(stage.about("nodes")[before..], ["patch nodes 422", "get nodes 200", "patch nodes 200"]);
     neighbour.mend();
     stage.harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -64,7 +63,7 @@ async fn an_operator_that_starts_from_a_stale_list_writes_nothing_stale() {
         hits("watch", "nodes", ALL, Fault::Neighbour)(passing)
             .or_else(|| hits("list", "nodes", ALL, Fault::NeighboursCache)(passing))
     });
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_pool(json!({"taints": [taint(DEDICATED)]})).await;
     let changed = |node: &Node| has_taint(node, DEDICATED);
     stage.harness.node_until("stays", "has the new taint", changed).await;
@@ -76,5 +75,4 @@ async fn an_operator_that_starts_from_a_stale_list_writes_nothing_stale() {
     assert_eq!(stage.harness.node("leaves").await.metadata.resource_version, as_it_is.metadata.resource_version);
     let requests = stage.about("nodes").split_off(before);
     assert!(requests.contains(&"patch nodes 422".to_owned()), "what is no more was not written: {requests:?}");
-    operator.stop().await;
 }

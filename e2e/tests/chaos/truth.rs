@@ -36,7 +36,7 @@ async fn only_the_node_of_that_class_waits(restart: bool) {
     stage.proxy.inject(hits("create", "runtimeclasses", ALL, INTERNAL));
     stage.join("waiting", WINDOWS_2019).await;
     stage.join("second", WINDOWS_2022).await;
-    let operator = running.unwrap_or_else(|| stage.operator());
+    let _operator = running.unwrap_or_else(|| stage.operator());
     harness.is_tainted("second").await;
     let pool = harness.pool_until("default", "names the class that it lacks", lacks("windows-2019", 3)).await;
     let expected = [("windows-2019", ClassState::Pending), ("windows-2022", ClassState::Applied)];
@@ -45,7 +45,6 @@ async fn only_the_node_of_that_class_waits(restart: bool) {
     stage.proxy.calm();
     harness.is_tainted("waiting").await;
     harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -63,7 +62,7 @@ async fn a_class_that_cannot_be_changed_delays_only_the_new_taint() {
     let stage = Stage::new().await;
     let harness = &stage.harness;
     stage.join("first", WINDOWS_2022).await;
-    let operator = stage.operator();
+    let _operator = stage.operator();
     harness.apply_until_ready(json!({})).await;
     stage.proxy.inject(hits("patch", "runtimeclasses", ALL, INTERNAL));
     harness.apply_pool(json!({"taints": [taint(OS_WINDOWS), taint(DEDICATED)]})).await;
@@ -78,7 +77,6 @@ async fn a_class_that_cannot_be_changed_delays_only_the_new_taint() {
         harness.node_until(name, "has both taints", |node| has_taint(node, DEDICATED)).await;
     }
     harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -88,7 +86,7 @@ async fn nodes_get_their_labels_while_pods_cannot_be_listed() {
     stage.join("win", WINDOWS_2022).await;
     harness.edit_node("win", json!({"metadata": {"labels": {BUILD: null}}})).await;
     stage.proxy.inject(hits("list", "pods", ALL, INTERNAL));
-    let operator = stage.operator();
+    let _operator = stage.operator();
     harness.apply_pool(json!({})).await;
     let node = harness.node_until("win", "has its label", |node| label(node, BUILD).is_some()).await;
     assert!(!has_taint(&node, OS_WINDOWS));
@@ -97,7 +95,6 @@ async fn nodes_get_their_labels_while_pods_cannot_be_listed() {
     stage.proxy.calm();
     harness.is_tainted("win").await;
     harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]

@@ -2,10 +2,7 @@
 
 use winpool_e2e::{WINDOWS_2022, prelude::*};
 
-use super::{
-    stage::{machine, ready, stage},
-    versions::Versions,
-};
+use super::stage::{machine, ready, stage};
 
 /// Catches a policy that refuses the registration of a real kubelet, or that does not match it: without winpool, the
 /// node has its taint from its first version on, and the kubelet's patches keep it.
@@ -32,7 +29,7 @@ async fn a_kubelet_registers_its_node_with_the_approved_taint_without_winpool() 
     let versions = Versions::of(harness.nodes()).await;
     let machine = machine(&harness, "win-a", WINDOWS_2022, &[]).await;
     ready(&harness, &machine).await;
-    let all = versions.until_now("win-a").await;
+    let all = versions.named("win-a").await;
     assert!(all.iter().all(|node| has_taint(node, OS_WINDOWS)), "it is never without the taint");
     let first = &all[0];
     assert_eq!(label(first, POOL), Some("default"));
@@ -41,5 +38,5 @@ async fn a_kubelet_registers_its_node_with_the_approved_taint_without_winpool() 
     let _operator = harness.operator().await;
     harness.node_until("win-a", "keeps its taint", |node| has_taint(node, OS_WINDOWS)).await;
     harness.ready("default").await;
-    assert_eq!(versions.until_now("win-a").await.last().unwrap().annotations()[APPLIED], first.annotations()[APPLIED]);
+    assert_eq!(versions.named("win-a").await.last().unwrap().annotations()[APPLIED], first.annotations()[APPLIED]);
 }

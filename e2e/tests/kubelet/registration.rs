@@ -21,8 +21,8 @@ async fn a_kubelet_registers_what_simulated_nodes_register() {
     {
         ready(&harness, machine).await;
         let name = machine.name();
-        let all = versions.until_now().await;
-        let (_, first) = all.iter().find(|(_, node)| node.name_any() == name).unwrap();
+        let all = versions.named(name).await;
+        let first = &all[0];
         let mut expected = vec![NOT_READY.to_owned()];
         expected.extend(own_taints.iter().map(ToString::to_string));
         let mut found = taints(first);

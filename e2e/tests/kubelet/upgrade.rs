@@ -93,6 +93,6 @@ async fn a_node_that_was_upgraded_while_winpool_was_away_gets_its_class() {
     let node = harness.node("win").await;
     assert!(reports(WINDOWS_2025)(&node) && has_taint(&node, OS_WINDOWS));
     harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/end": "yes"}}})).await;
-    let (_, versions): (Vec<_>, Vec<_>) = versions.until_now().await.into_iter().unzip();
+    let versions = versions.named("win").await;
     assert!(versions.iter().all(reports(WINDOWS_2025)), "{:?}", history(&versions));
 }

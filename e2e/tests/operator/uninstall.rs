@@ -128,7 +128,7 @@ async fn it_retries_until_nodes_can_be_written_again() {
     writes_of_nodes_fail(&harness).await;
     harness.account.uninstall().await;
     let refused = || log.patches("win").iter().filter(|patch| patch.code == 500).count();
-    wait_for("the operator has tried again and again", LIMIT, async || Ok((refused() >= 8).then_some(())))
+    wait_for("the operator has tried again and again", LIMIT, async || Ok((refused() >= 4).then_some(())))
         .await
         .unwrap();
     assert_eq!(harness.account.held().await, INSTALLATION, "nothing goes before the nodes are clean");
