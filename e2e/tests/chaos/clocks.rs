@@ -94,10 +94,10 @@ async fn timestamps_of_other_writers_change_nothing() {
         merge_status(&stage.harness.pools(), "default", json!({"status": {"conditions": status["conditions"]}})).await;
         let operator = stage.operator();
         stage.join(&format!("after-{}", &time[..4]), WINDOWS_2022).await;
-        let counted = |pool: &WindowsPool| {
-            pool.status.as_ref().is_some_and(|status| [status.nodes.selected, status.nodes.converged] == [count; 2])
-        };
-        let pool = stage.harness.pool_until("default", "has the node too", counted).await;
+        let pool = stage
+            .harness
+            .nodes_until("default", "has the node too", |nodes| [nodes.selected, nodes.converged] == [count; 2])
+            .await;
         assert_eq!(condition(&pool, "Ready"), Some("True"));
         operator.stop().await;
     }

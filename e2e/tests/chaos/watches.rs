@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use winpool::api_server::asked::Asked;
+use winpool_core::api::NodeCounts;
 use winpool_e2e::{Fault, Passing, Refusal, prelude::*};
 
 use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 
-fn selects(count: i64) -> impl Fn(&WindowsPool) -> bool {
-    move |pool| {
-        pool.status.as_ref().is_some_and(|status| status.nodes.selected == count && status.nodes.converged == count)
-    }
+fn selects(count: i64) -> impl Fn(&NodeCounts) -> bool {
+    move |nodes| [nodes.selected, nodes.converged] == [count; 2]
 }
 
 #[tokio::test]
@@ -23,13 +22,13 @@ async fn an_expired_watch_causes_a_new_list_without_the_nodes_that_left() {
     stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(Refusal::Expired)));
     let _operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
-    stage.harness.pool_until("default", "has two nodes", selects(2)).await;
+    stage.harness.nodes_until("default", "has two nodes", selects(2)).await;
 
     let leaves = async {
         stage.harness.nodes().delete("leaves", &DeleteParams::default()).await.unwrap();
     };
     stage.interrupt(leaves, hits("watch", "nodes", 0..2, Fault::Expire)).await;
-    stage.harness.pool_until("default", "has one node", selects(1)).await;
+    stage.harness.nodes_until("default", "has one node", selects(1)).await;
     let lists = stage.proxy.passed().iter().filter(|passed| passed.summary() == "list nodes 200").count();
     assert!(lists >= 3, "two at the start, and again: {lists}");
 }
@@ -43,7 +42,7 @@ async fn a_node_that_joined_unseen_is_marked_after_a_new_list_of_several_pages()
     }
     let _operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
-    stage.harness.pool_until("default", "has all nodes", selects(110)).await;
+    stage.harness.nodes_until("default", "has all nodes", selects(110)).await;
 
     // Its name puts it on the first page.
     let joins = stage.join("a-node", WINDOWS_2022);
@@ -113,7 +112,7 @@ async fn watches_that_end_break_or_fail_are_restarted() {
         let name = format!("win-{number}");
         stage.harness.is_marked(&name).await;
     }
-    stage.harness.pool_until("default", "has all nodes", selects(4)).await;
+    stage.harness.nodes_until("default", "has all nodes", selects(4)).await;
 }
 
 #[tokio::test]
@@ -125,7 +124,7 @@ async fn duplicate_events_cause_one_write() {
     for number in 0..8 {
         stage.join(&format!("win-{number}"), WINDOWS_2022).await;
     }
-    stage.harness.pool_until("default", "has all nodes", selects(8)).await;
+    stage.harness.nodes_until("default", "has all nodes", selects(8)).await;
     let accepted = stage.about("nodes").iter().filter(|request| *request == "patch nodes 200").count();
     assert_eq!(accepted, 8, "{:?}", stage.about("nodes"));
     assert_eq!(stage.about("runtimeclasses").iter().filter(|request| request.ends_with("201")).count(), 1);
@@ -137,7 +136,7 @@ async fn a_watch_that_repeats_old_events_changes_nothing() {
     let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
     stage.join("win", WINDOWS_2022).await;
-    stage.harness.pool_until("default", "has the node", selects(1)).await;
+    stage.harness.nodes_until("default", "has the node", selects(1)).await;
     assert_eq!(stage.about("nodes"), ["patch nodes 200"]);
 
     // The watch shows the node as it joined, and no later event.
@@ -145,7 +144,7 @@ async fn a_watch_that_repeats_old_events_changes_nothing() {
     let expected = ["patch nodes 200", "patch nodes 422", "get nodes 200"];
     assert_eq!(stage.until_about("nodes", expected.len()).await, expected);
     stage.proxy.calm();
-    stage.harness.pool_until("default", "has the node", selects(1)).await;
+    stage.harness.nodes_until("default", "has the node", selects(1)).await;
     assert_eq!(stage.about("nodes"), expected, "that was all");
 }
 

@@ -14,12 +14,7 @@ async fn a_node_that_its_kubelet_registers_again_gets_its_taint_again() {
     assert!(has_taint(&before, OS_WINDOWS));
 
     harness.nodes().delete("win", &DeleteParams::default()).await.unwrap();
-    let counts = |number| {
-        move |pool: &winpool_core::api::WindowsPool| {
-            pool.status.as_ref().is_some_and(|status| status.nodes.selected == number)
-        }
-    };
-    harness.pool_until("default", "has no node", counts(0)).await;
+    harness.nodes_until("default", "has no node", |nodes| nodes.selected == 0).await;
     machine_until(&machine, "has noticed that its node is gone", |machine| {
         Ok(machine.log()?.contains(r#"\"win\" not found"#))
     })
@@ -30,6 +25,6 @@ async fn a_node_that_its_kubelet_registers_again_gets_its_taint_again() {
     let after = node_until(&harness, &machine, "has its taint", |node| has_taint(node, OS_WINDOWS)).await;
     assert_ne!(after.uid(), before.uid());
     ready(&harness, &machine).await;
-    harness.pool_until("default", "has its node", counts(1)).await;
+    harness.nodes_until("default", "has its node", |nodes| nodes.selected == 1).await;
     harness.ready("default").await;
 }

@@ -21,11 +21,7 @@ async fn pods_reach_the_runtime_with_the_handler_of_their_class() {
     for machine in &machines {
         ready(&harness, machine).await;
     }
-    harness
-        .pool_until("default", "has its nodes", |pool| {
-            pool.status.as_ref().is_some_and(|status| status.nodes.converged == 3)
-        })
-        .await;
+    harness.nodes_until("default", "has its nodes", |nodes| nodes.converged == 3).await;
     for (version, _) in servers {
         run(&harness, version, "example.com/app:1", json!({"runtimeClassName": format!("windows-{version}")})).await;
     }

@@ -26,7 +26,7 @@ async fn a_refused_taint_delays_nothing_else_and_is_not_sent_again() {
     join(&harness, "free").await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let pool = harness.pool_until("default", "has its blocked nodes", |pool| blocked(pool) == 2).await;
+    let pool = harness.nodes_until("default", "has its blocked nodes", |nodes| nodes.blocked == 2).await;
 
     for name in ["forbidden", "refused"] {
         let node = harness.node(name).await;
@@ -61,7 +61,7 @@ async fn a_refused_label_does_not_delay_the_taint() {
     until_denied("labels", async || try_node(&harness.client, "win", &labelled).await.err()).await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let pool = harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
+    let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
 
     let node = harness.node("win").await;
     assert_eq!(label(&node, BUILD), None);
@@ -82,7 +82,7 @@ async fn a_missing_permission_is_named_until_it_is_granted() {
     harness.account.take(PATCH_NODES).await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let pool = harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
+    let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
     let message = problem(&pool, "Node/win");
     assert!(message.contains(&format!(r#"User "{USER}" cannot patch resource "nodes""#)), "{message}");
     let class = harness.classes().get("windows-2022").await.unwrap();
@@ -91,7 +91,7 @@ async fn a_missing_permission_is_named_until_it_is_granted() {
     assert_eq!(patches(&log, "win"), [403, 403, 403]);
 
     join(&harness, "second").await;
-    harness.pool_until("default", "has two blocked nodes", |pool| blocked(pool) == 2).await;
+    harness.nodes_until("default", "has two blocked nodes", |nodes| nodes.blocked == 2).await;
     harness.account.give_back(PATCH_NODES).await;
 
     harness.apply_pool(json!({"taints": [taint("windows:NoSchedule")]})).await;
@@ -99,7 +99,8 @@ async fn a_missing_permission_is_named_until_it_is_granted() {
         harness.node_until(name, "is right", |node| taints(node) == [NOT_READY, "windows:NoSchedule"]).await;
     }
     let pool = harness.ready("default").await;
-    assert_eq!((blocked(&pool), pool.status.unwrap().problems), (0, Vec::new()));
+    let status = pool.status.unwrap();
+    assert_eq!((status.nodes.blocked, status.problems), (0, Vec::new()));
 }
 
 #[tokio::test]
@@ -130,12 +131,12 @@ async fn a_refused_node_is_retried_after_a_restart() {
     harness.account.take(PATCH_NODES).await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
+    harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
     operator.stop().await;
     harness.account.give_back(PATCH_NODES).await;
     let _operator = harness.operator().await;
     harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
-    harness.pool_until("default", "has no blocked node", |pool| blocked(pool) == 0).await;
+    harness.nodes_until("default", "has no blocked node", |nodes| nodes.blocked == 0).await;
     harness.ready("default").await;
     assert_eq!(patches(&log, "win"), [403, 403, 403, 200]);
 }
@@ -148,12 +149,7 @@ async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_converge()
     harness.join_node(SimulatedNode::server_2019("old")).await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let pool = harness
-        .pool_until("default", "has made its nodes right", |pool| {
-            pool.status.as_ref().is_some_and(|status| status.nodes.converged == 2)
-        })
-        .await;
-
+    let pool = harness.nodes_until("default", "has made its nodes right", |nodes| nodes.converged == 2).await;
     let classes: Vec<_> =
         pool.status.iter().flat_map(|s| &s.runtime_classes).map(|c| (c.name.as_str(), c.state)).collect();
     assert_eq!(classes, [("windows-2019", ClassState::Applied), ("windows-2022", ClassState::Pending)]);
@@ -238,10 +234,6 @@ async fn busy_time(harness: &Harness, nodes: &[&str]) {
         }
     }
     harness.node_events_are_seen().await;
-}
-
-fn blocked(pool: &WindowsPool) -> i64 {
-    pool.status.as_ref().map_or(0, |status| status.nodes.blocked)
 }
 
 /// The message of the problem of this object, which must be a refusal.

@@ -81,7 +81,7 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     // A change of a node that it selects, which it cannot know, is no reason to write its status again.
     harness.edit_node("win-odd", json!({"metadata": {"labels": {"example.com/a": "x"}}})).await;
     join(&harness, "win-later", "10.0.26100.4061", "good").await;
-    harness.pool_until("good", "has three nodes", |pool| pool.status.as_ref().unwrap().nodes.converged == 3).await;
+    harness.nodes_until("good", "has three nodes", |nodes| nodes.converged == 3).await;
     assert_eq!(writes(&log, "windowspools/status").into_iter().filter(|name| name == "odd").count(), statuses);
     let unchanged = status_until(&harness.client, "odd", |_| true).await;
     assert_eq!(ready(&unchanged)["lastTransitionTime"], ready(&status)["lastTransitionTime"]);

@@ -62,12 +62,10 @@ async fn nodes_that_leave_while_they_are_written_cause_no_problem() {
         harness.join(&name).await.leave().await.unwrap();
     }
     let stays = harness.join("stays").await;
-    let selected = |count| move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|s| s.nodes.converged == count);
-    let pool = harness.pool_until("default", "counts the node that stays", selected(1)).await;
+    let pool = harness.nodes_until("default", "counts the node that stays", |nodes| nodes.converged == 1).await;
     assert_eq!(pool.status.unwrap().nodes.selected, 1);
     stays.leave().await.unwrap();
-    let nothing = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|s| s.nodes.selected == 0);
-    let pool = harness.pool_until("default", "counts no node", nothing).await;
+    let pool = harness.nodes_until("default", "counts no node", |nodes| nodes.selected == 0).await;
     assert_eq!(pool.status.unwrap().problems, []);
     harness.classes().get("windows-2022").await.expect("the class stays when its last node goes");
     harness.node_events_are_seen().await;

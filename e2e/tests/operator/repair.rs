@@ -94,11 +94,7 @@ async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
 
     // A well-formed label is trusted where the kubelet reports nothing that can be read.
     harness.edit_node("mystery", json!({"metadata": {"labels": {BUILD: "10.0.20348"}}})).await;
-    let pool = harness
-        .pool_until("default", "has no blocked node", |pool| {
-            pool.status.as_ref().is_some_and(|s| s.nodes.converged == 1)
-        })
-        .await;
+    let pool = harness.nodes_until("default", "has no blocked node", |nodes| nodes.converged == 1).await;
     assert_eq!(pool.status.unwrap().problems, []);
 }
 

@@ -53,9 +53,7 @@ async fn a_node_is_registered_with_its_taint_without_an_operator() {
     assert_eq!((taints(linux), label(linux, POOL)), (vec![NOT_READY.to_owned()], None));
 
     let _operator = harness.operator().await;
-    let converged =
-        |number| move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == number);
-    harness.pool_until("default", "has its nodes", converged(2)).await;
+    harness.nodes_until("default", "has its nodes", |nodes| nodes.converged == 2).await;
     harness.ready("default").await;
     assert_eq!(log.patches("win-a").len(), 0, "it was born as it has to be");
 
