@@ -55,7 +55,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A client of an administrator.
     pub fn client(&self) -> Client {
         self.client.clone()
     }

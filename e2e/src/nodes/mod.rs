@@ -78,7 +78,6 @@ impl SimulatedNode {
         Self::windows("10.0.26100.4061").name(name)
     }
 
-    /// A Linux node.
     pub fn linux() -> Self {
         Self::new(NodeSystemInfo {
             kernel_version: "6.12.48+deb13-amd64".to_owned(),
@@ -139,7 +138,6 @@ impl SimulatedNode {
         self
     }
 
-    /// Adds an annotation.
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), value.to_owned());
         self
