@@ -113,7 +113,6 @@ async fn every_class_starts_from_zero_or_winpool_says_that_it_cannot() {
     };
     let problem = scene.cluster.wait_for("the pool says which class cannot start", reported).await.unwrap();
     assert_eq!(problem.object.to_string(), "RuntimeClass/old");
-    scene.operator.stop().await;
 }
 
 #[tokio::test]
@@ -193,7 +192,6 @@ async fn winpool_and_karpenter_agree_on_every_node_pool_and_class() {
         .collect();
     let scalable = expected.iter().filter(|(_, template)| serves(template)).map(|(name, _)| name.clone());
     assert_eq!(with_node, scalable.collect(), "no other pod gets a node");
-    scene.operator.stop().await;
 }
 
 /// Returns true if both name the same label, taint or limit. Ignores Karpenter's messages about other NodePools.
@@ -223,7 +221,6 @@ async fn a_type_that_knows_its_build_is_started_without_a_requirement() {
         let warnings = templates["windows"]["warnings"].to_string();
         assert!(can.is_none() && warnings.contains("does not name the build"), "{class}: {warnings}");
     }
-    scene.operator.stop().await;
 }
 
 #[tokio::test]
@@ -249,7 +246,6 @@ async fn the_affinity_to_the_hosts_of_an_image_scales_from_zero() {
     assert_eq!(label(&node, names::WINDOWS_BUILD), Some("10.0.26100"));
     let refusal = scene.refused("old").await;
     assert!(refusal.contains(names::WINDOWS_BUILD), "{refusal}");
-    scene.operator.stop().await;
 }
 
 /// Returns a CRD for EC2NodeClasses. That of Karpenter's AWS provider is in another module.

@@ -16,9 +16,9 @@ const PROMISE: Duration = Duration::from_mins(1);
 
 /// A cluster with Karpenter and the operator, and without nodes.
 pub struct Scene {
+    _operator: Operator,
     pub cluster: Cluster,
     karpenter: Karpenter,
-    pub operator: Operator,
 }
 
 impl Scene {
@@ -41,7 +41,7 @@ impl Scene {
         let options = Options { leader_election: false, karpenter: true, ..Options::default() };
         let operator = Operator::start_with(account.config.clone(), options);
         apply(&client, &[json!(pool)]).await;
-        let scene = Self { cluster, karpenter, operator };
+        let scene = Self { _operator: operator, cluster, karpenter };
         scene.classes_are_there(pool).await;
         scene.node_pools_are_ready().await;
         scene
