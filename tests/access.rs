@@ -45,7 +45,7 @@ fn kubeconfig(server: &ApiServer, name: &str, change: impl FnOnce(&mut Value)) -
 fn as_member(server: &ApiServer, group: &str) -> PathBuf {
     kubeconfig(server, group, |kubeconfig| {
         let user = kubeconfig["users"][0]["user"].as_object_mut().unwrap();
-        user.extend([("as".to_owned(), json!("somebody")), ("as-groups".to_owned(), json!([group]))]);
+        user.extend([("as".to_owned(), json!("member")), ("as-groups".to_owned(), json!([group]))]);
     })
 }
 
@@ -77,7 +77,7 @@ async fn install_definition(server: &ApiServer) {
 async fn the_missing_permission_is_named() {
     let server = lend().await.unwrap();
     install_definition(&server).await;
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&server.client()).await.unwrap();
+    SimulatedNode::server_2022("win").join(&server.client()).await.unwrap();
     let steps: [(&[&str], &str, &str); 4] = [
         (&[], "windowspools", "windowspools.winpool.dev is forbidden"),
         (&["windowspools"], "nodes", "nodes is forbidden"),
@@ -108,7 +108,7 @@ async fn the_missing_permission_is_named() {
         });
         assert!(expected.await.is_ok(), "{last:?}");
     }
-    let nobody = as_member(&server, "group-0");
+    let powerless = as_member(&server, "group-0");
     for (arguments, right) in [
         (CHECK, "you need the permission to list pods"),
         (BLOCKERS, "you need the permission to list pods"),
@@ -117,7 +117,7 @@ async fn the_missing_permission_is_named() {
         (RENDER, "you need the permission to list windowspools"),
         (CLEANUP, r#"cannot list resource "windowspools" in API group "winpool.dev""#),
     ] {
-        let (code, _, error) = winpool(&nobody, arguments);
+        let (code, _, error) = winpool(&powerless, arguments);
         assert!(code == Some(1) && error.contains(right), "{arguments:?}: {code:?} {error}");
     }
     may_list(
@@ -167,9 +167,9 @@ async fn unknown_credentials_are_distinguished_from_missing_permissions() {
 }
 
 #[tokio::test]
-async fn without_the_definition_plan_says_how_to_install_it_and_check_needs_none() {
+async fn plan_says_how_to_install_the_crd_and_check_needs_none() {
     let server = lend().await.unwrap();
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&server.client()).await.unwrap();
+    SimulatedNode::server_2022("win").join(&server.client()).await.unwrap();
     for arguments in [PLAN, WHY_NODE, RENDER] {
         let (code, out, error) = winpool(server.kubeconfig(), arguments);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}: {error}");
@@ -185,7 +185,7 @@ async fn without_the_definition_plan_says_how_to_install_it_and_check_needs_none
 async fn a_proposed_pool_is_planned_against_the_live_cluster() {
     let server = lend().await.unwrap();
     install_definition(&server).await;
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&server.client()).await.unwrap();
+    SimulatedNode::server_2022("win").join(&server.client()).await.unwrap();
     let pool = tempfile::NamedTempFile::new().unwrap();
     let manifest = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: new}\nspec: {}\n";
     std::fs::write(pool.path(), manifest).unwrap();
@@ -198,7 +198,7 @@ async fn a_proposed_pool_is_planned_against_the_live_cluster() {
 async fn the_error_for_an_unreachable_cluster_names_it_and_the_reason() {
     let server = lend().await.unwrap();
     let url = format!("https://127.0.0.1:{}", free_port().unwrap());
-    let file = kubeconfig(&server, "nobody-listens", |kubeconfig| {
+    let file = kubeconfig(&server, "unreachable", |kubeconfig| {
         kubeconfig["clusters"][0]["cluster"]["server"] = json!(url);
     });
     let stranger = kubeconfig(&server, "stranger", |kubeconfig| {

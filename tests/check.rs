@@ -226,7 +226,7 @@ fn live(server: &ApiServer, arguments: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_live_cluster_is_looked_at_with_its_nodes_and_classes_by_namespace_or_as_a_whole() {
+async fn a_live_cluster_is_checked_with_its_nodes_and_classes() {
     let server = lend().await.unwrap();
     let client = server.client();
     for (name, kernel) in [("win-a", "10.0.17763.6659"), ("win-b", "10.0.20348.2655")] {

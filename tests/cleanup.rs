@@ -8,10 +8,10 @@ use kube::{Api, ResourceExt};
 use winpool_e2e::{ApiServer, SimulatedNode, lend};
 
 #[tokio::test]
-async fn it_lists_what_it_removes_asks_only_on_a_terminal_and_reports_the_result_by_its_exit_code() {
+async fn cleanup_lists_what_it_removes_and_asks_on_a_terminal() {
     let server = lend().await.unwrap();
     let client = server.client();
-    let node = SimulatedNode::windows("10.0.20348.2655").name("win").label("winpool.dev/pool", "default");
+    let node = SimulatedNode::server_2022("win").label("winpool.dev/pool", "default");
     node.annotation("winpool.dev/applied", r#"{"pool":"default","taints":[]}"#).join(&client).await.unwrap();
     let marks = async || {
         let node: Node = Api::all(client.clone()).get("win").await.unwrap();

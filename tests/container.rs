@@ -27,7 +27,6 @@ use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, lend, scene::install_crd, wai
 
 use program::Program;
 
-/// The user of the image, by number.
 const USER: &str = "65532";
 
 #[test]
@@ -53,7 +52,7 @@ async fn it_runs_in_an_empty_container_without_rights_and_does_its_work() {
     let server = lend().await.unwrap();
     let client = server.client();
     install_crd(&client).await.unwrap();
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&client).await.unwrap();
+    SimulatedNode::server_2022("win").join(&client).await.unwrap();
     let root = container(&server, &client).await;
 
     let mut program = Program::spawn(&server, |address| in_container(&server, &root, address));

@@ -60,7 +60,7 @@ async fn install(server: &ApiServer, client: &Client) {
         let pool: WindowsPool = serde_json::from_value(pool).unwrap();
         pools.create(&PostParams::default(), &pool).await.unwrap();
     }
-    SimulatedNode::windows("10.0.20348.2655").name("honest").join(client).await.unwrap();
+    SimulatedNode::server_2022("honest").join(client).await.unwrap();
     liar("liar", EVIL).join(&kubelet(server, "liar")).await.unwrap();
     liar("crook", "10.0.29999.1").join(&kubelet(server, "crook")).await.unwrap();
 }

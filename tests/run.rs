@@ -19,11 +19,11 @@ use winpool_e2e::{SimulatedNode, WINDOWS_BUILD, lend, sample, scene::install_crd
 use program::{Program, command};
 
 #[tokio::test]
-async fn it_is_ready_once_pools_are_defined_counts_nodes_without_naming_them_and_ends_when_told_to() {
+async fn winpool_run_is_ready_counts_nodes_and_ends_on_sigterm() {
     let server = lend().await.unwrap();
     let client = server.client();
     for name in ["zebra-a", "zebra-b"] {
-        SimulatedNode::windows("10.0.20348.2655").name(name).join(&client).await.unwrap();
+        SimulatedNode::server_2022(name).join(&client).await.unwrap();
     }
     let unreadable = SimulatedNode::windows("unreadable").name("zebra-c");
     unreadable.join(&client).await.unwrap();
@@ -78,7 +78,7 @@ async fn each_change_is_one_line_of_json_and_heartbeats_are_none() {
     let client = server.client();
     install_crd(&client).await.unwrap();
     let pools: Api<WindowsPool> = Api::all(client.clone());
-    let bare = SimulatedNode::windows("10.0.20348.2655").name("bare").without_label(WINDOWS_BUILD);
+    let bare = SimulatedNode::server_2022("bare").without_label(WINDOWS_BUILD);
     let nodes = [bare.join(&client).await.unwrap()];
     let mut program = Program::start(&server);
     program.answers("/readyz", "is ready", |code, _| code == 200).await;
@@ -100,7 +100,7 @@ async fn each_change_is_one_line_of_json_and_heartbeats_are_none() {
         nodes[0].heartbeat().await.unwrap();
     }
     // An event that needs a write passes the same stream: after that write, the heartbeats were seen too.
-    SimulatedNode::windows("10.0.20348.2655").name("new").join(&client).await.unwrap();
+    SimulatedNode::server_2022("new").join(&client).await.unwrap();
     let converged = r#"winpool_nodes{pool="default",build="10.0.20348",state="converged"}"#;
     program.answers("/metrics", "counts two nodes", |_, body| sample(body, converged) == Some(2.0)).await;
     let new = program.log_lines().split_off(lines.len());

@@ -107,7 +107,7 @@ status: {phase: Running}
 "#;
 
 /// A pool with three classes, and what could make nodes for them.
-const NOBODY_YET: &str = r#"
+const NO_NODES_YET: &str = r#"
 apiVersion: winpool.dev/v1alpha1
 kind: WindowsPool
 metadata: {name: default}
@@ -154,13 +154,13 @@ fn why(node: &str) -> String {
 #[test]
 fn why_class_names_the_node_pools_that_serve_it_and_what_others_lack() {
     for class in ["windows-2019", "windows-2022", "windows-2025"] {
-        insta::assert_snapshot!(class, winpool(&["why", "class", class, "-f", "-"], NOBODY_YET));
+        insta::assert_snapshot!(class, winpool(&["why", "class", class, "-f", "-"], NO_NODES_YET));
     }
 }
 
 #[test]
 fn plan_has_a_line_for_each_class_that_starts_from_zero() {
-    let plan = winpool(&["plan", "-f", "-"], NOBODY_YET);
+    let plan = winpool(&["plan", "-f", "-"], NO_NODES_YET);
     insta::assert_snapshot!(plan.split_once("Scaling from zero").unwrap().1);
 }
 

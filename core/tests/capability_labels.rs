@@ -43,7 +43,7 @@ fn exactly_the_nodes_that_run_the_images_get_the_capability_label() {
 }
 
 #[test]
-fn a_capability_label_is_removed_with_its_reason_and_stays_while_the_answer_is_unknown() {
+fn a_capability_label_stays_while_the_answer_is_unknown() {
     let capable = format!("metadata: {{labels: {{{STAMP}: 'true'}}}}");
     let gone = vec![(STAMP.to_owned(), None)];
     let on = |kernel: &str, runtime: &str| host(kernel, runtime, &capable);
@@ -92,7 +92,7 @@ fn hyperv_runs_older_images_on_nodes_that_have_the_handler() {
 }
 
 #[test]
-fn a_compatible_class_selects_the_capability_label_and_any_selects_no_build() {
+fn compatible_selects_the_capability_label_and_any_selects_no_build() {
     let pool = pool(
         "spec: {runtimeClasses: [{name: any-2022, version: '2022', hostMatch: Compatible}, {name: all, version: Any}]}",
     );
@@ -110,7 +110,7 @@ fn a_compatible_class_selects_the_capability_label_and_any_selects_no_build() {
 }
 
 #[test]
-fn a_stamp_travels_in_the_same_guarded_patch_and_the_next_plan_is_empty() {
+fn a_capability_label_is_part_of_the_same_guarded_patch() {
     let policy = policy([pool(COMPATIBLE)]);
     let before = host("10.0.26100.4061", "containerd://2.0.4", "{}");
     let seen = read(&before);

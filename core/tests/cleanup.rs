@@ -67,7 +67,7 @@ fn deletion_policies_count_only_for_a_cleanup_that_follows_the_pools() {
 }
 
 #[test]
-fn marks_of_a_deleted_pool_are_removed_and_its_taint_stays_unless_another_pool_lists_it() {
+fn labels_of_a_deleted_pool_are_removed_and_unlisted_taints_stay() {
     let guard = vec![GUARD.parse().unwrap()];
     let other = "{metadata: {name: other}, spec: {taints: [{key: windows, effect: NoSchedule}]}";
     let cases = [

@@ -45,7 +45,7 @@ fn label_to_be(assessment: &Assessment) -> Option<&str> {
 }
 
 #[test]
-fn a_label_that_has_just_changed_is_not_corrected_before_the_kubelet_had_time_to_report_that_build() {
+fn a_new_label_is_not_corrected_before_the_kubelet_can_report_its_build() {
     let over = u64::try_from(LABEL_SETTLES.as_millis()).unwrap();
     let before = (Listed, 0, of(OLD, OLD));
     let upgraded = vec![before.clone(), (Changed, 5000, of(NEW, OLD))];
@@ -90,7 +90,7 @@ fn a_label_that_moves_the_node_to_another_pool_is_waited_out_as_well() {
 }
 
 #[test]
-fn a_node_whose_label_is_waited_out_is_pending_and_gets_everything_else() {
+fn a_node_that_waits_for_its_label_gets_everything_else() {
     let seen = [(Listed, 0, of(OLD, OLD)), (Changed, 5000, of(NEW, OLD))];
     let assessment = stand(&seen, 5200, "spec: {taintPolicy: Never}");
     assert!(assessment.plan.is_empty(), "{:?}", assessment.plan);
@@ -99,7 +99,7 @@ fn a_node_whose_label_is_waited_out_is_pending_and_gets_everything_else() {
 }
 
 #[test]
-fn nothing_is_removed_from_a_node_whose_kubelet_does_not_confirm_another_system() {
+fn a_node_keeps_everything_until_its_kubelet_confirms_another_system() {
     let marked = marked(tainted(&["os=windows:NoSchedule"]), "default", &["os=windows:NoSchedule"]);
     let policy = policy([pool("status: {taints: ['os=windows:NoSchedule']}")]);
     for (label, reported, is_released) in [

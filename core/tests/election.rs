@@ -32,7 +32,6 @@ enum Happening {
     Release(usize),
     /// Its process is killed and started again.
     Restart(usize),
-    /// A user deletes the Lease.
     Delete,
 }
 
@@ -219,7 +218,7 @@ fn hold(happenings: Vec<Happening>, mut world: World) {
     }
     world.settle();
     let leaders = world.candidates.iter().filter(|(candidate, _)| candidate.term(world.now).is_some()).count();
-    assert_eq!(leaders, 1, "somebody leads once the network works again");
+    assert_eq!(leaders, 1, "a candidate leads once the network works again");
     assert!(is_held(world.lease.as_ref().unwrap()));
 }
 
@@ -227,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn no_two_lead_at_once_while_processes_come_and_go_and_messages_are_late_or_lost(
+    fn no_two_candidates_lead_at_once(
         happenings in vec(happening(), 0..120)
     ) {
         hold(happenings, World::new());

@@ -98,7 +98,7 @@ fn an_ignored_or_foreign_node_is_not_changed() {
 }
 
 #[test]
-fn a_taint_that_makes_workloads_unschedulable_is_held_and_the_rest_is_applied() {
+fn a_taint_that_makes_workloads_unschedulable_is_held() {
     let held =
         Snapshot { pods: Ok(vec![running_on("win-2019")]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
     let outcome = at_rest(held);
@@ -110,7 +110,7 @@ fn a_taint_that_makes_workloads_unschedulable_is_held_and_the_rest_is_applied() 
 }
 
 #[test]
-fn status_shows_as_contested_the_nodes_that_the_pool_or_an_event_names_or_all_that_it_counts() {
+fn status_counts_the_contested_nodes_that_the_pool_or_an_event_names() {
     for (contested, expected) in
         [(0, json!({"pending": 3})), (1, json!({"contested": 2, "pending": 1})), (3, json!({"contested": 3}))]
     {
@@ -248,7 +248,7 @@ fn an_invalid_pool_is_reported_and_left_alone() {
 }
 
 #[test]
-fn workloads_without_pods_are_named_whether_the_pool_enforces_previews_or_does_not_ask() {
+fn workloads_without_pods_are_named_in_every_mode() {
     let web = "{metadata: {namespace: shop, name: web}, spec: {replicas: 0, template: {spec: {os: {name: windows}}}}}";
     let report = "{metadata: {namespace: shop, name: report}, spec: {jobTemplate: {spec: {template: {spec: {os: {name: windows}}}}}}}";
     for (spec, held, tainted) in [("{}", 1, 0), ("spec: {mode: DryRun}", 1, 0), ("spec: {taintPolicy: Always}", 0, 1)] {

@@ -186,7 +186,7 @@ fn an_index_fits_hosts_by_the_rule_of_their_containerd() {
 }
 
 #[test]
-fn of_variants_that_fit_early_releases_take_the_first_and_later_ones_the_highest_text() {
+fn early_releases_take_the_first_variant_and_later_ones_the_highest() {
     let of = |versions: &[&str]| versions.iter().map(|version| platform(version)).collect::<Vec<_>>();
     for (versions, first, highest) in [
         (&["10.0.20348.1", "10.0.26100.2"][..], "10.0.20348.1", "10.0.26100.2"),

@@ -174,7 +174,7 @@ fn a_remedy_leaves_no_node_on_which_the_pod_does_not_start() {
 }
 
 #[test]
-fn without_a_class_for_its_build_a_pod_gets_an_affinity_to_all_builds_that_run_it() {
+fn a_pod_without_a_class_gets_an_affinity_to_all_builds_that_run_it() {
     let (machines, _) = open_cluster();
     let of_class = |selector: &str| {
         let class = class(&format!(

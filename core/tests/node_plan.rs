@@ -62,26 +62,9 @@ fn every_known_spelling_guards_a_node_and_has_to_be_tolerated() {
     }
 }
 
-/// The taints of a node before and after, under a pool.
-struct Case {
-    fact: &'static str,
-    spec: &'static str,
-    /// Taints in the node's annotation; all of them are in `status.managedTaints` too.
-    owned: &'static [&'static str],
-    before: &'static [&'static str],
-    after: &'static [&'static str],
-    differing: &'static [&'static str],
-}
-
-const fn case(
-    fact: &'static str,
-    spec: &'static str,
-    owned: &'static [&'static str],
-    before: &'static [&'static str],
-    after: &'static [&'static str],
-) -> Case {
-    Case { fact, spec, owned, before, after, differing: &[] }
-}
+/// A fact, fields of a pool's spec, the taints in a node's annotation, which are in `status.managedTaints` too, and the
+/// node's taints before and after. `NoSchedule` is left out.
+type Case = [&'static str; 5];
 
 const OS: &str = "taints: [{key: os, value: windows, effect: NoSchedule}]";
 const NODE_OS: &str = "taints: [{key: node.kubernetes.io/os, value: windows, effect: NoSchedule}]";
@@ -91,131 +74,78 @@ const BOTH: &str = "taints: [{key: os, value: windows, effect: NoSchedule}], \
 const TWO: &str = "taints: [{key: os, value: windows, effect: NoSchedule}, \
                    {key: example.com/os, effect: PreferNoSchedule}]";
 const PREFER: &str = "taints: [{key: os, value: windows, effect: PreferNoSchedule}]";
+const SKU: &str = "retiredTaints: [{key: sku, value: windows, effect: NoSchedule}]";
+const ONE_BY_ONE: &str = "retiredTaints: [{key: os, value: Windows, effect: NoSchedule}, \
+                          {key: os, value: Win1809, effect: NoSchedule}]";
 
 const CASES: &[Case] = &[
-    case("omitted: a bare node gets the default", "", &[], &[], &[DEFAULT]),
-    case(
-        "omitted: a taint that only discourages is no guard",
+    ["omitted: a bare node gets the default", "", "", "", "os=windows"],
+    [
+        "omitted: to discourage is no guard",
         "",
-        &[],
-        &["os=Windows:PreferNoSchedule"],
-        &["os=Windows:PreferNoSchedule", DEFAULT],
-    ),
-    case(
-        "omitted: taints that say nothing about Windows are no guard",
         "",
-        &[],
-        &["dedicated=batch:NoSchedule"],
-        &["dedicated=batch:NoSchedule", DEFAULT],
-    ),
-    Case {
-        differing: &["os=linux:NoSchedule"],
-        ..case(
-            "omitted: an unknown value that stands in the way is left alone",
-            "",
-            &[],
-            &["os=linux:NoSchedule"],
-            &["os=linux:NoSchedule"],
-        )
-    },
-    case("omitted: a retired spelling is replaced", RETIRED, &[], &["os=Win1809:NoSchedule"], &[DEFAULT]),
-    case(
-        "omitted: a retired spelling goes from beside a guard",
-        "retiredTaints: [{key: sku, value: windows, effect: NoSchedule}]",
-        &[],
-        &["sku=windows:NoSchedule", "os=Windows:NoSchedule"],
-        &["os=Windows:NoSchedule"],
-    ),
-    case(
-        "omitted again: an owned guard stays",
-        "",
-        &["windows=true:NoSchedule"],
-        &["windows=true:NoSchedule"],
-        &["windows=true:NoSchedule"],
-    ),
-    case(
-        "omitted again: what is owned and no guard goes",
-        "",
-        &["example.com/os:NoSchedule"],
-        &["example.com/os:NoSchedule"],
-        &[DEFAULT],
-    ),
-    case(
-        "a list is exact: another spelling does not do",
-        NODE_OS,
-        &[],
-        &["os=windows:NoSchedule"],
-        &["os=windows:NoSchedule", "node.kubernetes.io/os=windows:NoSchedule"],
-    ),
-    case("a list is added in its order", TWO, &[], &[], &[DEFAULT, "example.com/os:PreferNoSchedule"]),
-    case(
+        "os=Windows:PreferNoSchedule",
+        "os=Windows:PreferNoSchedule os=windows",
+    ],
+    ["omitted: foreign taints are no guard", "", "", "dedicated=batch", "dedicated=batch os=windows"],
+    ["omitted: a retired spelling is replaced", RETIRED, "", "os=Win1809", "os=windows"],
+    ["omitted: a retired spelling goes from beside a guard", SKU, "", "sku=windows os=Windows", "os=Windows"],
+    ["omitted again: an owned guard stays", "", "windows=true", "windows=true", "windows=true"],
+    ["omitted again: what is owned and no guard goes", "", "example.com/os", "example.com/os", "os=windows"],
+    ["a list is exact", NODE_OS, "", "os=windows", "os=windows node.kubernetes.io/os=windows"],
+    ["a list is added in its order", TWO, "", "", "os=windows example.com/os:PreferNoSchedule"],
+    [
         "what is there is not added again",
         TWO,
-        &[],
-        &["example.com/os:PreferNoSchedule"],
-        &["example.com/os:PreferNoSchedule", DEFAULT],
-    ),
-    Case {
-        differing: &["os=Windows:NoSchedule"],
-        ..case("another value is left alone", OS, &[], &["os=Windows:NoSchedule"], &["os=Windows:NoSchedule"])
-    },
-    case("another value is replaced when retired", BOTH, &[], &["os=Win1809:NoSchedule"], &[DEFAULT]),
-    case(
-        "another value is replaced when winpool put it there",
-        OS,
-        &["os=Windows:NoSchedule"],
-        &["os=Windows:NoSchedule"],
-        &[DEFAULT],
-    ),
-    case(
+        "",
+        "example.com/os:PreferNoSchedule",
+        "example.com/os:PreferNoSchedule os=windows",
+    ],
+    ["another value is replaced when retired", BOTH, "", "os=Win1809", "os=windows"],
+    ["another value is replaced when winpool put it there", OS, "os=Windows", "os=Windows", "os=windows"],
+    [
         "the same key with another effect is another taint",
         PREFER,
-        &[],
-        &["os=windows:NoExecute"],
-        &["os=windows:NoExecute", "os=windows:PreferNoSchedule"],
-    ),
-    case("a changed effect takes the old one off", PREFER, &[DEFAULT], &[DEFAULT], &["os=windows:PreferNoSchedule"]),
-    case(
+        "",
+        "os=windows:NoExecute",
+        "os=windows:NoExecute os=windows:PreferNoSchedule",
+    ],
+    ["a changed effect takes the old one off", PREFER, "os=windows", "os=windows", "os=windows:PreferNoSchedule"],
+    [
         "a changed key takes the old one off",
         NODE_OS,
-        &[DEFAULT],
-        &["a=b:NoSchedule", DEFAULT, "c:NoExecute"],
-        &["a=b:NoSchedule", "c:NoExecute", "node.kubernetes.io/os=windows:NoSchedule"],
-    ),
-    case(
-        "a taint that is owned and retired goes",
-        BOTH,
-        &["os=Win1809:NoSchedule"],
-        &["os=Win1809:NoSchedule"],
-        &[DEFAULT],
-    ),
-    case(
-        "a retired taint that is not there changes nothing else",
-        BOTH,
-        &[],
-        &["a=b:NoSchedule", DEFAULT],
-        &["a=b:NoSchedule", DEFAULT],
-    ),
-    case(
-        "taints that are retired with the same key and effect go one by one",
-        "retiredTaints: [{key: os, value: Windows, effect: NoSchedule}, {key: os, value: Win1809, effect: NoSchedule}]",
-        &[],
-        &["os=Windows:NoSchedule"],
-        &[DEFAULT],
-    ),
+        "os=windows",
+        "a=b os=windows c:NoExecute",
+        "a=b c:NoExecute node.kubernetes.io/os=windows",
+    ],
+    ["a taint that is owned and retired goes", BOTH, "os=Win1809", "os=Win1809", "os=windows"],
+    ["a retired taint that is not there changes nothing else", BOTH, "", "a=b os=windows", "a=b os=windows"],
+    ["taints that are retired with the same key and effect go one by one", ONE_BY_ONE, "", "os=Windows", "os=windows"],
+];
+
+/// Taints with another value in the place of a wanted one, which stay.
+const DIFFERING: &[Case] = &[
+    ["omitted: an unknown value that stands in the way is left alone", "", "", "os=linux", "os=linux"],
+    ["another value is left alone", OS, "", "os=Windows", "os=Windows"],
 ];
 
 #[test]
 fn taints_become_what_the_pool_says() {
-    for Case { fact, spec, owned, before, after, differing } in CASES {
-        let pool = pool(&format!("{{spec: {{{spec}}}, status: {{managedTaints: {owned:?}}}}}"));
-        let mut old = tainted(before);
-        if !owned.is_empty() {
-            old = marked(old, "default", owned);
-        }
-        let policy = policy([pool]);
-        assert_eq!(assess(&read(&old), &policy).differing, parse(differing), "{fact}");
-        assert_eq!(taints_of(&converge(&old, &policy)), *after, "{fact}");
+    let list = |taints: &str| -> Vec<String> {
+        let effect = |taint: &str| if taint.contains(':') { "" } else { ":NoSchedule" };
+        taints.split_whitespace().map(|taint| format!("{taint}{}", effect(taint))).collect()
+    };
+    for (case, differs) in CASES.iter().map(|case| (case, false)).chain(DIFFERING.iter().map(|case| (case, true))) {
+        let [fact, spec, owned, before, after] = *case;
+        let (owned, before) = (list(owned), list(before));
+        let (owned, before): (Vec<&str>, Vec<&str>) =
+            (owned.iter().map(String::as_str).collect(), before.iter().map(String::as_str).collect());
+        let policy = policy([pool(&format!("{{spec: {{{spec}}}, status: {{managedTaints: {owned:?}}}}}"))]);
+        let old = tainted(&before);
+        let old = if owned.is_empty() { old } else { marked(old, "default", &owned) };
+        let differing = if differs { parse(&before) } else { Vec::new() };
+        assert_eq!(assess(&read(&old), &policy).differing, differing, "{fact}");
+        assert_eq!(taints_of(&converge(&old, &policy)), list(after), "{fact}");
     }
 }
 
@@ -294,7 +224,7 @@ fn a_node_without_a_readable_build_is_blocked_and_tainted_all_the_same() {
 }
 
 #[test]
-fn a_node_that_lacks_a_held_taint_keeps_what_it_has_and_others_do_not_wait_for_it() {
+fn a_held_taint_delays_only_the_nodes_that_lack_it() {
     let policy = policy([pool("spec: {retiredTaints: [{key: os, value: Windows, effect: NoSchedule}]}")]);
     for (taints, after, held) in [
         (&["os=Windows:NoSchedule"][..], &["os=Windows:NoSchedule"][..], &[DEFAULT][..]),
@@ -329,7 +259,7 @@ fn nodes_that_are_not_the_pools_are_left_alone() {
 }
 
 #[test]
-fn an_ignored_node_is_neither_changed_nor_released_and_its_taints_are_tolerated() {
+fn an_ignored_node_is_not_changed_and_its_taints_are_tolerated() {
     let ignored = json!({"metadata": {"annotations": {names::IGNORE: "true"}}});
     for mut node in [tainted(&["os=Windows:NoSchedule"]), marked(tainted(&[DEFAULT]), "default", &[DEFAULT])] {
         json_patch::merge(&mut node, &ignored);

@@ -39,7 +39,7 @@ fn the_oldest_pool_wins_and_the_name_breaks_ties() {
 }
 
 #[test]
-fn an_older_pool_that_does_not_select_the_node_or_only_runs_dry_leaves_it_to_a_younger_one() {
+fn an_older_pool_without_a_claim_leaves_the_node_to_a_younger_one() {
     let younger = pool("metadata: {name: younger, creationTimestamp: '2026-06-01T00:00:00Z'}");
     for spec in [ELSEWHERE, "spec: {mode: DryRun}"] {
         let policy = policy([pool(spec), younger.clone()]);
@@ -190,7 +190,7 @@ fn a_taint_that_another_writer_removed_is_restored_and_still_owned() {
 }
 
 #[test]
-fn a_taint_of_winpools_that_the_spec_no_longer_has_is_tolerated_while_it_is_there() {
+fn an_obsolete_taint_of_winpool_is_tolerated_while_a_node_has_it() {
     let changed = pool(&format!(
         "{{spec: {{taints: [{{key: example.com/mine, effect: NoSchedule}}]}}, status: {{managedTaints: ['{DEFAULT}', 'x=y:NoSchedule']}}}}"
     ));

@@ -85,7 +85,7 @@ fn a_migration_from_one_taint_to_another() {
 }
 
 #[test]
-fn every_patch_tests_all_that_it_was_computed_from_and_never_the_resource_version() {
+fn a_patch_tests_all_that_it_was_computed_from() {
     let selectors = policy([
         pool("spec: {nodeSelector: {kubernetes.azure.com/agentpool: poolws}}"),
         pool("{metadata: {name: other}, spec: {nodeSelector: {example.com/team: x}}}"),

@@ -33,7 +33,6 @@ fn value() -> impl Strategy<Value = &'static str> {
     select(vec!["", "windows", "Windows", "Win1809", "true"])
 }
 
-/// A taint that a pool may have.
 fn pool_taint() -> impl Strategy<Value = Taint> {
     (key(), value(), select(vec!["NoSchedule", "PreferNoSchedule"])).prop_map(|(k, v, e)| Taint::new(k, v, e))
 }
@@ -184,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn taints_that_are_neither_retired_nor_winpools_keep_their_order_and_every_byte(
+    fn foreign_taints_keep_their_order_and_every_byte(
         node in any_node(), policy in any_policy(),
     ) {
         let seen = read(&node);
@@ -217,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn a_selected_node_ends_with_every_wanted_taint_or_one_that_stands_in_its_place(
+    fn a_selected_node_gets_every_wanted_taint_or_keeps_its_equivalent(
         node in any_node(), policy in any_policy(),
     ) {
         let planned = after(&node, &policy);

@@ -50,7 +50,7 @@ fn conflict(planned: &PlannedClass) -> &str {
 }
 
 #[test]
-fn a_foreign_class_that_meets_the_pools_needs_is_satisfied_and_not_changed() {
+fn a_matching_foreign_class_is_satisfied_and_not_changed() {
     let satisfying = [
         "{}",
         "metadata: {labels: {app.kubernetes.io/managed-by: Helm}}",
@@ -96,7 +96,7 @@ fn with_handler(changes: &str) -> Arc<RuntimeClass> {
 }
 
 #[test]
-fn a_class_without_owner_that_meets_the_pools_needs_is_adopted_and_keeps_its_other_fields() {
+fn a_matching_class_without_owner_is_adopted_and_keeps_its_fields() {
     let wider = "{overhead: {podFixed: {memory: 1Gi}}, scheduling: {nodeSelector: {team: a}, tolerations: [{operator: Exists}]}}";
     for changes in ["{}", wider, "metadata: {labels: {team: a}}"] {
         let existing = with_handler(changes);
@@ -235,7 +235,7 @@ fn a_younger_pool_does_not_take_over_a_class_that_an_older_pool_wants() {
     let all_there =
         "scheduling: {tolerations: [{operator: Exists}]}\nmetadata: {labels: {app.kubernetes.io/managed-by: Helm}}";
     let plan = plan_classes(&pool("metadata: {name: default}"), &policy, &of_the_younger, &[by_hand(all_there)]);
-    assert_eq!(plan.classes[0].state, ClassState::Satisfied, "nobody has to write it");
+    assert_eq!(plan.classes[0].state, ClassState::Satisfied, "no write is needed");
     let seen = |name: &str| if name == "older" { SeenNodes::default() } else { of_the_younger(name) };
     let plan = plan_classes(&younger, &policy, &seen, &[by_hand("{}")]);
     assert_eq!(plan.classes[0].state, ClassState::Pending, "the older one has no such nodes");

@@ -41,7 +41,7 @@ fn only(plan: &ClassesPlan) -> &PlannedClass {
 }
 
 #[test]
-fn the_class_of_a_default_pool_schedules_exactly_as_in_the_kubernetes_documentation() {
+fn a_default_class_schedules_as_in_the_kubernetes_documentation() {
     let plan = plan(&pool("{}"), &seen(&[17763], &[]), &[]);
     let ClassAction::Create(class) = &only(&plan).action else { panic!("{plan:?}") };
     let documented = "
@@ -266,7 +266,7 @@ fn a_class_with_the_same_meaning_is_not_written() {
 }
 
 #[test]
-fn classes_of_named_builds_stay_and_others_go_when_nothing_asks_for_them_any_more() {
+fn classes_of_named_builds_stay_without_nodes_and_others_go() {
     let start = seen(&[17763, 29000], &[]);
     let spec = "spec: {runtimeClasses: [{name: special, version: '2022', nodeSelector: {a: b}, overhead: {podFixed: {cpu: 1m}}}]}";
     let existing = settle(&[], &plan(&pool(spec), &start, &[]));

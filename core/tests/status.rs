@@ -236,7 +236,7 @@ fn windows_is_supported_until_the_last_day_of_a_build_in_use() {
             "False",
             "past Microsoft's end of support: Windows Server 2019",
         ),
-        ("a build nobody knows", vec![29000], "2099-01-01", "True", "supports every known build"),
+        ("an unknown build", vec![29000], "2099-01-01", "True", "supports every known build"),
     ] {
         let now = at(&format!("{day}T12:00:00Z"));
         let status = status(&pool("{}"), &in_use(&builds), None, now);

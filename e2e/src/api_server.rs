@@ -26,7 +26,6 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -186,12 +185,10 @@ impl ApiServer {
         self.directory.path()
     }
 
-    /// The process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// The etcd with its state.
     pub fn etcd(&self) -> &Etcd {
         &self.etcd
     }

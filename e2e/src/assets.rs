@@ -10,25 +10,18 @@ use std::path::{Path, PathBuf};
 /// A binary of the control plane, or a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Component {
-    /// etcd.
     Etcd,
-    /// kube-apiserver.
     KubeApiserver,
-    /// kube-scheduler.
     KubeScheduler,
-    /// kube-controller-manager.
     KubeControllerManager,
     /// kwok, the kubelet of simulated nodes.
     Kwok,
-    /// Prometheus.
     Prometheus,
     /// promtool, which checks and tests rules.
     Promtool,
     /// kubectl, which includes kustomize.
     Kubectl,
-    /// Helm 4.
     Helm,
-    /// Helm 3.
     Helm3,
     /// distribution, a registry of images.
     Registry,
@@ -79,6 +72,8 @@ const HELM: Module = module!("helm", "", "about 2 minutes");
 /// Its own module, because distribution needs other versions of the same libraries.
 const REGISTRY: Module = module!("registry", "", "about 2 minutes");
 
+const KUBERNETES: &str = "k8s.io/kubernetes";
+const KWOK_MODULE: &str = "sigs.k8s.io/kwok";
 const KARPENTER_MODULE: &str = "sigs.k8s.io/karpenter";
 
 /// Karpenter pins other versions of the same libraries.
@@ -92,16 +87,12 @@ const STAGES: [&str; 3] =
     ["node/heartbeat-with-lease/node-heartbeat-with-lease.yaml", "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml"];
 
 /// The version of Kubernetes to build, as pinned in go.mod.
-///
-/// # Errors
-/// Fails if go.mod does not pin it, or an unknown version is requested.
 pub fn kubernetes_version() -> Result<&'static str> {
-    kubernetes()?.version_of("k8s.io/kubernetes")
+    kubernetes()?.version_of(KUBERNETES)
 }
 
-/// The newest supported version.
 pub(crate) fn newest_kubernetes() -> Result<&'static str> {
-    CONTROL_PLANE.version_of("k8s.io/kubernetes")
+    CONTROL_PLANE.version_of(KUBERNETES)
 }
 
 /// The versions of all control planes that can be built.
@@ -110,7 +101,7 @@ pub(crate) fn all_kubernetes() -> impl Iterator<Item = &'static str> {
     [&CONTROL_PLANE]
         .into_iter()
         .chain(OLDER.iter().map(|(_, module)| module))
-        .filter_map(|module| module.version_of("k8s.io/kubernetes").ok())
+        .filter_map(|module| module.version_of(KUBERNETES).ok())
 }
 
 /// The module of API server, scheduler and controller manager.
@@ -139,30 +130,32 @@ impl Component {
         Self::Karpenter,
     ];
 
+    /// The file name of the binary, the Go module whose version is its version, and its package in that module.
+    fn origin(self) -> [&'static str; 3] {
+        match self {
+            Self::Etcd => ["etcd", "go.etcd.io/etcd/server/v3", ""],
+            Self::KubeApiserver => ["kube-apiserver", KUBERNETES, "/cmd/kube-apiserver"],
+            Self::KubeScheduler => ["kube-scheduler", KUBERNETES, "/cmd/kube-scheduler"],
+            Self::KubeControllerManager => ["kube-controller-manager", KUBERNETES, "/cmd/kube-controller-manager"],
+            Self::Kwok => ["kwok", KWOK_MODULE, "/cmd/kwok"],
+            Self::Prometheus => ["prometheus", "github.com/prometheus/prometheus", "/cmd/prometheus"],
+            Self::Promtool => ["promtool", "github.com/prometheus/prometheus", "/cmd/promtool"],
+            Self::Kubectl => ["kubectl", KUBERNETES, "/cmd/kubectl"],
+            Self::Helm => ["helm", "helm.sh/helm/v4", "/cmd/helm"],
+            Self::Helm3 => ["helm3", "helm.sh/helm/v3", "/cmd/helm"],
+            Self::Registry => ["registry", "github.com/distribution/distribution/v3", "/cmd/registry"],
+            Self::Karpenter => ["karpenter", KARPENTER_MODULE, "/kwok"],
+        }
+    }
+
     /// The file name of the binary.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Etcd => "etcd",
-            Self::KubeApiserver => "kube-apiserver",
-            Self::KubeScheduler => "kube-scheduler",
-            Self::KubeControllerManager => "kube-controller-manager",
-            Self::Kwok => "kwok",
-            Self::Prometheus => "prometheus",
-            Self::Promtool => "promtool",
-            Self::Kubectl => "kubectl",
-            Self::Helm => "helm",
-            Self::Helm3 => "helm3",
-            Self::Registry => "registry",
-            Self::Karpenter => "karpenter",
-        }
+        self.origin()[0]
     }
 
     /// The path of the binary: in the directory `KUBEBUILDER_ASSETS`, else in the cache, else built now.
     ///
     /// `KUBEBUILDER_ASSETS` must have etcd and kube-apiserver; it seldom has the others, which are then built.
-    ///
-    /// # Errors
-    /// Fails if it is not there and cannot be built.
     pub async fn path(self) -> Result<PathBuf> {
         off_the_runtime(move || self.find()).await
     }
@@ -192,7 +185,8 @@ impl Component {
                     missing.push(component);
                 }
             }
-            let packages: Vec<&str> = missing.iter().map(|component| component.package()).collect();
+            let packages: Vec<String> = missing.iter().map(|component| component.package()).collect();
+            let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
             let names: Vec<&str> = missing.iter().map(|component| component.name()).collect();
             let directory = unfinished.with_added_extension("programs");
             fs::create_dir_all(&directory).when("make the directory", &directory)?;
@@ -229,41 +223,18 @@ impl Component {
         })
     }
 
-    /// The module whose version is the program's version.
     fn pinned_module(self) -> &'static str {
-        match self {
-            Self::Etcd => "go.etcd.io/etcd/server/v3",
-            Self::Kwok => "sigs.k8s.io/kwok",
-            Self::Prometheus | Self::Promtool => "github.com/prometheus/prometheus",
-            Self::Helm => "helm.sh/helm/v4",
-            Self::Helm3 => "helm.sh/helm/v3",
-            Self::Registry => "github.com/distribution/distribution/v3",
-            Self::Karpenter => KARPENTER_MODULE,
-            _ => "k8s.io/kubernetes",
-        }
+        self.origin()[1]
     }
 
-    fn package(self) -> &'static str {
-        match self {
-            Self::Etcd => "go.etcd.io/etcd/server/v3",
-            Self::KubeApiserver => "k8s.io/kubernetes/cmd/kube-apiserver",
-            Self::KubeScheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
-            Self::KubeControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
-            Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok",
-            Self::Prometheus => "github.com/prometheus/prometheus/cmd/prometheus",
-            Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
-            Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
-            Self::Helm => "helm.sh/helm/v4/cmd/helm",
-            Self::Helm3 => "helm.sh/helm/v3/cmd/helm",
-            Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
-            Self::Karpenter => "sigs.k8s.io/karpenter/kwok",
-        }
+    fn package(self) -> String {
+        self.origin()[1..].concat()
     }
 
     /// The file name that Go gives to the binary: the last part of the package without the major version.
-    fn built_as(self) -> &'static str {
+    fn built_as(self) -> String {
         let is_version = |part: &&str| part.strip_prefix('v').is_some_and(|rest| rest.parse::<u32>().is_ok());
-        self.package().rsplit('/').find(|part| !is_version(part)).unwrap_or_default()
+        self.package().rsplit('/').find(|part| !is_version(part)).unwrap_or_default().to_owned()
     }
 
     /// Programs of one module with the same flags are built together. Kubernetes and Helm learn their versions only from the linker;
@@ -273,7 +244,7 @@ impl Component {
         let small = "-s -w";
         Ok(match self {
             Self::Etcd | Self::KubeApiserver | Self::KubeScheduler | Self::KubeControllerManager | Self::Kubectl => {
-                kubernetes_linker_flags(module.version_of("k8s.io/kubernetes")?)
+                kubernetes_linker_flags(module.version_of(KUBERNETES)?)
             }
             Self::Helm | Self::Helm3 => {
                 let helm = self.pinned_module();
@@ -296,11 +267,11 @@ pub(crate) fn kubernetes_linker_flags(version: &str) -> String {
 /// Writes one file with the stages for kwok.
 pub(crate) async fn kwok_stages() -> Result<PathBuf> {
     off_the_runtime(|| {
-        let version = KWOK.version_of("sigs.k8s.io/kwok")?;
+        let version = KWOK.version_of(KWOK_MODULE)?;
         let fingerprint = fingerprint(&[&[NODE_READY], &STAGES[..]].concat());
         let target = cache_folder()?.join(format!("kwok-stages-{version}-{fingerprint}.yaml"));
         make_once(&target, "kwok's stages", |path| {
-            let directory = go::source_folder(&KWOK, "sigs.k8s.io/kwok")?.join("kustomize/stage");
+            let directory = go::source_folder(&KWOK, KWOK_MODULE)?.join("kustomize/stage");
             let mut stages = NODE_READY.to_owned();
             for stage in STAGES {
                 let file = directory.join(stage);
@@ -315,9 +286,6 @@ pub(crate) async fn kwok_stages() -> Result<PathBuf> {
 }
 
 /// The CRD of a kind of the Prometheus operator, by its plural, as YAML.
-///
-/// # Errors
-/// Fails if the module cannot be downloaded, or has no such kind.
 pub async fn prometheus_operator_definition(plural: &'static str) -> Result<String> {
     off_the_runtime(move || {
         let module = go::source_folder(&PROMETHEUS_OPERATOR, "github.com/prometheus-operator/prometheus-operator")?;
@@ -392,7 +360,7 @@ pub(crate) async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> Re
         Ok(result) => result,
         Err(failed) => match failed.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is ending: nobody reads the result.
+            // The runtime is ending, so the result is not needed.
             Err(_) => std::future::pending().await,
         },
     }

@@ -45,11 +45,8 @@ pub struct Request {
     pub verb: String,
     /// `nodes`, or `nodes/status`.
     pub resource: String,
-    /// The object's name.
     pub name: String,
-    /// The code of the answer.
     pub code: u64,
-    /// The request's body.
     pub body: Value,
 }
 
@@ -58,7 +55,6 @@ impl AuditFile {
         Ok(Self(Arc::new(Guard::get()?.directory("audit")?)))
     }
 
-    /// The flags of the API server.
     pub(crate) fn flags(&self) -> Result<[String; 4]> {
         let policy = self.0.path().join("policy.yaml");
         std::fs::write(&policy, POLICY).when("write", &policy)?;
@@ -86,12 +82,10 @@ impl AuditLog {
         self.events().iter().filter_map(Request::of).collect()
     }
 
-    /// The requests with this verb for this resource.
     pub fn of(&self, verb: &str, resource: &str) -> Vec<Request> {
         self.requests().into_iter().filter(|request| request.verb == verb && request.resource == resource).collect()
     }
 
-    /// The patches of this node.
     pub fn patches(&self, node: &str) -> Vec<Request> {
         self.of("patch", "nodes").into_iter().filter(|request| request.name == node).collect()
     }

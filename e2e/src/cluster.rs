@@ -55,7 +55,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A client of an administrator.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -70,7 +69,6 @@ impl Cluster {
         self.api_server.kubeconfig()
     }
 
-    /// The API server.
     pub fn api_server(&self) -> &ApiServer {
         &self.api_server
     }
@@ -97,7 +95,6 @@ impl Cluster {
         self.wait_for(&format!("node {name} is ready"), async || Ok(nodes.get_opt(name).await?.filter(is_ready))).await
     }
 
-    /// Waits until the pod runs.
     pub async fn pod_running(&self, namespace: &str, name: &str) -> Result<Pod> {
         let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
         self.wait_for(&format!("pod {namespace}/{name} runs"), async || {

@@ -7,7 +7,6 @@ use fastrand::Rng;
 pub struct Dice(Rng);
 
 impl Dice {
-    /// The numbers of this seed.
     pub fn new(seed: u64) -> Self {
         Self(Rng::with_seed(seed))
     }
@@ -17,7 +16,6 @@ impl Dice {
         self.0.usize(..sides)
     }
 
-    /// Returns one of these.
     pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
         from[self.roll(from.len())]
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The address of etcd: a socket in its directory, which is also the working directory of its clients. So it needs no
-/// free port, and nobody else on the machine can reach it. etcd requires a port in the name and ignores it.
+/// free port, and no other user of the machine can reach it. etcd requires a port in the name and ignores it.
 pub(crate) const ENDPOINT: &str = "unix://etcd.sock:0";
 const SOCKET: &str = "etcd.sock:0";
 
@@ -63,12 +63,10 @@ impl Etcd {
         self.process.until(async || is_healthy(&socket).unwrap_or(false)).await
     }
 
-    /// The socket on which it listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.path().join(SOCKET)
     }
 
-    /// The process.
     pub fn process(&self) -> &Process {
         &self.process
     }

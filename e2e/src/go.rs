@@ -13,7 +13,6 @@ pub(crate) struct Module {
     pub directory: &'static str,
     pub go_mod: &'static str,
     pub go_sum: &'static str,
-    /// Build tags.
     pub tags: &'static str,
     /// The time of a build on two cores, as text.
     pub duration: &'static str,
@@ -150,7 +149,7 @@ fn output_of(mut command: Command) -> Result<String> {
 
 /// Prints to standard error. Not with `eprintln!`, which a test captures until it fails.
 pub(crate) fn progress(message: &str) {
-    // Nobody reads it.
+    // It only reports progress, so a failed write is ignored.
     let _ = writeln!(std::io::stderr(), "winpool-e2e: {message}");
 }
 

@@ -62,7 +62,6 @@ impl Guard {
         Ok(Self { shell, root: root.keep() })
     }
 
-    /// The process group of all children.
     pub(crate) fn process_group(&self) -> i32 {
         self.shell.id().cast_signed()
     }
@@ -117,7 +116,6 @@ impl Drop for Directory {
     }
 }
 
-/// The last lines of a log.
 pub(crate) fn tail(log: &Path, lines: usize) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

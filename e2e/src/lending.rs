@@ -28,7 +28,6 @@ struct Lendable {
 #[derive(Clone)]
 struct Installed {
     baseline: Arc<Baseline>,
-    /// The token of the operator's account.
     token: String,
 }
 
@@ -112,7 +111,6 @@ pub async fn lend_cluster_with(flags: Flags<'_>) -> Result<Cluster> {
 }
 
 impl Lent {
-    /// A client of an administrator.
     pub fn client(&self) -> Client {
         self.client.clone()
     }

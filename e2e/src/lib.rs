@@ -8,7 +8,7 @@
 //!
 //! An API server alone: enough for clients that watch and write.
 //! let api = lend().await?;
-//! SimulatedNode::windows("10.0.20348.2655").name("win-a").join(&api.client()).await?;
+//! SimulatedNode::server_2022("win-a").join(&api.client()).await?;
 //! let as_kubelet = api.client_as("system:node:win-a", &["system:nodes"])?;
 //!
 //! With scheduler, controller manager and kwok: nodes become ready and pods run.
@@ -41,6 +41,7 @@ mod lending;
 mod machine;
 pub mod manifests;
 mod nodes;
+pub mod prelude;
 mod process;
 mod program;
 mod prometheus;

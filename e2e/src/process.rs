@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 /// The limit until a process answers. Starting takes seconds, more on a busy machine.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
-/// The number of ports that are tried.
 const PORTS_TO_TRY: usize = 5;
 
 /// A running process, killed when this is dropped.
@@ -32,12 +31,10 @@ pub struct Process {
     log: PathBuf,
 }
 
-/// The process to start.
 pub(crate) struct Launch<'a> {
     pub name: &'static str,
     pub program: &'a Path,
     pub arguments: Vec<String>,
-    /// The working directory.
     pub directory: &'a Path,
     /// Where `<name>.log` is written.
     pub logs: &'a Path,
@@ -97,7 +94,6 @@ impl Process {
         if status.success() { Ok(()) } else { self.check() }
     }
 
-    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child().id()
     }

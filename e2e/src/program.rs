@@ -97,7 +97,6 @@ impl Program {
         Ok(Self { process, pid, address, started })
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }

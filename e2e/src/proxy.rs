@@ -40,7 +40,6 @@ impl Proxy {
         Ok(Self { port, cut, _stop: stop.drop_guard() })
     }
 
-    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -29,7 +29,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// The user who may pull from a protected registry.
 pub const USER: &str = "me";
-/// The password of [`USER`].
 pub const PASSWORD: &str = "swordfish";
 /// The hash of the password, as `htpasswd -B` writes it.
 const HASHED: &str = "$2a$04$mojUwKtmbdjsyZM99kxJt.hWAFytb4yv8Go54Wu.9htRWOmw8PwX6";
@@ -37,7 +36,6 @@ const HASHED: &str = "$2a$04$mojUwKtmbdjsyZM99kxJt.hWAFytb4yv8Go54Wu.9htRWOmw8Pw
 const ISSUER: &str = "tokens";
 const SERVICE: &str = "a registry";
 
-/// The protection of a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// None: plain HTTP without authentication.
@@ -63,9 +61,6 @@ pub struct ImageRegistry {
 
 impl ImageRegistry {
     /// Starts a registry.
-    ///
-    /// # Errors
-    /// Fails if the registry cannot be built or started.
     pub async fn start(protection: Protection) -> Result<Self> {
         let program = Component::Registry.path().await?;
         let directory = Guard::get()?.directory("registry")?;
@@ -125,7 +120,6 @@ impl ImageRegistry {
         Ok(Self { _process: process, _tokens: tokens, port, client, authorization, directory })
     }
 
-    /// Returns the host and port.
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -136,9 +130,6 @@ impl ImageRegistry {
     }
 
     /// Pushes a manifest or an index under a tag, and returns its digest. With tokens, the repository must be `app`.
-    ///
-    /// # Errors
-    /// Fails if the registry refuses it.
     pub async fn push(&self, repository: &str, tag: &str, document: &Value) -> Result<String> {
         let media_type = document["mediaType"].as_str().unwrap_or("application/vnd.oci.image.index.v1+json");
         let request = Request::put(format!("/v2/{repository}/manifests/{tag}")).header(CONTENT_TYPE, media_type);
@@ -147,9 +138,6 @@ impl ImageRegistry {
     }
 
     /// Pushes a single manifest with this config and without layers, and returns its digest.
-    ///
-    /// # Errors
-    /// Fails if the registry refuses it.
     pub async fn push_image(&self, repository: &str, tag: &str, config: &Value, is_docker: bool) -> Result<String> {
         let [manifest, media_type] = if is_docker {
             ["application/vnd.docker.distribution.manifest.v2+json", "application/vnd.docker.container.image.v1+json"]
@@ -175,9 +163,6 @@ impl ImageRegistry {
     }
 
     /// Returns the method, path and status of each request so far, in the order of the access log.
-    ///
-    /// # Errors
-    /// Fails if the log cannot be read.
     pub fn requests(&self) -> Result<Vec<(String, u16)>> {
         let log = self.directory.path().join("registry.log");
         let log = fs::read_to_string(&log).when("read", &log)?;

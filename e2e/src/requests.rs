@@ -13,7 +13,6 @@ const RESOURCES: [&str; 5] = ["nodes", "pods", "runtimeclasses", "windowspools",
 pub struct Requests(BTreeMap<String, u64>);
 
 impl Requests {
-    /// Reads the present numbers.
     pub async fn until_now(client: &Client) -> Result<Self> {
         let text = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
         let mut counts = BTreeMap::new();
@@ -35,7 +34,6 @@ impl Requests {
         Ok(Self(counts))
     }
 
-    /// Returns the numbers since then.
     pub fn since(&self, earlier: &Self) -> Self {
         let new = |(key, count): (&String, &u64)| {
             let count = count.saturating_sub(earlier.of(key));
@@ -44,7 +42,6 @@ impl Requests {
         Self(self.0.iter().filter_map(new).collect())
     }
 
-    /// Returns the number for this verb and resource.
     pub fn of(&self, key: &str) -> u64 {
         self.0.get(key).copied().unwrap_or_default()
     }
@@ -54,7 +51,6 @@ impl Requests {
         ["POST", "PUT", "PATCH", "APPLY", "DELETE"].iter().map(|verb| self.of(&format!("{verb} {resource}"))).sum()
     }
 
-    /// Returns the sum.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }

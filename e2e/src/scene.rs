@@ -25,22 +25,18 @@ pub fn windows_servers() -> Vec<SimulatedNode> {
     vec![node("win-2019", "10.0.17763.6659"), node("win-2022", "10.0.20348.2655"), node("win-2025", "10.0.26100.4061")]
 }
 
-/// Registers the nodes of the demo, and waits until they are Ready: 2 Linux nodes, and one of each Windows Server.
-pub async fn nodes_join(cluster: &Cluster) -> Result<()> {
-    let nodes = [
+/// The nodes of the demo: 2 Linux nodes, and one of each Windows Server.
+pub fn nodes() -> [SimulatedNode; 5] {
+    [
         SimulatedNode::linux().name("linux-a"),
         SimulatedNode::linux().name("linux-b"),
-        SimulatedNode::windows("10.0.17763.6659").name(UNLABELLED).without_label(WINDOWS_BUILD),
-        SimulatedNode::windows("10.0.20348.2655").name("win-2022-a"),
-        SimulatedNode::windows("10.0.26100.4061").name("win-2025-a"),
-    ];
-    join(cluster, nodes).await
+        SimulatedNode::server_2019(UNLABELLED).without_label(WINDOWS_BUILD),
+        SimulatedNode::server_2022("win-2022-a"),
+        SimulatedNode::server_2025("win-2025-a"),
+    ]
 }
 
-/// The same with real kubelets on the Windows nodes. They run until the returned machines are dropped.
-///
-/// # Errors
-/// Fails if real kubelets cannot run here, or a node cannot join or does not become ready.
+/// Registers the same real kubelets on the Windows nodes. They run until the returned machines are dropped.
 pub async fn machines_join(cluster: &Cluster) -> Result<Vec<Machine>> {
     join(cluster, [SimulatedNode::linux().name("linux-a"), SimulatedNode::linux().name("linux-b")]).await?;
     let mut machines = Vec::new();
@@ -57,9 +53,6 @@ pub async fn machines_join(cluster: &Cluster) -> Result<Vec<Machine>> {
 }
 
 /// Joins these nodes, and waits until they are Ready.
-///
-/// # Errors
-/// Fails if a node cannot join, or does not become ready.
 pub async fn join(cluster: &Cluster, nodes: impl IntoIterator<Item = SimulatedNode>) -> Result<()> {
     let mut names = Vec::new();
     for node in nodes {
@@ -137,14 +130,12 @@ impl Operator {
         Self::start_with(config, Options { leader_election: false, ..Options::default() })
     }
 
-    /// Starts it with these options.
     pub fn start_with(config: Config, options: Options) -> Self {
         let stop = CancellationToken::new();
         let task = tokio::spawn(winpool::run(config, options, stop.clone()));
         Self { stop, task }
     }
 
-    /// Waits until it ends by itself.
     pub async fn ended(&mut self) -> Result<()> {
         match (&mut self.task).await {
             Ok(result) => Ok(result?),
@@ -152,7 +143,6 @@ impl Operator {
         }
     }
 
-    /// Stops it.
     pub async fn stop(mut self) -> Result<()> {
         self.stop.cancel();
         self.ended().await

@@ -10,21 +10,17 @@ use std::path::Path;
 pub struct Usage {
     /// User and system time.
     pub cpu_seconds: f64,
-    /// Resident memory.
     pub resident_mb: f64,
-    /// The peak of resident memory.
     pub peak_mb: f64,
 }
 
 impl Usage {
-    /// Reads the usage of a process.
     pub fn of(pid: u32) -> Result<Self> {
         let cpu_seconds = read(&format!("/proc/{pid}/stat"), cpu_seconds)?;
         let memory = |key: &'static str| read(&format!("/proc/{pid}/status"), |text| megabytes(text, key));
         Ok(Self { cpu_seconds, resident_mb: memory("VmRSS:")?, peak_mb: memory("VmHWM:")? })
     }
 
-    /// Reads the usage of this process.
     pub fn own() -> Result<Self> {
         Self::of(std::process::id())
     }

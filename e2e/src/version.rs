@@ -10,7 +10,6 @@ use winpool_core::windows::KubernetesVersion;
 /// A feature that tests need and not every supported Kubernetes has.
 #[derive(Clone, Copy, Debug)]
 pub struct Feature<'a> {
-    /// Its name.
     pub name: &'a str,
     /// The first version with it, by the minor of 1.
     pub since: u32,
@@ -31,9 +30,6 @@ macro_rules! needs {
 
 impl Feature<'_> {
     /// True if the Kubernetes version has it.
-    ///
-    /// # Errors
-    /// Fails if the version is unknown.
     pub async fn is_there(&self) -> Result<bool> {
         let version = newest_kubernetes()?;
         let newest = read(version).ok_or_else(|| unreadable("go.mod", version))?;
@@ -41,9 +37,6 @@ impl Feature<'_> {
     }
 
     /// True if it is missing; then a message says that the test is skipped.
-    ///
-    /// # Errors
-    /// Fails if the version of Kubernetes is unknown.
     pub async fn is_missing(&self) -> Result<bool> {
         let missing = !self.is_there().await?;
         if missing {
@@ -61,9 +54,6 @@ impl Feature<'_> {
 }
 
 /// The version of the API server, from its binary.
-///
-/// # Errors
-/// Fails if the binary is missing, or prints no version.
 pub async fn running_kubernetes() -> Result<KubernetesVersion> {
     static VERSION: OnceCell<KubernetesVersion> = OnceCell::const_new();
     VERSION.get_or_try_init(ask).await.copied()

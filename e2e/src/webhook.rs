@@ -28,9 +28,6 @@ pub struct PodWebhook {
 
 impl PodWebhook {
     /// Serves `mutation` and registers it under `name`. The API server calls it some time later.
-    ///
-    /// # Errors
-    /// When no port is free, or the API server refuses the registration.
     pub async fn register(
         server: &ApiServer,
         name: &str,

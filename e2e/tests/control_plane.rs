@@ -1,16 +1,11 @@
 //! The control plane does what the other tests rely on.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Namespace;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use winpool_e2e::{
-    Component, LIMIT, MUTATING_ADMISSION_POLICY, Process, Result, Sample, SimulatedNode, WINDOWS_BUILD,
-    harness::{NOT_READY, OS_WINDOWS, label, taints},
-    kubernetes_version, lend, lend_cluster, lend_with, running_kubernetes, wait_for,
+    Component, Process, Result, Sample, WINDOWS_BUILD, kubernetes_version, lend_with, prelude::*, running_kubernetes,
 };
 
 #[tokio::test]
@@ -112,7 +107,7 @@ async fn a_kubelet_reports_heartbeats_and_another_windows() -> Result<()> {
     let linux = stale.reimage(SimulatedNode::linux()).await?;
     let node = linux.get().await?;
     assert_eq!(label(&node, "kubernetes.io/os"), Some("linux"));
-    assert_eq!(label(&node, WINDOWS_BUILD), Some("10.0.20348"), "nobody takes it off");
+    assert_eq!(label(&node, WINDOWS_BUILD), Some("10.0.20348"), "it stays without winpool");
     linux.leave().await?;
     assert!(node_names(&api.client()).await?.is_empty());
     Ok(())
@@ -122,7 +117,7 @@ async fn a_kubelet_reports_heartbeats_and_another_windows() -> Result<()> {
 async fn a_kubelet_may_write_its_own_node_only_and_no_taints() -> Result<()> {
     let api = lend().await?;
     for name in ["mine", "other"] {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(name);
+        let node = SimulatedNode::server_2022(name);
         node.taint("os", "windows", "NoSchedule").join(&api.client()).await?;
     }
     let kubelet = api.client_as("system:node:mine", &["system:nodes"])?;
@@ -142,7 +137,7 @@ async fn a_windows_node_gets_ready_and_a_pod_bound_to_it_runs() -> Result<()> {
     let cluster = lend_cluster().await?;
     let client = cluster.client();
     SimulatedNode::linux().join(&client).await?;
-    let windows = SimulatedNode::windows("10.0.20348.2655").name("win");
+    let windows = SimulatedNode::server_2022("win");
     windows.taint("os", "windows", "NoSchedule").join(&client).await?;
     let node = cluster.node_ready("win").await?;
     assert_eq!(info(&node, "kernelVersion"), "10.0.20348.2655");

@@ -9,7 +9,6 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A page.
 pub struct Page {
     /// Below the root of the repository.
     pub path: PathBuf,
@@ -17,7 +16,6 @@ pub struct Page {
     pub scene: Option<String>,
     /// The oldest Kubernetes that prints the shown output, by the minor of 1; 0 for all.
     pub kubernetes: u32,
-    /// Its blocks of code.
     pub blocks: Vec<Block>,
     /// The targets of its links and images, with their lines.
     pub links: Vec<(String, usize)>,
@@ -25,12 +23,10 @@ pub struct Page {
     pub anchors: Vec<String>,
 }
 
-/// A fenced block of code.
 pub struct Block {
     pub language: String,
     marks: Vec<String>,
     pub text: String,
-    /// The line of its fence.
     pub line: usize,
     /// The comment right above it.
     pub comment: String,
@@ -58,7 +54,6 @@ impl Page {
         Self::parse(path, &text)
     }
 
-    /// Every page in the repository.
     pub fn all() -> Vec<Self> {
         let mut paths = Vec::new();
         collect(Path::new(""), &mut paths);

@@ -82,11 +82,7 @@ fn clouds() -> Vec<SimulatedNode> {
     vec![
         SimulatedNode::sample(Sample::S1),
         SimulatedNode::sample(Sample::S8),
-        SimulatedNode::windows("10.0.17763.6659").name("gke-windows").taint(
-            "node.kubernetes.io/os",
-            "windows",
-            "NoSchedule",
-        ),
-        SimulatedNode::windows("10.0.20348.2655").name("openshift-windows").taint("os", "Windows", "NoSchedule"),
+        SimulatedNode::server_2019("gke-windows").taint("node.kubernetes.io/os", "windows", "NoSchedule"),
+        SimulatedNode::server_2022("openshift-windows").taint("os", "Windows", "NoSchedule"),
     ]
 }

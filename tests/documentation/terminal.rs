@@ -20,7 +20,6 @@ pub struct Terminal {
     kubeconfig: String,
 }
 
-/// The result of a command.
 struct Outcome {
     code: Option<i32>,
     text: String,

@@ -21,13 +21,13 @@ const MUTATING: usize = 4;
 
 #[tokio::test]
 #[ignore = "needs Helm: make verify"]
-async fn a_release_is_installed_upgraded_with_its_definition_and_uninstalled_completely() {
+async fn a_release_is_installed_upgraded_and_uninstalled_completely() {
     is_installed_upgraded_and_uninstalled(Component::Helm).await;
 }
 
 #[tokio::test]
 #[ignore = "needs Helm: make verify"]
-async fn a_release_of_helm_3_is_installed_upgraded_and_uninstalled_completely_too() {
+async fn a_release_of_helm_3_is_installed_and_uninstalled_completely() {
     is_installed_upgraded_and_uninstalled(Component::Helm3).await;
 }
 

@@ -9,7 +9,7 @@ use winpool_e2e::{Component, LIMIT, lend, wait_for};
 use crate::scene::{CONFIG, NAMESPACE, Scene};
 
 #[tokio::test]
-async fn it_runs_under_restricted_pod_security_and_is_deleted_in_one_command_with_all_that_it_did() {
+async fn an_installation_is_deleted_completely_in_one_command() {
     let scene = Scene::new().await;
     scene.kubectl(&["apply", "--validate=strict", "-k", CONFIG]).await;
     scene.operator_is_ready().await;
@@ -29,7 +29,7 @@ async fn it_runs_under_restricted_pod_security_and_is_deleted_in_one_command_wit
 }
 
 #[tokio::test]
-async fn its_namespace_is_deleted_with_all_that_it_did_and_nothing_holds_up_the_rest() {
+async fn deleting_the_namespace_removes_everything_that_winpool_added() {
     let scene = Scene::new().await;
     scene.kubectl(&["apply", "--validate=strict", "-k", CONFIG]).await;
     scene.operator_is_ready().await;

@@ -58,7 +58,6 @@ impl Scene {
         self.helm.run(self.cluster.kubeconfig(), arguments).await.unwrap()
     }
 
-    /// Waits until all replicas are ready.
     pub async fn operator_is_ready(&self) {
         let deployments: Api<Deployment> = Api::namespaced(self.cluster.client(), NAMESPACE);
         let ready = async || {
@@ -103,7 +102,6 @@ impl Scene {
         assert!(Api::<Namespace>::all(client).get_opt(NAMESPACE).await.unwrap().is_none());
     }
 
-    /// The directory for logs.
     pub fn directory(&self) -> PathBuf {
         self.cluster.api_server().directory().to_owned()
     }

@@ -110,13 +110,11 @@ impl Program {
         self.process.wait().unwrap()
     }
 
-    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Waits until it ends by itself.
     pub async fn ended(&mut self) -> ExitStatus {
         wait_for("winpool ends", LIMIT, async || Ok(self.process.try_wait().unwrap())).await.unwrap()
     }

@@ -26,7 +26,6 @@ pub use apply::apply;
 /// `metadata.uid` of every node here.
 pub const UID: &str = "0e2d4b7c-5b0f-4a5e-9d53-3a4f1c6f8a11";
 
-/// Reads YAML text.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> T {
     serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
@@ -109,7 +108,6 @@ pub fn pool_object(changes: &str) -> WindowsPool {
     serde_json::from_value(pool).unwrap()
 }
 
-/// The valid pool that [`pool_object`] makes.
 pub fn pool(changes: &str) -> Pool {
     Pool::read(&pool_object(changes)).unwrap()
 }
@@ -147,7 +145,6 @@ pub fn taints_of(node: &Value) -> Vec<String> {
     read(node).taints.taints().iter().map(ToString::to_string).collect()
 }
 
-/// The label's value.
 pub fn label<'n>(node: &'n Value, key: &str) -> Option<&'n str> {
     node["metadata"]["labels"].get(key).and_then(Value::as_str)
 }

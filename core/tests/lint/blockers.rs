@@ -93,7 +93,7 @@ fn a_pool_is_pinned_by_the_classes_that_it_declares_gives_out_and_names() {
 }
 
 #[test]
-fn a_pool_whose_default_is_a_discovered_class_is_pinned_even_if_the_class_does_not_exist() {
+fn a_default_class_pins_a_pool_even_if_it_does_not_exist() {
     let spec = json!({"podDefaults": {"runtimeClassName": "windows-2019"}});
     let there = cluster(&[("10.0.17763", &[])], &[json!({})], &[]);
     for facts in [Facts::none(), there] {

@@ -165,7 +165,7 @@ fn the_rules_speak_of_the_nodes_on_which_the_pod_may_land() {
 }
 
 #[test]
-fn with_hyperv_isolation_a_single_older_image_starts_and_an_index_needs_a_variant_of_the_host() {
+fn hyperv_starts_an_older_image_and_an_index_needs_the_hosts_variant() {
     let class = json!({
         "metadata": {"name": "vms"}, "handler": "runhcs-wcow-hypervisor",
         "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348"}},
@@ -188,7 +188,7 @@ fn with_hyperv_isolation_a_single_older_image_starts_and_an_index_needs_a_varian
 }
 
 #[test]
-fn without_nodes_a_build_that_the_pod_asks_for_is_one_with_a_containerd_of_today() {
+fn without_nodes_a_requested_build_has_a_current_containerd() {
     let facts = facts(&[]);
     assert_eq!(found(&on("10.0.26100", "new:1"), &facts), [""; 0]);
     assert_eq!(

@@ -221,7 +221,7 @@ fn builds_have_to_be_named_and_to_be_there() {
 }
 
 #[test]
-fn the_example_of_the_documentation_that_selects_another_build_than_its_name_says_is_seen_by_its_images() {
+fn a_class_whose_name_and_build_differ_is_found_by_its_images() {
     let facts = cluster(&[("10.0.20348", TAINT)], &[], &[class("windows-2019", "10.0.20348")]);
     let spec =
         json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2019", "containers": [{"image": "a:ltsc2019"}]});

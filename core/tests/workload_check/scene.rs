@@ -20,7 +20,6 @@ pub const TOLERATES: &str = "tolerations: [{key: os, value: windows, effect: NoS
 
 /// The input of a check: node `win` would get `os=windows:NoSchedule`.
 pub struct Scene {
-    /// The taints that it has.
     pub taints: &'static [&'static str],
     /// Further Windows nodes: name, labels and taints.
     pub nodes: Vec<(&'static str, &'static str, &'static [&'static str])>,

@@ -56,7 +56,6 @@ struct Shared {
 struct Severed;
 
 impl FaultProxy {
-    /// Listens on a free port.
     pub async fn start(server: &ApiServer) -> Result<Self> {
         Self::start_before(server, None).await
     }

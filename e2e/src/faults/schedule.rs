@@ -23,30 +23,16 @@ pub enum Fault {
     /// The server never gets the request, and this is the answer.
     Refuse(Refusal),
     /// A watch ends after this many events.
-    End {
-        /// The number.
-        after: usize,
-    },
+    End { after: usize },
     /// A watch breaks in the middle of the event after this many events.
-    Cut {
-        /// The number.
-        after: usize,
-    },
+    Cut { after: usize },
     /// A watch shows nothing more after this many events, for this time; then its connection is closed.
-    Stall {
-        /// The number.
-        after: usize,
-        /// The time.
-        lasts: Duration,
-    },
+    Stall { after: usize, lasts: Duration },
     /// A watch shows every event twice.
     Repeat,
     /// A watch starts at the oldest resourceVersion that any watch of this kind started from, shows this many of the
     /// events since, and then nothing more.
-    Rewind {
-        /// The number.
-        shown: usize,
-    },
+    Rewind { shown: usize },
     /// A watch is told that its resourceVersion is too old (410, in an event).
     Expire,
     /// A watch has no bookmarks.
@@ -191,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_faults_again_and_another_seed_and_kind_others() {
+    fn a_seed_always_gives_the_same_faults() {
         assert_eq!(of(1, PATCH), of(1, PATCH));
         assert_ne!(of(1, PATCH), of(2, PATCH));
         assert_ne!(of(1, PATCH), of(1, Asked { resource: "runtimeclasses", ..PATCH }));

@@ -24,7 +24,6 @@ pub struct Passing {
 /// A request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Passed {
-    /// The request.
     pub request: Passing,
     pub fault: Option<Fault>,
     /// The code of the server's answer, even if the client did not get it; `None` if there was none.

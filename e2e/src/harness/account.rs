@@ -21,7 +21,6 @@ use crate::{ApiServer, LIMIT, wait_for};
 /// The account's name as the API server knows it.
 pub const USER: &str = "system:serviceaccount:winpool-system:winpool";
 
-/// The namespace of the operator.
 pub const NAMESPACE: &str = "winpool-system";
 
 /// The name of the account and of everything that gives it permissions.
@@ -96,14 +95,12 @@ impl Account {
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits until the installation is deleted.
     pub async fn is_uninstalled(&self) {
         for kind in INSTALLATION {
             self.is_gone(kind, LIMIT).await;
         }
     }
 
-    /// Waits until the object of this kind is deleted.
     pub async fn is_gone(&self, kind: &str, limit: Duration) {
         let (api, name) = self.part(kind);
         let is_gone = async || Ok(api.get_metadata_opt(name).await?.is_none().then_some(()));

@@ -15,15 +15,17 @@ mod host;
 mod objects;
 mod operator;
 pub mod schema;
+mod versions;
 mod workloads;
 
 pub use account::{Account, INSTALLATION, NAMESPACE, Right, USER};
 pub use host::Host;
 pub use objects::{
     approved, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of, problems,
-    scheduling, taints, tolerates, unschedulable,
+    scheduling, taint, taints, tolerates, unschedulable, windows_class,
 };
 pub use operator::{Operator, alone, options};
+pub use versions::Versions;
 pub use workloads::{END_OF_HOLD, NEXT_CHECK, pod_of, workload};
 
 use std::net::SocketAddr;
@@ -44,8 +46,10 @@ use winpool::Options;
 use winpool_core::api::{NodeCounts, WindowsPool, crd};
 
 use crate::{
-    ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lending::lend_installed,
-    scene::install_crd, wait_for,
+    ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend_cluster,
+    lending::lend_installed,
+    scene::{self, install_crd},
+    wait_for,
 };
 
 use guarded::guard;
@@ -61,7 +65,6 @@ pub const OS_WINDOWS: &str = "os=windows:NoSchedule";
 /// The taint that the API server adds to every new node. Without a controller manager it stays.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 
-/// The API server of one test.
 pub enum Server {
     /// Returned at the end of the test.
     Lent(Lent),
@@ -89,7 +92,6 @@ pub struct Harness {
     pub server: Server,
     /// The client of an administrator.
     pub client: Client,
-    /// The account of the operator.
     pub account: Account,
 }
 
@@ -138,6 +140,19 @@ impl Harness {
         Self { server: Server::Cluster(Box::new(cluster)), client, account }
     }
 
+    /// Uses a whole cluster of its own with these nodes, which are Ready.
+    pub async fn with_nodes(nodes: impl IntoIterator<Item = SimulatedNode>) -> Self {
+        let cluster = Box::pin(lend_cluster()).await.unwrap();
+        scene::join(&cluster, nodes).await.unwrap();
+        Box::pin(Self::with(cluster)).await
+    }
+
+    /// The whole cluster that it uses.
+    pub fn cluster(&self) -> &Cluster {
+        let Server::Cluster(cluster) = &self.server else { panic!("it uses an API server alone") };
+        cluster
+    }
+
     /// Starts the operator without leader election, with its own account.
     #[expect(clippy::unused_async, reason = "whatever is done to a cluster is awaited")]
     pub async fn operator(&self) -> Operator {
@@ -152,25 +167,21 @@ impl Harness {
 
     /// Registers a node of Windows Server 2022.
     pub async fn join(&self, name: &str) -> Kubelet {
-        self.join_node(SimulatedNode::windows("10.0.20348.2655").name(name)).await
+        self.join_node(SimulatedNode::server_2022(name)).await
     }
 
-    /// Registers a node.
     pub async fn join_node(&self, node: SimulatedNode) -> Kubelet {
         node.join(&self.client).await.unwrap()
     }
 
-    /// All nodes.
     pub fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
 
-    /// All `RuntimeClasses`.
     pub fn classes(&self) -> Api<RuntimeClass> {
         Api::all(self.client.clone())
     }
 
-    /// All `WindowsPools`.
     pub fn pools(&self) -> Api<WindowsPool> {
         Api::all(self.client.clone())
     }
@@ -202,7 +213,6 @@ impl Harness {
         self.ready("default").await
     }
 
-    /// Applies a pool with this name and spec.
     pub async fn apply_pool_named(&self, name: &str, spec: Value) {
         let pool = json!({
             "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": name}, "spec": spec,
@@ -217,11 +227,7 @@ impl Harness {
     /// Applies a pool with the taint `younger` that adopts a class without that toleration. Its nodes have to wait until
     /// the class does. The guard refuses to adopt such a class.
     pub async fn apply_pool_that_waits_for_its_class(&self, name: &str) {
-        let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
-        let class = json!({
-            "metadata": {"name": "mine"}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
-        });
-        let _: RuntimeClass = self.create(class).await;
+        let _: RuntimeClass = self.create(windows_class("mine", &json!({BUILD: "10.0.20348"}))).await;
         let next = json!({
             "taints": [{"key": "younger", "effect": "NoSchedule"}],
             "runtimeClassAdoptionPolicy": "Always",
@@ -235,7 +241,6 @@ impl Harness {
         self.pools().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits until the pool is deleted.
     pub async fn pool_is_gone(&self, name: &str) {
         let pools = self.pools();
         let gone = async || Ok(pools.get_opt(name).await?.is_none().then_some(()));
@@ -262,7 +267,6 @@ impl Harness {
         self.definitions().delete(&crd().name_any(), &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits until the CRD is deleted.
     pub async fn definition_is_gone(&self) {
         let (definitions, name) = (self.definitions(), crd().name_any());
         let gone = async || Ok(definitions.get_opt(&name).await?.is_none().then_some(()));
@@ -280,17 +284,9 @@ impl Harness {
 
     /// Waits until the pool's status is current and this holds for it.
     pub async fn pool_until(&self, name: &str, what: &str, holds: impl Fn(&WindowsPool) -> bool) -> WindowsPool {
-        let pools = self.pools();
-        let mut seen = None;
-        let result = wait_for(&format!("pool {name} {what}"), LIMIT, async || {
-            let pool = pools.get(name).await?;
-            let current = pool.status.as_ref().and_then(|s| s.observed_generation) == pool.metadata.generation;
-            let done = current && holds(&pool);
-            seen = Some(pool.clone());
-            Ok(done.then_some(pool))
-        })
-        .await;
-        result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen.and_then(|p| p.status))))
+        let is_current =
+            |pool: &WindowsPool| pool.status.as_ref().and_then(|s| s.observed_generation) == pool.metadata.generation;
+        until(self.pools(), name, what, |pool| is_current(pool) && holds(pool)).await
     }
 
     /// Waits until this holds for the numbers of nodes in the pool's status.
@@ -298,28 +294,13 @@ impl Harness {
         self.pool_until(pool, what, |pool| pool.status.as_ref().is_some_and(|status| holds(&status.nodes))).await
     }
 
-    /// Reads the node.
     pub async fn node(&self, name: &str) -> Node {
         self.nodes().get(name).await.unwrap()
     }
 
     /// Waits until this holds for the node.
     pub async fn node_until(&self, name: &str, what: &str, holds: impl Fn(&Node) -> bool) -> Node {
-        let nodes = self.nodes();
-        let mut seen = None;
-        let result = wait_for(&format!("node {name} {what}"), LIMIT, async || {
-            let node = nodes.get(name).await?;
-            let done = holds(&node);
-            seen = Some(node.clone());
-            Ok(done.then_some(node))
-        })
-        .await;
-        result.unwrap_or_else(|error| {
-            panic!(
-                "{error}; last seen: {:#}",
-                json!(seen.map(|node| json!({"metadata": node.metadata, "spec": node.spec})))
-            )
-        })
+        until(self.nodes(), name, what, holds).await
     }
 
     /// Waits until the node has the taint of a pool with all defaults.
@@ -334,28 +315,18 @@ impl Harness {
 
     /// Waits until the RuntimeClass exists and this holds for it.
     pub async fn class_until(&self, name: &str, what: &str, holds: impl Fn(&RuntimeClass) -> bool) -> RuntimeClass {
-        let classes = self.classes();
-        let mut seen = None;
-        let result = wait_for(&format!("RuntimeClass {name} {what}"), LIMIT, async || {
-            let class = classes.get_opt(name).await?;
-            let done = class.as_ref().is_some_and(&holds);
-            seen.clone_from(&class);
-            Ok(class.filter(|_| done))
-        })
-        .await;
-        result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)))
+        until(self.classes(), name, what, holds).await
     }
 
     /// Patches a node as an administrator.
     pub async fn edit_node(&self, name: &str, patch: Value) -> Node {
-        self.nodes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+        merge(&self.nodes(), name, patch).await
     }
 
     /// Waits until the operator has seen all events of nodes until now: it has counted, for the pool `default`,
     /// a node that joined later and that left again. Nothing is written to that node.
     pub async fn node_events_are_seen(&self) {
-        let witness =
-            SimulatedNode::windows("10.0.20348.2655").name("witness").annotation("winpool.dev/ignore", "true");
+        let witness = SimulatedNode::server_2022("witness").annotation("winpool.dev/ignore", "true");
         let witness = self.join_node(witness).await;
         self.nodes_until("default", "counts the witness", |nodes| nodes.ignored == 1).await;
         witness.leave().await.unwrap();
@@ -370,6 +341,32 @@ impl Harness {
         let object: K = serde_json::from_value(object).unwrap();
         Api::<K>::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap()
     }
+}
+
+/// Merges this into the object.
+pub async fn merge<K>(api: &Api<K>, name: &str, patch: impl serde::Serialize + std::fmt::Debug) -> K
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+}
+
+/// Merges this, which has the member `status`, into the object's status.
+pub async fn merge_status<K: serde::de::DeserializeOwned>(api: &Api<K>, name: &str, patch: Value) -> K {
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+}
+
+/// Waits until the object exists and this holds for it. The error shows how it was last seen.
+async fn until<K>(api: Api<K>, name: &str, what: &str, holds: impl Fn(&K) -> bool) -> K
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    let (mut seen, what) = (None, format!("{} {name} {what}", K::kind(&())));
+    let result = wait_for(&what, LIMIT, async || {
+        seen = api.get_opt(name).await?;
+        Ok(seen.clone().filter(&holds))
+    });
+    result.await.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)))
 }
 
 /// Changes the taints of a node safely: by PUT with the resourceVersion that was read, until no other writer writes in

@@ -46,10 +46,15 @@ pub fn tolerates(class: &RuntimeClass, taint: &str) -> bool {
 /// `key=value:effect` of each taint, in order.
 pub fn taints(node: &Node) -> Vec<String> {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    taints.map(taint).collect()
+    taints.map(text).collect()
 }
 
-/// The same without [`NOT_READY`].
+/// A taint as JSON.
+pub fn taint(text: &str) -> Value {
+    json!(text.parse::<winpool_core::api::Taint>().unwrap())
+}
+
+/// [`taints`] without [`NOT_READY`].
 pub fn lasting_taints(node: &Node) -> Vec<String> {
     let mut taints = taints(node);
     taints.retain(|taint| taint != NOT_READY);
@@ -61,7 +66,7 @@ pub fn has_taint(node: &Node, taint: &str) -> bool {
     taints(node).iter().any(|other| other == taint)
 }
 
-fn taint(taint: &Taint) -> String {
+fn text(taint: &Taint) -> String {
     let Taint { key, value, effect, .. } = taint;
     value
         .as_deref()
@@ -69,7 +74,6 @@ fn taint(taint: &Taint) -> String {
         .map_or_else(|| format!("{key}:{effect}"), |value| format!("{key}={value}:{effect}"))
 }
 
-/// The value of a label of a node.
 pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.labels().get(key).map(String::as_str)
 }
@@ -96,6 +100,13 @@ pub fn unschedulable(pod: &Pod) -> Option<&str> {
     let scheduled = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
     let is_refused = scheduled.status == "False" && scheduled.reason.as_deref() == Some("Unschedulable");
     scheduled.message.as_deref().filter(|_| is_refused)
+}
+
+/// A RuntimeClass that runs pods by process isolation on amd64 Windows nodes with these labels.
+pub fn windows_class(name: &str, labels: &Value) -> Value {
+    let mut selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"});
+    selector.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
+    json!({"metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector}})
 }
 
 /// `scheduling` of a class as JSON.

@@ -1,14 +1,19 @@
 //! The operator in the process of a test.
 
-use std::{sync::Once, time::Duration};
+use std::{
+    sync::{Once, mpsc},
+    thread,
+    time::Duration,
+};
 
 use kube::Config;
+use tokio::runtime;
+use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{filter::Targets, fmt::layer, prelude::*};
 use winpool::{Options, telemetry::DIRECTIVES};
 use winpool_core::plan::reconcile::Pauses;
 
-use super::{Account, guarded::guard};
-use crate::{ApiServer, Cluster, scene};
+use crate::ApiServer;
 
 /// The limit for a regular stop.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -24,17 +29,17 @@ pub fn alone() -> Options {
     Options { leader_election: false, ..options() }
 }
 
-/// The operator, running in this process with its own account.
-pub struct Operator(scene::Operator);
+/// The operator, running on a thread of this process with its own account.
+///
+/// At the latest when this is dropped it stops. A test fails if it does not end in time, or ends with an error.
+pub struct Operator {
+    stop: CancellationToken,
+    /// Gets the result when it ends.
+    result: mpsc::Receiver<Result<(), winpool::Error>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
 
 impl Operator {
-    /// Starts it on a cluster that has the CRD.
-    pub async fn on(cluster: &Cluster) -> Self {
-        let account = Account::create(cluster.api_server(), &cluster.client()).await;
-        guard(cluster.api_server(), &cluster.client()).await;
-        Self::start(account.config)
-    }
-
     /// Starts it without leader election.
     pub fn start(config: Config) -> Self {
         Self::start_with(config, alone())
@@ -55,15 +60,22 @@ impl Operator {
         Self::start_with(server.config_as(user, &["system:masters"]).unwrap(), options())
     }
 
-    /// Starts it with these options.
     pub fn start_with(config: Config, options: Options) -> Self {
         logs();
-        Self(scene::Operator::start_with(config, options))
+        let stop = CancellationToken::new();
+        let run = winpool::run(config, options, stop.clone());
+        let (sender, result) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let _ = sender.send(runtime.block_on(run));
+        });
+        Self { stop, result, thread: Some(thread) }
     }
 
-    /// Stops it.
+    /// Stops it, while other tasks of the test go on.
     pub async fn stop(self) {
-        in_time(LIMIT, self.0.stop()).await;
+        self.stop.cancel();
+        self.ended().await;
     }
 
     /// Waits until it ends by itself, without an error.
@@ -73,12 +85,27 @@ impl Operator {
 
     /// The same with another limit.
     pub async fn ended_within(mut self, limit: Duration) {
-        in_time(limit, self.0.ended()).await;
+        tokio::task::spawn_blocking(move || self.join(limit)).await.unwrap();
+    }
+
+    fn join(&mut self, limit: Duration) {
+        let Some(thread) = self.thread.take() else { return };
+        match self.result.recv_timeout(limit) {
+            Ok(result) => result.unwrap(),
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the operator does not end in time"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {}
+        }
+        thread.join().expect("the operator does not panic");
     }
 }
 
-async fn in_time(limit: Duration, end: impl Future<Output = crate::Result<()>>) {
-    tokio::time::timeout(limit, end).await.expect("the operator ends in time").unwrap();
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if !thread::panicking() {
+            self.join(LIMIT);
+        }
+    }
 }
 
 /// Shows the operator's log when a test fails. `RUST_LOG` sets the level.

@@ -51,7 +51,6 @@ pub async fn with_schema(client: &Client, spec: &Value, accepted: bool, change: 
     wait_for("the schema is in force", LIMIT, in_force).await.unwrap();
 }
 
-/// Removes the CEL rules.
 pub fn without_rules(schema: &mut Value) {
     match schema {
         Value::Object(members) => {

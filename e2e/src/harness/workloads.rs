@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 
 use super::{Harness, condition_text, has_taint};
-use crate::{manifests, wait_for};
+use crate::{LIMIT, manifests, wait_for};
 
 /// The longest time until the next workload check ends: there is a pause between two checks.
 pub const NEXT_CHECK: Duration = Duration::from_mins(1);
@@ -17,9 +18,11 @@ pub const END_OF_HOLD: Duration = Duration::from_secs(25);
 /// The hash in the name of the `ReplicaSet` of each Deployment.
 const TEMPLATE_HASH: &str = "5d8f7";
 
-/// A workload in the namespace `default`. Its pods have this spec, except for their container.
+/// A workload in the namespace `default`. Its pods have this spec, and by default one container.
 pub fn workload(kind: &str, name: &str, mut pod: Value) -> Value {
-    pod["containers"] = containers();
+    if pod["containers"].is_null() {
+        pod["containers"] = containers();
+    }
     if matches!(kind, "Job" | "CronJob") {
         pod["restartPolicy"] = json!("Never");
     }
@@ -61,6 +64,13 @@ impl Harness {
     /// Applies a namespaced or cluster-scoped object as `kubectl apply --server-side` does.
     pub async fn apply(&self, object: Value) {
         manifests::apply(&self.client, &[serde_json::from_value(object).unwrap()]).await.unwrap();
+    }
+
+    /// Waits until there is an Event in the namespace `default` for which this holds.
+    pub async fn event_until(&self, what: &str, holds: impl Fn(&Event) -> bool) -> Event {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let found = async || Ok(events.list(&ListParams::default()).await?.items.into_iter().find(&holds));
+        wait_for(&format!("an Event {what}"), LIMIT, found).await.unwrap()
     }
 
     /// Runs a pod of the Deployment `default/web` on this node. It tolerates nothing.

@@ -20,9 +20,6 @@ const MODULE: Module = Module {
 const SOURCE: &str = include_str!("../../platforms/main.go");
 
 /// Answers questions as `e2e/platforms/main.go` reads them, each with the index of the manifest that is pulled, if any.
-///
-/// # Errors
-/// When Wine is missing, or the program cannot be built or fails.
 pub async fn selected_by_containerd(questions: &[serde_json::Value]) -> Result<Vec<Option<usize>>> {
     let input = questions.iter().fold(String::new(), |mut text, question| {
         // Writing to a String does not fail.

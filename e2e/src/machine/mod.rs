@@ -25,15 +25,11 @@ pub struct Windows {
     pub build: u32,
     /// Such as 2655.
     pub revision: u32,
-    /// The name of the product.
     pub product: &'static str,
 }
 
-/// Windows Server 2019.
 pub const WINDOWS_2019: Windows = Windows { build: 17763, revision: 6189, product: "Windows Server 2019 Datacenter" };
-/// Windows Server 2022.
 pub const WINDOWS_2022: Windows = Windows { build: 20348, revision: 2655, product: "Windows Server 2022 Datacenter" };
-/// Windows Server 2025.
 pub const WINDOWS_2025: Windows = Windows { build: 26100, revision: 4061, product: "Windows Server 2025 Datacenter" };
 
 impl Windows {
@@ -82,9 +78,6 @@ impl Machine {
     }
 
     /// Installs a machine, without starting its kubelet.
-    ///
-    /// # Errors
-    /// Fails if Wine is missing, or a program cannot be built or started.
     pub async fn install(server: &ApiServer, name: &str, windows: Windows) -> Result<Self> {
         if let Some(missing) = wine::missing() {
             return Err(Error::WineMissing(missing));
@@ -114,24 +107,17 @@ impl Machine {
     }
 
     /// Installs a machine and starts its kubelet.
-    ///
-    /// # Errors
-    /// Fails if Wine is missing, or a program cannot be built or started.
     pub async fn start(server: &ApiServer, name: &str, windows: Windows, flags: &[&str]) -> Result<Self> {
         let mut machine = Self::install(server, name, windows).await?;
         machine.start_kubelet(flags)?;
         Ok(machine)
     }
 
-    /// The name of the node.
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Starts the kubelet with these flags in addition to the usual ones.
-    ///
-    /// # Errors
-    /// Fails if it cannot be started.
     pub fn start_kubelet(&mut self, flags: &[&str]) -> Result<()> {
         self.stop_kubelet();
         let drive = self.drive();
@@ -169,17 +155,11 @@ impl Machine {
     }
 
     /// Fails with the end of the kubelet's log if the kubelet has ended.
-    ///
-    /// # Errors
-    /// [`Error::Died`].
     pub fn check(&self) -> Result<()> {
         self.kubelet.iter().try_for_each(Process::check)
     }
 
     /// Installs another Windows in place and restarts the kubelet with these flags. No container survives that.
-    ///
-    /// # Errors
-    /// Fails if a program cannot be started.
     pub async fn upgrade(&mut self, windows: Windows, flags: &[&str]) -> Result<()> {
         self.stop_kubelet();
         self.windows = windows;
@@ -189,18 +169,12 @@ impl Machine {
 
     /// Restarts the container runtime without containers and images. `pause` is the Windows build of its pause image,
     /// if that differs from the machine's. The kubelet has to be restarted.
-    ///
-    /// # Errors
-    /// Fails if it cannot be started.
     pub async fn restart_runtime(&mut self, pause: Option<Windows>) -> Result<()> {
         (self.runtime, self.runtime_port) = start_runtime(self.directory.path(), self.windows, pause).await?;
         Ok(())
     }
 
     /// The kubelet's calls of the container runtime since that was started.
-    ///
-    /// # Errors
-    /// Fails if the log of the runtime cannot be read.
     pub fn calls(&self) -> Result<Vec<Call>> {
         let log = self.directory.path().join("container-runtime.log");
         let text = fs::read_to_string(&log).when("read", &log)?;
@@ -208,9 +182,6 @@ impl Machine {
     }
 
     /// The kubelet's log since it was started.
-    ///
-    /// # Errors
-    /// Fails if its log cannot be read.
     pub fn log(&self) -> Result<String> {
         let log = self.directory.path().join("kubelet.log");
         fs::read_to_string(&log).when("read", &log)
@@ -251,9 +222,6 @@ impl Drop for Machine {
 }
 
 /// Builds the programs of machines, unless they exist.
-///
-/// # Errors
-/// Fails if Wine is missing, or a program cannot be built.
 pub async fn prepare_machines() -> Result<()> {
     if let Some(missing) = wine::missing() {
         return Err(Error::WineMissing(missing));

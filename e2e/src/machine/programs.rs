@@ -37,7 +37,6 @@ const OVERLAY: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// kubelet.exe.
 pub(super) fn kubelet() -> Result<PathBuf> {
     let version = MODULE.version_of("k8s.io/kubernetes")?;
     let flags = kubernetes_linker_flags(version);

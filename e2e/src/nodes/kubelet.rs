@@ -27,23 +27,16 @@ impl Kubelet {
         &self.node
     }
 
-    /// The node's name.
     pub fn name(&self) -> &str {
         &self.node.name
     }
 
     /// The node as it is on the server now.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read.
     pub async fn get(&self) -> Result<Node> {
         Ok(self.nodes.get(self.name()).await?)
     }
 
     /// Sends one periodic status report: only heartbeat times and the list of images change.
-    ///
-    /// # Errors
-    /// Fails if the node cannot be read or written.
     pub async fn heartbeat(&self) -> Result<()> {
         let now = Timestamp::now();
         let node = self.get().await?;
@@ -62,17 +55,11 @@ impl Kubelet {
     }
 
     /// Reports the node as Ready, or as not ready.
-    ///
-    /// # Errors
-    /// Fails if the node cannot be written.
     pub async fn report_ready(&self, ready: bool) -> Result<()> {
         self.report(&json!({"conditions": conditions(ready, Timestamp::now())})).await
     }
 
     /// Restarts the kubelet: it sets its own labels again, even if they were changed, and reports its status.
-    ///
-    /// # Errors
-    /// Fails if the node cannot be written.
     pub async fn restart(&self) -> Result<()> {
         let mut labels = self.node.all_labels();
         labels.retain(|key, _| SET_AT_START.contains(&key.as_str()));
@@ -82,9 +69,6 @@ impl Kubelet {
 
     /// Upgrades the machine to another Windows or revision under the same Node. The kubelet restarts and reports it; a
     /// kubelet that sets windows-build (1.17 or later) corrects the label.
-    ///
-    /// # Errors
-    /// Fails if the node cannot be written.
     pub async fn upgrade_in_place(&self, kernel_version: &str) -> Result<Self> {
         let upgraded = self.with_kernel(kernel_version);
         upgraded.restart().await?;
@@ -93,9 +77,6 @@ impl Kubelet {
 
     /// The same upgrade with a kubelet that does not correct the label: one before 1.17, or one that may not register
     /// its node.
-    ///
-    /// # Errors
-    /// Fails if the node cannot be written.
     pub async fn upgrade_in_place_without_label(&self, kernel_version: &str) -> Result<Self> {
         let upgraded = self.with_kernel(kernel_version);
         upgraded.report(&json!({"nodeInfo": upgraded.node.info})).await?;
@@ -104,9 +85,6 @@ impl Kubelet {
 
     /// The machine comes back as `other`, with the same name and the same Node object: os, arch and all reported
     /// fields change; labels, annotations and taints of other writers stay.
-    ///
-    /// # Errors
-    /// Fails if the node cannot be written.
     pub async fn reimage(&self, other: SimulatedNode) -> Result<Self> {
         let reimaged = Self { node: other.name(self.name()), nodes: self.nodes.clone() };
         reimaged.restart().await?;
@@ -114,9 +92,6 @@ impl Kubelet {
     }
 
     /// The machine is removed by a scale-down: its Node is deleted.
-    ///
-    /// # Errors
-    /// Fails if the node cannot be deleted.
     pub async fn leave(self) -> Result<()> {
         self.nodes.delete(self.name(), &DeleteParams::default()).await?;
         Ok(())

@@ -30,7 +30,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// ```no_run
 /// # use winpool_e2e::{SimulatedNode, Sample, Result};
 /// # async fn example(client: kube::Client) -> Result<()> {
-/// let kubelet = SimulatedNode::windows("10.0.20348.2655").name("win-a").label("pool", "a").join(&client).await?;
+/// let kubelet = SimulatedNode::server_2022("win-a").label("pool", "a").join(&client).await?;
 /// kubelet.upgrade_in_place("10.0.26100.4061").await?;
 /// SimulatedNode::sample(Sample::S1).join(&client).await?;
 /// # Ok(()) }
@@ -63,7 +63,21 @@ impl SimulatedNode {
         .name(&format!("win-{number}"))
     }
 
-    /// A Linux node.
+    /// A node of Windows Server 2019 with this name.
+    pub fn server_2019(name: &str) -> Self {
+        Self::windows("10.0.17763.6659").name(name)
+    }
+
+    /// A node of Windows Server 2022 with this name.
+    pub fn server_2022(name: &str) -> Self {
+        Self::windows("10.0.20348.2655").name(name)
+    }
+
+    /// A node of Windows Server 2025 with this name.
+    pub fn server_2025(name: &str) -> Self {
+        Self::windows("10.0.26100.4061").name(name)
+    }
+
     pub fn linux() -> Self {
         Self::new(NodeSystemInfo {
             kernel_version: "6.12.48+deb13-amd64".to_owned(),
@@ -124,7 +138,6 @@ impl SimulatedNode {
         self
     }
 
-    /// Adds an annotation.
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), value.to_owned());
         self
@@ -189,9 +202,6 @@ impl SimulatedNode {
     /// Ready.
     ///
     /// `client` may be the kubelet's own identity; then `NodeRestriction` limits the labels.
-    ///
-    /// # Errors
-    /// Fails if the API server refuses the node.
     pub async fn join(self, client: &Client) -> Result<Kubelet> {
         let nodes: Api<Node> = Api::all(client.clone());
         nodes.create(&PostParams::default(), &self.node()).await?;

@@ -3,26 +3,14 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::{
-    api::{
-        coordination::v1::{Lease, LeaseSpec},
-        core::v1::Node,
-    },
+    api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
     jiff::Timestamp,
 };
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-};
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use winpool::{Options, election::Elector};
-use winpool_core::{api::WindowsPool, election::LEASE_DURATION};
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{Harness, OS_WINDOWS, Operator, condition, has_taint, taints},
-    lend, wait_for,
-};
+use winpool::election::Elector;
+use winpool_core::election::LEASE_DURATION;
+use winpool_e2e::prelude::*;
 
 use crate::stage::{Stage, WINDOWS_2022};
 
@@ -103,14 +91,13 @@ async fn timestamps_of_other_writers_change_nothing() {
         for condition in status["conditions"].as_array_mut().unwrap() {
             condition["lastTransitionTime"] = json!(time);
         }
-        let patch = Patch::Merge(json!({"status": {"conditions": status["conditions"]}}));
-        stage.harness.pools().patch_status("default", &PatchParams::default(), &patch).await.unwrap();
+        merge_status(&stage.harness.pools(), "default", json!({"status": {"conditions": status["conditions"]}})).await;
         let operator = stage.operator();
         stage.join(&format!("after-{}", &time[..4]), WINDOWS_2022).await;
-        let counted = |pool: &WindowsPool| {
-            pool.status.as_ref().is_some_and(|status| [status.nodes.selected, status.nodes.converged] == [count; 2])
-        };
-        let pool = stage.harness.pool_until("default", "has the node too", counted).await;
+        let pool = stage
+            .harness
+            .nodes_until("default", "has the node too", |nodes| [nodes.selected, nodes.converged] == [count; 2])
+            .await;
         assert_eq!(condition(&pool, "Ready"), Some("True"));
         operator.stop().await;
     }
@@ -125,16 +112,15 @@ async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
     let patience = Duration::from_secs(8);
     let options = || Options { leader_election: false, patience, ..Options::default() };
     let operator = Operator::start_with(harness.account.config.clone(), options());
-    harness.apply_pool_named("a-older", json!({"taints": [{"key": "older", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool_named("a-older", json!({"taints": [taint("older:NoSchedule")]})).await;
     harness.ready("a-older").await;
     operator.stop().await;
     harness.delete_pool("a-older").await;
     tokio::time::sleep(patience + Duration::from_secs(1)).await;
 
     harness.apply_pool_that_waits_for_its_class("b-younger").await;
-    let operator = Operator::start_with(harness.account.config.clone(), options());
+    let _operator = Operator::start_with(harness.account.config.clone(), options());
     let taken_over = |node: &Node| has_taint(node, "younger:NoSchedule");
     let node = harness.node_until("win", "has the taint of the next pool", taken_over).await;
     assert!(!has_taint(&node, "older:NoSchedule"), "{:?}", taints(&node));
-    operator.stop().await;
 }

@@ -4,12 +4,7 @@
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use serde_json::{Value, json};
-use winpool_e2e::{
-    Fault, LIMIT, Passed, SimulatedNode,
-    harness::{BUILD, POOL},
-};
+use winpool_e2e::{Fault, Passed, prelude::*};
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, picture};
 
@@ -30,7 +25,6 @@ enum Scenario {
     HandlerChange,
     /// A pool is deleted, and the next one takes its nodes and its class over.
     HandOver,
-    /// A pool is deleted.
     Deletion,
     /// A foreign class is adopted and corrected.
     Adoption,
@@ -190,7 +184,7 @@ survives! {
 
 /// With leader election: a leader that was killed has not released its Lease.
 #[tokio::test]
-async fn after_a_leader_is_killed_the_next_one_waits_for_the_lease_and_nothing_is_lost() {
+async fn the_next_leader_waits_for_the_lease_of_a_killed_one_and_loses_nothing() {
     let stage = Stage::new().await;
     stage.join("win-a", WINDOWS_2022).await;
     stage.harness.apply_pool(json!({})).await;

@@ -2,14 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
-use serde_json::json;
-use winpool::Options;
-use winpool_e2e::{
-    Fault, Refusal, SimulatedNode,
-    harness::{APPLIED, BUILD, OS_WINDOWS, Operator, POOL, has_taint, label},
-};
+use winpool_e2e::{Fault, Refusal, prelude::*};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 
@@ -35,24 +28,21 @@ async fn ends(verb: &'static str, resource: &'static str, object: &str) -> (Stag
 }
 
 #[tokio::test]
-async fn nodes_that_cannot_be_written_delay_a_deletion_for_a_limited_time_and_keep_a_class_that_tolerates_their_taint()
-{
-    let (stage, operator) = ends("patch", "nodes", "stuck").await;
+async fn nodes_that_cannot_be_written_delay_a_deletion_for_a_limited_time() {
+    let (stage, _operator) = ends("patch", "nodes", "stuck").await;
     assert!(has_taint(&stage.harness.node("stuck").await, OS_WINDOWS));
     let class = stage.harness.classes().get("windows-2022").await.unwrap();
     assert_eq!(class.labels().get(POOL), None, "it is released");
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn classes_that_cannot_be_deleted_delay_a_deletion_for_a_limited_time() {
-    let (stage, operator) = ends("delete", "runtimeclasses", "windows-2022").await;
+    let (stage, _operator) = ends("delete", "runtimeclasses", "windows-2022").await;
     assert!(!has_taint(&stage.harness.node("stuck").await, OS_WINDOWS));
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn nodes_reimaged_to_linux_are_cleaned_before_their_deleted_pool_is_removed() {
+async fn reimaged_nodes_are_cleaned_before_their_deleted_pool_is_removed() {
     let stage = Stage::new().await;
     let harness = &stage.harness;
     let mut kubelets = Vec::new();
@@ -69,7 +59,7 @@ async fn nodes_reimaged_to_linux_are_cleaned_before_their_deleted_pool_is_remove
     harness.delete_pool("default").await;
 
     stage.proxy.inject(hits("patch", "nodes", ALL, Fault::Delay(Duration::from_secs(1))));
-    let operator = patient(&stage);
+    let _operator = patient(&stage);
     harness.pool_is_gone("default").await;
     let is_clean = |node: &Node| {
         let has_label = [POOL, BUILD].iter().any(|key| label(node, key).is_some());
@@ -83,5 +73,4 @@ async fn nodes_reimaged_to_linux_are_cleaned_before_their_deleted_pool_is_remove
         }
     }
     assert_eq!(left, Vec::<String>::new(), "these keep what winpool added, and no pool is left to remove it");
-    operator.stop().await;
 }

@@ -2,13 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-use winpool::Options;
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    Fault, Passing, Refusal,
-    harness::{OS_WINDOWS, Operator, has_taint, problems, taints},
-};
+use winpool_e2e::{Fault, Passing, Refusal, prelude::*};
 
 use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 
@@ -62,7 +56,7 @@ async fn a_node_patch_whose_response_is_lost_is_not_applied_twice() {
         hits("patch", "nodes", 0..1, Fault::Lose)(passing)
             .or_else(|| hits("watch", "nodes", ALL, Fault::Stall { after: 1, lasts: FOR_EVER })(passing))
     });
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
     stage.join("win", WINDOWS_2022).await;
     let expected = ["patch nodes 200", "patch nodes 422", "get nodes 200"];
@@ -70,13 +64,12 @@ async fn a_node_patch_whose_response_is_lost_is_not_applied_twice() {
     stage.proxy.calm();
     stage.harness.nodes_until("default", "counts the node", |nodes| nodes.converged == 1).await;
     assert_eq!(stage.about("nodes"), expected, "that was all");
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_created_class_whose_response_is_lost_is_found() {
     // The cache does not show it either.
-    let (stage, operator) = with_faults(|passing| {
+    let (stage, _operator) = with_faults(|passing| {
         hits("create", "runtimeclasses", 0..1, Fault::Lose)(passing)
             .or_else(|| hits("watch", "runtimeclasses", ALL, Fault::Stall { after: 0, lasts: FOR_EVER })(passing))
     })
@@ -85,12 +78,11 @@ async fn a_created_class_whose_response_is_lost_is_found() {
     let expected = ["create runtimeclasses 201", "create runtimeclasses 409", "get runtimeclasses 200"];
     assert_eq!(stage.about("runtimeclasses")[..3], expected);
     stage.is_marked("win").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_truncated_response_is_an_error() {
-    let (stage, operator) = with_faults(|passing| {
+    let (stage, _operator) = with_faults(|passing| {
         let first = passing.number == 0 && matches!(passing.asked.verb, "get" | "list" | "create" | "patch");
         first.then_some(Fault::Halve)
     })
@@ -104,13 +96,12 @@ async fn a_truncated_response_is_an_error() {
         let lists = passed.iter().filter(|passed| passed.summary() == format!("list {resource} 200")).count();
         assert!(lists >= 2, "{resource}: {lists}");
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_conflict_is_followed_by_an_immediate_read() {
     let conflict = Fault::Refuse(Refusal::Conflict);
-    let (stage, operator) = with_faults(move |passing| {
+    let (stage, _operator) = with_faults(move |passing| {
         hits("patch", "nodes", 0..1, conflict)(passing)
             .or_else(|| hits("create", "runtimeclasses", 0..1, conflict)(passing))
     })
@@ -119,19 +110,17 @@ async fn a_conflict_is_followed_by_an_immediate_read() {
     assert_eq!(stage.about("nodes"), ["patch nodes 409", "get nodes 200", "patch nodes 200"]);
     let classes = ["create runtimeclasses 409", "get runtimeclasses 404", "create runtimeclasses 201"];
     assert_eq!(stage.about("runtimeclasses"), classes);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_patch_whose_tests_fail_without_a_reason_blocks_its_node_temporarily() {
-    let (stage, operator) = with_faults(hits("patch", "nodes", ALL, Fault::Refuse(Refusal::FailedTest))).await;
+    let (stage, _operator) = with_faults(hits("patch", "nodes", ALL, Fault::Refuse(Refusal::FailedTest))).await;
     let pool = blocked(&stage, 1).await;
     assert!(problems(&pool).contains("tests fail although the node is as it was read"), "{}", problems(&pool));
     assert_eq!(stage.about("nodes")[..2], ["patch nodes 422", "get nodes 200"], "the same patch is not sent again");
     stage.proxy.calm();
     stage.is_marked("win").await;
     blocked(&stage, 0).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -144,14 +133,13 @@ async fn a_patch_whose_tests_fail_on_a_node_that_changed_is_sent_again() {
             .or_else(|| hits("watch", "nodes", ALL, Fault::Stall { after: 0, lasts: FOR_EVER })(passing))
     });
     // It would be patient for ten minutes.
-    let operator = Operator::start_with(stage.config(), Options { leader_election: false, ..Options::default() });
+    let _operator = Operator::start_with(stage.config(), Options { leader_election: false, ..Options::default() });
     stage.harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     // The change has the effect of two that cancel each other out: the fields that winpool reads are as they were.
     stage.harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/changed": "true"}}})).await;
     stage.harness.apply_pool(json!({})).await;
     let expected = ["patch nodes 422", "get nodes 200", "patch nodes 200"];
     assert_eq!(stage.until_about("nodes", expected.len()).await, expected);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -160,7 +148,7 @@ async fn an_invalid_patch_is_sent_in_parts_and_then_backs_off() {
     stage.join("win", WINDOWS_2022).await;
     stage.harness.edit_node("win", json!({"metadata": {"labels": {"node.kubernetes.io/windows-build": null}}})).await;
     stage.proxy.inject(hits("patch", "nodes", 0..1, Fault::Refuse(Refusal::Invalid)));
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
     stage.is_marked("win").await;
     let requests = stage.about("nodes");
@@ -180,12 +168,11 @@ async fn an_invalid_patch_is_sent_in_parts_and_then_backs_off() {
         let pause = two[1].request.received - two[0].request.received;
         assert!(pause >= PATIENCE, "{pause:?} between {} and {}", two[0].summary(), two[1].summary());
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn too_many_requests_cause_the_requested_pause_and_a_growing_backoff() {
-    let (stage, operator) = with_faults(hits("patch", "nodes", 0..3, Fault::Refuse(Refusal::TooMany))).await;
+    let (stage, _operator) = with_faults(hits("patch", "nodes", 0..3, Fault::Refuse(Refusal::TooMany))).await;
     stage.is_marked("win").await;
     let passed = stage.proxy.passed();
     let sent: Vec<_> = passed.iter().filter(|passed| passed.summary().starts_with("patch nodes")).collect();
@@ -195,7 +182,6 @@ async fn too_many_requests_cause_the_requested_pause_and_a_growing_backoff() {
     for (pause, least) in pauses.iter().zip([2500, 3000, 4000]) {
         assert!(*pause >= Duration::from_millis(least), "{pauses:?}");
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -209,7 +195,7 @@ async fn server_errors_are_retried() {
         ("list", "nodes", 503),
         ("get", "version", 500),
     ];
-    let (stage, operator) = with_faults(move |passing| {
+    let (stage, _operator) = with_faults(move |passing| {
         let (.., code) = asked
             .iter()
             .find(|(verb, resource, _)| (*verb, *resource) == (passing.asked.verb, passing.asked.resource))?;
@@ -229,29 +215,26 @@ async fn server_errors_are_retried() {
         // The version is only reported in status.
         assert!(resource == "version" || codes[1..].iter().all(|code| *code < 300), "{verb} {resource}: {codes:?}");
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_failed_list_of_pods_does_not_delay_a_class() {
     let stage = Stage::new().await;
-    let operator = stage.operator();
+    let _operator = stage.operator();
     let spec = |handler: &str| json!({"runtimeClasses": [{"name": "extra", "version": "2022", "handler": handler}]});
     stage.harness.apply_until_ready(spec("first")).await;
     stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(Refusal::Internal)));
     stage.harness.apply_pool(spec("second")).await;
     stage.harness.class_until("extra", "has the second handler", |class| class.handler == "second").await;
     assert_eq!(stage.injected().values().sum::<usize>(), 1);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_slow_server_causes_no_duplicate_requests() {
-    let (stage, operator) =
+    let (stage, _operator) =
         with_faults(|passing| (passing.asked.verb != "watch").then_some(Fault::Delay(Duration::from_secs(1)))).await;
     stage.harness.ready("default").await;
     stage.is_marked("win").await;
     assert_eq!(stage.about("nodes"), ["patch nodes 200"]);
     assert_eq!(stage.about("runtimeclasses"), ["create runtimeclasses 201"]);
-    operator.stop().await;
 }

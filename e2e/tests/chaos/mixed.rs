@@ -9,24 +9,13 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::{
-    api::core::v1::{Node, Taint},
-    apimachinery::pkg::apis::meta::v1::Time,
-    jiff::Timestamp,
-};
-use kube::Api;
-use serde_json::{Value, json};
+use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{
-    Fault, Refusal, Schedule, SimulatedNode,
-    harness::{BUILD, OS_WINDOWS, POOL, change_taints, condition, has_taint, label},
-    wait_for,
-};
+use winpool_e2e::{Fault, Refusal, Schedule, prelude::*};
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, picture};
 
-/// The percentage of requests that meet a fault.
 const PERCENT: u8 = 30;
 /// Includes every pause after a failure.
 const PATIENTLY: Duration = Duration::from_mins(3);
@@ -84,7 +73,7 @@ async fn with_faults(seed: u64, expected: &Value) {
         let is_final = matches!(fault, Some(Fault::Refuse(Refusal::Invalid | Refusal::FailedTest)));
         fault.filter(|_| !(is_final && at_the_end.load(Ordering::Relaxed)))
     });
-    let operator = stage.candidate();
+    let _operator = stage.candidate();
     story(&stage, &deleting).await;
     let injected = stage.injected();
     stage.proxy.calm();
@@ -94,7 +83,6 @@ async fn with_faults(seed: u64, expected: &Value) {
     stage.is_quiet(QUIET).await;
     assert_eq!(picture(&stage.harness.client).await, *expected, "and stays so");
     assert!(faults >= 20 && injected.len() >= 8, "{injected:?}");
-    operator.stop().await;
 }
 
 impl Stage {

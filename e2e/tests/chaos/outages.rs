@@ -6,17 +6,8 @@ use std::{
 };
 
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
-use serde_json::json;
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
-use winpool_e2e::{
-    ApiServer, Etcd, FaultProxy, LIMIT, Process,
-    harness::{Harness, NAMESPACE, OS_WINDOWS, POOL, has_taint, label},
-    lend_with, wait_for,
-};
+use winpool_e2e::{ApiServer, Etcd, FaultProxy, Process, lend_with, prelude::*};
 
 use crate::stage::{Stage, WINDOWS_2022};
 

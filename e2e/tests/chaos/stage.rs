@@ -5,16 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use kube::{Api, Client, Config, ResourceExt, api::ListParams};
-use serde_json::{Value, json};
-use winpool::Options;
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    Fault, FaultProxy, LIMIT, Passed, Passing, Process, SimulatedNode,
-    harness::{Harness, NAMESPACE, Operator},
-    start_winpool, wait_for,
-};
+use kube::Config;
+use winpool_e2e::{Fault, FaultProxy, Passed, Passing, Process, prelude::*, start_winpool};
 
 pub const WINDOWS_2019: &str = "10.0.17763.6659";
 pub const WINDOWS_2022: &str = "10.0.20348.2655";

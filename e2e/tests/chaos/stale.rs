@@ -1,12 +1,6 @@
 //! A second API server of the same cluster with stale caches.
 
-use k8s_openapi::api::core::v1::Node;
-use kube::api::DeleteParams;
-use serde_json::json;
-use winpool_e2e::{
-    Fault, FaultProxy, Neighbour, SimulatedNode,
-    harness::{Harness, POOL, has_taint, taints},
-};
+use winpool_e2e::{Fault, FaultProxy, Neighbour, prelude::*};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 
@@ -24,29 +18,24 @@ async fn with_neighbour() -> (Stage, Neighbour) {
 async fn foreign_taints_survive_a_change_planned_from_a_stale_cache() {
     let (stage, neighbour) = with_neighbour().await;
     stage.proxy.inject(hits("watch", "nodes", ALL, Fault::Neighbour));
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
     stage.join("win", WINDOWS_2022).await;
     stage.harness.is_marked("win").await;
     stage.harness.ready("default").await;
 
     neighbour.cut_from_etcd();
-    let mut all: Vec<_> =
-        stage.harness.node("win").await.spec.unwrap().taints.unwrap().into_iter().map(|taint| json!(taint)).collect();
-    all.push(json!({"key": "example.com/foreign", "value": "here", "effect": "NoSchedule"}));
+    let mut all = json!(stage.harness.node("win").await.spec.unwrap().taints);
+    all.as_array_mut().unwrap().push(taint(FOREIGN));
     stage.harness.edit_node("win", json!({"spec": {"taints": all}})).await;
     let before = stage.about("nodes").len();
-    stage
-        .harness
-        .apply_pool(json!({"taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}]}))
-        .await;
+    stage.harness.apply_pool(json!({"taints": [taint(DEDICATED)]})).await;
     let changed = |node: &Node| has_taint(node, DEDICATED);
     let node = stage.harness.node_until("win", "has the new taint", changed).await;
     assert!(has_taint(&node, FOREIGN), "{:?}", taints(&node));
     assert_eq!(stage.about("nodes")[before..], ["patch nodes 422", "get nodes 200", "patch nodes 200"]);
     neighbour.mend();
     stage.harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -74,11 +63,8 @@ async fn an_operator_that_starts_from_a_stale_list_writes_nothing_stale() {
         hits("watch", "nodes", ALL, Fault::Neighbour)(passing)
             .or_else(|| hits("list", "nodes", ALL, Fault::NeighboursCache)(passing))
     });
-    let operator = stage.operator();
-    stage
-        .harness
-        .apply_pool(json!({"taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}]}))
-        .await;
+    let _operator = stage.operator();
+    stage.harness.apply_pool(json!({"taints": [taint(DEDICATED)]})).await;
     let changed = |node: &Node| has_taint(node, DEDICATED);
     stage.harness.node_until("stays", "has the new taint", changed).await;
     stage.harness.node_until("witness", "has the new taint", changed).await;
@@ -89,5 +75,4 @@ async fn an_operator_that_starts_from_a_stale_list_writes_nothing_stale() {
     assert_eq!(stage.harness.node("leaves").await.metadata.resource_version, as_it_is.metadata.resource_version);
     let requests = stage.about("nodes").split_off(before);
     assert!(requests.contains(&"patch nodes 422".to_owned()), "what is no more was not written: {requests:?}");
-    operator.stop().await;
 }

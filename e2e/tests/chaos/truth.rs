@@ -2,17 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{
-    ResourceExt,
-    api::{Patch, PatchParams},
-};
-use serde_json::json;
-use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{
-    Fault, LIMIT, Refusal,
-    harness::{BUILD, OS_WINDOWS, condition, has_taint, label, problems},
-};
+use winpool_e2e::{Fault, Refusal, prelude::*};
 
 use crate::stage::{ALL, Stage, WINDOWS_2019, WINDOWS_2022, hits};
 
@@ -46,7 +36,7 @@ async fn only_the_node_of_that_class_waits(restart: bool) {
     stage.proxy.inject(hits("create", "runtimeclasses", ALL, INTERNAL));
     stage.join("waiting", WINDOWS_2019).await;
     stage.join("second", WINDOWS_2022).await;
-    let operator = running.unwrap_or_else(|| stage.operator());
+    let _operator = running.unwrap_or_else(|| stage.operator());
     harness.is_tainted("second").await;
     let pool = harness.pool_until("default", "names the class that it lacks", lacks("windows-2019", 3)).await;
     let expected = [("windows-2019", ClassState::Pending), ("windows-2022", ClassState::Applied)];
@@ -55,7 +45,6 @@ async fn only_the_node_of_that_class_waits(restart: bool) {
     stage.proxy.calm();
     harness.is_tainted("waiting").await;
     harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -64,20 +53,19 @@ async fn a_class_that_cannot_be_created_delays_only_its_own_nodes() {
 }
 
 #[tokio::test]
-async fn a_class_that_cannot_be_created_delays_only_its_own_nodes_after_a_restart() {
+async fn after_a_restart_a_failing_class_delays_only_its_own_nodes() {
     Box::pin(only_the_node_of_that_class_waits(true)).await;
 }
 
 #[tokio::test]
-async fn a_class_that_cannot_be_changed_delays_only_the_taint_that_it_must_tolerate() {
+async fn a_class_that_cannot_be_changed_delays_only_the_new_taint() {
     let stage = Stage::new().await;
     let harness = &stage.harness;
     stage.join("first", WINDOWS_2022).await;
-    let operator = stage.operator();
+    let _operator = stage.operator();
     harness.apply_until_ready(json!({})).await;
     stage.proxy.inject(hits("patch", "runtimeclasses", ALL, INTERNAL));
-    let taint = |key: &str| json!({"key": key, "value": "windows", "effect": "NoSchedule"});
-    harness.apply_pool(json!({"taints": [taint("os"), taint("dedicated")]})).await;
+    harness.apply_pool(json!({"taints": [taint(OS_WINDOWS), taint(DEDICATED)]})).await;
     stage.join("second", WINDOWS_2022).await;
     harness.pool_until("default", "names the class that it cannot change", lacks("windows-2022", 2)).await;
     harness.is_tainted("second").await;
@@ -89,17 +77,16 @@ async fn a_class_that_cannot_be_changed_delays_only_the_taint_that_it_must_toler
         harness.node_until(name, "has both taints", |node| has_taint(node, DEDICATED)).await;
     }
     harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_pool_whose_pods_cannot_be_listed_is_not_ready_and_its_nodes_get_their_labels() {
+async fn nodes_get_their_labels_while_pods_cannot_be_listed() {
     let stage = Stage::new().await;
     let harness = &stage.harness;
     stage.join("win", WINDOWS_2022).await;
     harness.edit_node("win", json!({"metadata": {"labels": {BUILD: null}}})).await;
     stage.proxy.inject(hits("list", "pods", ALL, INTERNAL));
-    let operator = stage.operator();
+    let _operator = stage.operator();
     harness.apply_pool(json!({})).await;
     let node = harness.node_until("win", "has its label", |node| label(node, BUILD).is_some()).await;
     assert!(!has_taint(&node, OS_WINDOWS));
@@ -108,7 +95,6 @@ async fn a_pool_whose_pods_cannot_be_listed_is_not_ready_and_its_nodes_get_their
     stage.proxy.calm();
     harness.is_tainted("win").await;
     harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]

@@ -2,44 +2,35 @@
 
 use std::time::Duration;
 
-use kube::api::DeleteParams;
-use serde_json::json;
 use winpool::api_server::asked::Asked;
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    Fault, LIMIT, Passing, Refusal,
-    harness::{POOL, label},
-    wait_for,
-};
+use winpool_core::api::NodeCounts;
+use winpool_e2e::{Fault, Passing, Refusal, prelude::*};
 
 use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 
-fn selects(count: i64) -> impl Fn(&WindowsPool) -> bool {
-    move |pool| {
-        pool.status.as_ref().is_some_and(|status| status.nodes.selected == count && status.nodes.converged == count)
-    }
+fn selects(count: i64) -> impl Fn(&NodeCounts) -> bool {
+    move |nodes| [nodes.selected, nodes.converged] == [count; 2]
 }
 
 #[tokio::test]
-async fn an_expired_watch_causes_a_new_list_and_nodes_that_left_are_no_longer_counted() {
+async fn an_expired_watch_causes_a_new_list_without_the_nodes_that_left() {
     let stage = Stage::new().await;
     for name in ["stays", "leaves"] {
         stage.join(name, WINDOWS_2022).await;
     }
     // A list of pods fails in the same way.
     stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(Refusal::Expired)));
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
-    stage.harness.pool_until("default", "has two nodes", selects(2)).await;
+    stage.harness.nodes_until("default", "has two nodes", selects(2)).await;
 
     let leaves = async {
         stage.harness.nodes().delete("leaves", &DeleteParams::default()).await.unwrap();
     };
     stage.interrupt(leaves, hits("watch", "nodes", 0..2, Fault::Expire)).await;
-    stage.harness.pool_until("default", "has one node", selects(1)).await;
+    stage.harness.nodes_until("default", "has one node", selects(1)).await;
     let lists = stage.proxy.passed().iter().filter(|passed| passed.summary() == "list nodes 200").count();
     assert!(lists >= 3, "two at the start, and again: {lists}");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -49,9 +40,9 @@ async fn a_node_that_joined_unseen_is_marked_after_a_new_list_of_several_pages()
     for number in 0..110 {
         stage.join(&format!("win-{number:03}"), WINDOWS_2022).await;
     }
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
-    stage.harness.pool_until("default", "has all nodes", selects(110)).await;
+    stage.harness.nodes_until("default", "has all nodes", selects(110)).await;
 
     // Its name puts it on the first page.
     let joins = stage.join("a-node", WINDOWS_2022);
@@ -61,21 +52,19 @@ async fn a_node_that_joined_unseen_is_marked_after_a_new_list_of_several_pages()
     };
     stage.interrupt(joins, rule).await;
     stage.harness.is_marked("a-node").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_class_that_was_deleted_unseen_is_recreated_after_a_new_list() {
     let stage = Stage::new().await;
     stage.join("win", WINDOWS_2022).await;
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
     let leaves = async {
         stage.harness.classes().delete("windows-2022", &DeleteParams::default()).await.unwrap();
     };
     stage.interrupt(leaves, hits("watch", "runtimeclasses", 0..1, Fault::Expire)).await;
     stage.harness.class_until("windows-2022", "is there", |_| true).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -89,7 +78,7 @@ async fn failed_lists_are_retried_with_pauses() {
             .into_iter()
             .find_map(|kind| hits("list", kind, 0..if kind == "nodes" { 6 } else { 3 }, unavailable)(passing))
     });
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
     let passed = stage.proxy.passed();
     for kind in KINDS {
@@ -98,7 +87,6 @@ async fn failed_lists_are_retried_with_pauses() {
         let (first, last) = (times[0], times[times.len() - 1]);
         assert!(last - first >= Duration::from_secs(1), "{kind}: {:?} for {} lists", last - first, times.len());
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -116,7 +104,7 @@ async fn watches_that_end_break_or_fail_are_restarted() {
         let number = usize::try_from(passing.number).unwrap();
         (passing.asked.verb == "watch").then(|| faults.get(number).copied()).flatten()
     });
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
     // Each watch breaks in the middle of an event.
     for number in 0..4 {
@@ -124,33 +112,31 @@ async fn watches_that_end_break_or_fail_are_restarted() {
         let name = format!("win-{number}");
         stage.harness.is_marked(&name).await;
     }
-    stage.harness.pool_until("default", "has all nodes", selects(4)).await;
-    operator.stop().await;
+    stage.harness.nodes_until("default", "has all nodes", selects(4)).await;
 }
 
 #[tokio::test]
 async fn duplicate_events_cause_one_write() {
     let stage = Stage::new().await;
     stage.proxy.inject(|passing| (passing.asked.verb == "watch").then_some(Fault::Repeat));
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
     for number in 0..8 {
         stage.join(&format!("win-{number}"), WINDOWS_2022).await;
     }
-    stage.harness.pool_until("default", "has all nodes", selects(8)).await;
+    stage.harness.nodes_until("default", "has all nodes", selects(8)).await;
     let accepted = stage.about("nodes").iter().filter(|request| *request == "patch nodes 200").count();
     assert_eq!(accepted, 8, "{:?}", stage.about("nodes"));
     assert_eq!(stage.about("runtimeclasses").iter().filter(|request| request.ends_with("201")).count(), 1);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_watch_that_repeats_old_events_changes_nothing() {
     let stage = Stage::new().await;
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
     stage.join("win", WINDOWS_2022).await;
-    stage.harness.pool_until("default", "has the node", selects(1)).await;
+    stage.harness.nodes_until("default", "has the node", selects(1)).await;
     assert_eq!(stage.about("nodes"), ["patch nodes 200"]);
 
     // The watch shows the node as it joined, and no later event.
@@ -158,9 +144,8 @@ async fn a_watch_that_repeats_old_events_changes_nothing() {
     let expected = ["patch nodes 200", "patch nodes 422", "get nodes 200"];
     assert_eq!(stage.until_about("nodes", expected.len()).await, expected);
     stage.proxy.calm();
-    stage.harness.pool_until("default", "has the node", selects(1)).await;
+    stage.harness.nodes_until("default", "has the node", selects(1)).await;
     assert_eq!(stage.about("nodes"), expected, "that was all");
-    operator.stop().await;
 }
 
 /// A watch asks for 290 seconds. The client restarts it 10 seconds later if the API server has not ended it.
@@ -169,11 +154,10 @@ async fn a_watch_that_repeats_old_events_changes_nothing() {
 async fn a_silent_watch_is_restarted() {
     let stage = Stage::new().await;
     stage.proxy.inject(hits("watch", "nodes", 0..2, Fault::Stall { after: 0, lasts: FOR_EVER }));
-    let operator = stage.operator();
+    let _operator = stage.operator();
     stage.harness.apply_until_ready(json!({})).await;
     stage.join("win", WINDOWS_2022).await;
     let nodes = stage.harness.nodes();
     let marked = async || Ok(Some(nodes.get("win").await?).filter(|node| label(node, POOL).is_some()));
     wait_for("the node is marked", LIMIT + Duration::from_mins(5), marked).await.unwrap();
-    operator.stop().await;
 }

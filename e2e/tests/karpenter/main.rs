@@ -5,33 +5,19 @@ mod scene;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::{
-    api::core::v1::Pod, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{
-    Api,
-    api::{ListParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool::Options;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use winpool_core::{
-    api::{WindowsPool, names},
+    api::names,
     plan::Pool,
     render::{Provisioner, render},
     windows::product::by_version,
 };
-use winpool_e2e::{
-    Karpenter, MUTATING_ADMISSION_POLICY, TYPES_WITH_BUILDS,
-    harness::{Harness, Operator, label},
-    manifests, needs,
-    scene::define,
-};
+use winpool_e2e::{Karpenter, TYPES_WITH_BUILDS, prelude::*, scene::define};
 
 use scene::Scene;
 
 const HYPERV: &str = "runtimeclass.winpool.dev/vms";
 
-/// Returns the pool with these classes.
 fn pool(classes: &Value) -> WindowsPool {
     serde_json::from_value(json!({
         "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"},
@@ -88,7 +74,7 @@ fn with_taint(value: &str, effect: &str) -> Value {
 }
 
 #[tokio::test]
-async fn each_kind_of_class_starts_from_zero_or_winpool_says_beforehand_that_it_cannot() {
+async fn every_class_starts_from_zero_or_winpool_says_that_it_cannot() {
     let mut classes = all_classes();
     classes.as_array_mut().unwrap().push(json!({"name": "old", "version": "20h2"}));
     let pool = pool(&classes);
@@ -127,7 +113,6 @@ async fn each_kind_of_class_starts_from_zero_or_winpool_says_beforehand_that_it_
     };
     let problem = scene.cluster.wait_for("the pool says which class cannot start", reported).await.unwrap();
     assert_eq!(problem.object.to_string(), "RuntimeClass/old");
-    scene.operator.stop().await;
 }
 
 #[tokio::test]
@@ -207,7 +192,6 @@ async fn winpool_and_karpenter_agree_on_every_node_pool_and_class() {
         .collect();
     let scalable = expected.iter().filter(|(_, template)| serves(template)).map(|(name, _)| name.clone());
     assert_eq!(with_node, scalable.collect(), "no other pod gets a node");
-    scene.operator.stop().await;
 }
 
 /// Returns true if both name the same label, taint or limit. Ignores Karpenter's messages about other NodePools.
@@ -237,7 +221,6 @@ async fn a_type_that_knows_its_build_is_started_without_a_requirement() {
         let warnings = templates["windows"]["warnings"].to_string();
         assert!(can.is_none() && warnings.contains("does not name the build"), "{class}: {warnings}");
     }
-    scene.operator.stop().await;
 }
 
 #[tokio::test]
@@ -263,7 +246,6 @@ async fn the_affinity_to_the_hosts_of_an_image_scales_from_zero() {
     assert_eq!(label(&node, names::WINDOWS_BUILD), Some("10.0.26100"));
     let refusal = scene.refused("old").await;
     assert!(refusal.contains(names::WINDOWS_BUILD), "{refusal}");
-    scene.operator.stop().await;
 }
 
 /// Returns a CRD for EC2NodeClasses. That of Karpenter's AWS provider is in another module.
@@ -308,12 +290,11 @@ async fn the_node_classes_of_a_cluster_tell_the_build_where_there_are_any() {
 }
 
 #[tokio::test]
-async fn an_operator_that_finds_no_karpenter_or_may_not_read_it_works_as_without() {
+async fn the_operator_works_without_karpenter_and_without_access_to_it() {
     let harness = Harness::new().await;
     let options = Options { leader_election: false, karpenter: true, ..Options::default() };
-    let operator = Operator::start_with(harness.account.config.clone(), options);
+    let _operator = Operator::start_with(harness.account.config.clone(), options);
     harness.join("win").await;
     let pool = harness.apply_until_ready(json!({"runtimeClasses": [{"name": "old", "version": "20h2"}]})).await;
     assert_eq!(pool.status.unwrap().problems, []);
-    operator.stop().await;
 }

@@ -2,33 +2,23 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use k8s_openapi::api::{
-    core::v1::{Event, Node, Pod},
-    node::v1::RuntimeClass,
-};
+use k8s_openapi::api::core::v1::Event;
 use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, ListParams, PostParams},
+    api::{ApiResource, DynamicObject},
     core::GroupVersionKind,
 };
-use serde_json::{Value, json};
 use tokio::process::Command;
-use winpool::Options;
-use winpool_core::api::{WindowsPool, names};
-use winpool_e2e::{
-    Cluster, Karpenter,
-    harness::{Account, OS_WINDOWS, Operator, has_taint, label},
-    lend_cluster, manifests, scene, wait_for, winpool_program,
-};
+use winpool_core::api::names;
+use winpool_e2e::{Karpenter, prelude::*, scene, winpool_program};
 
 /// The longest time that a pod may be Pending if its class can scale from zero.
 const PROMISE: Duration = Duration::from_mins(1);
 
 /// A cluster with Karpenter and the operator, and without nodes.
 pub struct Scene {
+    _operator: Operator,
     pub cluster: Cluster,
     karpenter: Karpenter,
-    pub operator: Operator,
 }
 
 impl Scene {
@@ -51,7 +41,7 @@ impl Scene {
         let options = Options { leader_election: false, karpenter: true, ..Options::default() };
         let operator = Operator::start_with(account.config.clone(), options);
         apply(&client, &[json!(pool)]).await;
-        let scene = Self { cluster, karpenter, operator };
+        let scene = Self { _operator: operator, cluster, karpenter };
         scene.classes_are_there(pool).await;
         scene.node_pools_are_ready().await;
         scene

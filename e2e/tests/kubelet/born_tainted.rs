@@ -1,32 +1,23 @@
 //! The policy `born-tainted` at the registration of a real kubelet, which `NodeRestriction` limits.
 
-use kube::ResourceExt;
-use serde_json::json;
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode, WINDOWS_2022,
-    harness::{APPLIED, OS_WINDOWS, POOL, has_taint, label},
-    manifests, needs, wait_for,
-};
+use winpool_e2e::{WINDOWS_2022, prelude::*};
 
-use super::{
-    stage::{machine, ready, stage},
-    versions::Versions,
-};
+use super::stage::{machine, ready, stage};
 
 /// Catches a policy that refuses the registration of a real kubelet, or that does not match it: without winpool, the
 /// node has its taint from its first version on, and the kubelet's patches keep it.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn a_kubelet_registers_its_node_with_the_approved_taint_while_winpool_is_away() {
+async fn a_kubelet_registers_its_node_with_the_approved_taint_without_winpool() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = stage().await;
     let operator = harness.operator().await;
-    SimulatedNode::windows("10.0.20348.2655").name("first").join(&harness.client).await.unwrap();
+    SimulatedNode::server_2022("first").join(&harness.client).await.unwrap();
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
     manifests::apply(&harness.client, &manifests::component("born-tainted").unwrap()).await.unwrap();
     operator.stop().await;
-    let probe = SimulatedNode::windows("10.0.20348.2655").name("probe").node();
+    let probe = SimulatedNode::server_2022("probe").node();
     let dry_run = kube::api::PostParams { dry_run: true, ..kube::api::PostParams::default() };
     wait_for("the policy is in force", winpool_e2e::LIMIT, async || {
         let node = harness.nodes().create(&dry_run, &probe).await?;
@@ -38,15 +29,14 @@ async fn a_kubelet_registers_its_node_with_the_approved_taint_while_winpool_is_a
     let versions = Versions::of(harness.nodes()).await;
     let machine = machine(&harness, "win-a", WINDOWS_2022, &[]).await;
     ready(&harness, &machine).await;
-    let all = versions.until_now("win-a").await;
+    let all = versions.named("win-a").await;
     assert!(all.iter().all(|node| has_taint(node, OS_WINDOWS)), "it is never without the taint");
     let first = &all[0];
     assert_eq!(label(first, POOL), Some("default"));
     assert!(first.annotations()[APPLIED].contains(OS_WINDOWS), "{:?}", first.annotations());
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.node_until("win-a", "keeps its taint", |node| has_taint(node, OS_WINDOWS)).await;
     harness.ready("default").await;
-    assert_eq!(versions.until_now("win-a").await.last().unwrap().annotations()[APPLIED], first.annotations()[APPLIED]);
-    operator.stop().await;
+    assert_eq!(versions.named("win-a").await.last().unwrap().annotations()[APPLIED], first.annotations()[APPLIED]);
 }

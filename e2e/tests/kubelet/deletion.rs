@@ -1,10 +1,6 @@
 //! A Node object that is deleted while its kubelet runs.
 
-use kube::{ResourceExt, api::DeleteParams};
-use winpool_e2e::{
-    WINDOWS_2022,
-    harness::{OS_WINDOWS, has_taint},
-};
+use winpool_e2e::{WINDOWS_2022, prelude::*};
 
 use super::stage::{machine_until, node_until, ready, stage_with_pool};
 
@@ -12,18 +8,13 @@ use super::stage::{machine_until, node_until, ready, stage_with_pool};
 /// with another uid.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn a_deleted_node_comes_back_when_its_kubelet_restarts_and_gets_its_taint_again() {
-    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
+async fn a_node_that_its_kubelet_registers_again_gets_its_taint_again() {
+    let (harness, _operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
     let before = harness.node("win").await;
     assert!(has_taint(&before, OS_WINDOWS));
 
     harness.nodes().delete("win", &DeleteParams::default()).await.unwrap();
-    let counts = |number| {
-        move |pool: &winpool_core::api::WindowsPool| {
-            pool.status.as_ref().is_some_and(|status| status.nodes.selected == number)
-        }
-    };
-    harness.pool_until("default", "has no node", counts(0)).await;
+    harness.nodes_until("default", "has no node", |nodes| nodes.selected == 0).await;
     machine_until(&machine, "has noticed that its node is gone", |machine| {
         Ok(machine.log()?.contains(r#"\"win\" not found"#))
     })
@@ -34,7 +25,6 @@ async fn a_deleted_node_comes_back_when_its_kubelet_restarts_and_gets_its_taint_
     let after = node_until(&harness, &machine, "has its taint", |node| has_taint(node, OS_WINDOWS)).await;
     assert_ne!(after.uid(), before.uid());
     ready(&harness, &machine).await;
-    harness.pool_until("default", "has its node", counts(1)).await;
+    harness.nodes_until("default", "has its node", |nodes| nodes.selected == 1).await;
     harness.ready("default").await;
-    operator.stop().await;
 }

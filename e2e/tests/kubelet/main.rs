@@ -16,4 +16,3 @@ mod repair;
 mod stage;
 mod test_real;
 mod upgrade;
-mod versions;

@@ -1,10 +1,6 @@
 //! A kubelet that ends without a report.
 
-use serde_json::json;
-use winpool_e2e::{
-    Flags, SimulatedNode, WINDOWS_2022,
-    harness::{BUILD, OS_WINDOWS, has_taint, label, taints},
-};
+use winpool_e2e::{Flags, WINDOWS_2022, prelude::*};
 
 use super::stage::{is_ready, machine, ready, stage_with};
 
@@ -13,7 +9,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// Catches winpool and the node lifecycle controller reverting each other's taints, which are in one list.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn a_node_whose_kubelet_died_keeps_winpools_taint_beside_those_of_the_controllers() {
+async fn a_node_whose_kubelet_died_keeps_winpools_taint() {
     // The lease is renewed every 10 seconds: with less, a healthy kubelet would count as dead.
     let controller_manager = &["--node-monitor-grace-period=20s", "--node-monitor-period=1s"];
     let harness = stage_with(Flags { controller_manager, ..Flags::default() }).await;
@@ -21,7 +17,7 @@ async fn a_node_whose_kubelet_died_keeps_winpools_taint_beside_those_of_the_cont
     SimulatedNode::linux().join(&harness.client).await.unwrap();
     let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
     ready(&harness, &machine).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.ready("default").await;
 
@@ -37,5 +33,4 @@ async fn a_node_whose_kubelet_died_keeps_winpools_taint_beside_those_of_the_cont
     machine.start_kubelet(&[]).unwrap();
     harness.node_until("win", "is back, with winpool's taint only", |node| taints(node) == [OS_WINDOWS]).await;
     harness.ready("default").await;
-    operator.stop().await;
 }

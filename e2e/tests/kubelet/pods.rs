@@ -9,9 +9,9 @@ use super::stage::{HANDLER, event, machine, machine_until, phase, pod_until, rea
 /// and nothing else.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn a_pod_of_each_class_reaches_the_runtime_of_its_node_with_the_handler_of_the_class() {
+async fn pods_reach_the_runtime_with_the_handler_of_their_class() {
     let harness = stage().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let servers = [("2019", WINDOWS_2019), ("2022", WINDOWS_2022), ("2025", WINDOWS_2025)];
     let mut machines = Vec::new();
@@ -21,11 +21,7 @@ async fn a_pod_of_each_class_reaches_the_runtime_of_its_node_with_the_handler_of
     for machine in &machines {
         ready(&harness, machine).await;
     }
-    harness
-        .pool_until("default", "has its nodes", |pool| {
-            pool.status.as_ref().is_some_and(|status| status.nodes.converged == 3)
-        })
-        .await;
+    harness.nodes_until("default", "has its nodes", |nodes| nodes.converged == 3).await;
     for (version, _) in servers {
         run(&harness, version, "example.com/app:1", json!({"runtimeClassName": format!("windows-{version}")})).await;
     }
@@ -43,7 +39,6 @@ async fn a_pod_of_each_class_reaches_the_runtime_of_its_node_with_the_handler_of
     run(&harness, "stray", "example.com/app:1", json!({})).await;
     let (reason, message) = event(&harness, "stray", "untolerated taint").await;
     assert_eq!(reason, "FailedScheduling", "{message}");
-    operator.stop().await;
 }
 
 /// Catches a Kubernetes that reports a missing handler in other words: `why pod` and the guides quote them.

@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
 use tokio::process::Command;
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, harness::Harness, winpool_program};
+use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, prelude::*, winpool_program};
 
 use super::stage::{event, machine, ready, run, stage};
 

@@ -2,15 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kube::ResourceExt;
-use serde_json::json;
-use winpool_e2e::{
-    SimulatedNode, WINDOWS_2019, WINDOWS_2022, Windows,
-    harness::{APPLIED, BUILD, NOT_READY, OS_WINDOWS, POOL, has_taint, label, lasting_taints, taints},
-};
+use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, Windows, prelude::*};
 
 use super::stage::{HANDLER, machine, ready, stage};
-use super::versions::Versions;
 
 /// Catches a Kubernetes whose kubelet registers other labels, taints or versions than winpool and the simulated nodes
 /// of all other tests assume.
@@ -27,7 +21,7 @@ async fn a_kubelet_registers_what_simulated_nodes_register() {
     {
         ready(&harness, machine).await;
         let name = machine.name();
-        let all = versions.until_now(name).await;
+        let all = versions.named(name).await;
         let first = &all[0];
         let mut expected = vec![NOT_READY.to_owned()];
         expected.extend(own_taints.iter().map(ToString::to_string));
@@ -61,7 +55,7 @@ async fn a_kubelet_registers_what_simulated_nodes_register() {
     // Flags of registration have no effect on an existing node.
     let mut plain = plain;
     plain.start_kubelet(&flags).unwrap();
-    let restarted = |node: &k8s_openapi::api::core::v1::Node| label(node, "kubernetes.io/arch") == Some("amd64");
+    let restarted = |node: &Node| label(node, "kubernetes.io/arch") == Some("amd64");
     harness.edit_node("plain", json!({"metadata": {"labels": {"kubernetes.io/arch": "odd"}}})).await;
     let node = super::stage::node_until(&harness, &plain, "has what kubelets restore", restarted).await;
     assert!(!has_taint(&node, OS_WINDOWS) && label(&node, "example.com/pool").is_none(), "{:?}", node.labels());
@@ -73,7 +67,7 @@ async fn a_kubelet_registers_what_simulated_nodes_register() {
 #[ignore = "needs Wine: make kubelet-test"]
 async fn nodes_join_a_pool_with_and_without_the_taint_of_their_kubelets() {
     let harness = stage().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let flags = ["--register-with-taints=os=windows:NoSchedule"];
     let bare = machine(&harness, "bare", WINDOWS_2022, &[]).await;
@@ -81,11 +75,7 @@ async fn nodes_join_a_pool_with_and_without_the_taint_of_their_kubelets() {
     for machine in [&bare, &tainted] {
         ready(&harness, machine).await;
     }
-    let pool = harness
-        .pool_until("default", "has both nodes", |pool| {
-            pool.status.as_ref().is_some_and(|status| status.nodes.converged == 2)
-        })
-        .await;
+    let pool = harness.nodes_until("default", "has both nodes", |nodes| nodes.converged == 2).await;
     assert_eq!(pool.status.unwrap().problems, []);
     for (name, windows, is_ours) in [("bare", WINDOWS_2022, true), ("tainted", WINDOWS_2019, false)] {
         let node = harness.node(name).await;
@@ -102,10 +92,9 @@ async fn nodes_join_a_pool_with_and_without_the_taint_of_their_kubelets() {
     assert_eq!(lasting_taints(&harness.node("bare").await), Vec::<String>::new());
     let node = harness.node("tainted").await;
     assert_eq!((lasting_taints(&node), label(&node, POOL)), (vec![OS_WINDOWS.to_owned()], None));
-    operator.stop().await;
 }
 
-async fn class_selects(harness: &winpool_e2e::harness::Harness, class: &str, windows: Windows) {
+async fn class_selects(harness: &Harness, class: &str, windows: Windows) {
     let class = harness.class_until(class, "is there", |_| true).await;
     let selector = class.scheduling.unwrap().node_selector.unwrap();
     assert_eq!(selector.get(BUILD), Some(&windows.label()));

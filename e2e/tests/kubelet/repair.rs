@@ -1,16 +1,8 @@
 //! Changes that winpool repairs, and changes that the kubelet repairs.
 
-use k8s_openapi::api::core::v1::Node;
-use serde_json::{Value, json};
-use winpool_e2e::{
-    WINDOWS_2022,
-    harness::{BUILD, OS_WINDOWS, POOL, change_taints, has_taint, label},
-};
+use winpool_e2e::{WINDOWS_2022, prelude::*};
 
-use super::{
-    stage::{machine, node_until, ready, stage, stage_with_pool},
-    versions::Versions,
-};
+use super::stage::{machine, node_until, ready, stage, stage_with_pool};
 
 const OS: &str = "kubernetes.io/os";
 const ARCH: &str = "kubernetes.io/arch";
@@ -24,7 +16,7 @@ fn labels(pairs: &Value) -> Value {
 /// time until they are restored.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn without_winpool_a_kubelet_restores_os_and_arch_while_it_runs_and_the_build_when_it_starts() {
+async fn a_kubelet_restores_os_and_arch_while_it_runs_and_the_build_at_its_start() {
     let harness = stage().await;
     let mut machine = machine(&harness, "win", WINDOWS_2022, &["--node-labels=example.com/pool=a"]).await;
     ready(&harness, &machine).await;
@@ -55,7 +47,7 @@ async fn without_winpool_a_kubelet_restores_os_and_arch_while_it_runs_and_the_bu
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
-    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
+    let (harness, _operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
     let is_right = |node: &Node| {
         let labels = [label(node, BUILD), label(node, POOL), label(node, OS)];
         labels == [Some("10.0.20348"), Some("default"), Some("windows")] && has_taint(node, OS_WINDOWS)
@@ -73,7 +65,7 @@ async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
             }
             node_until(&harness, &machine, "has its system again", is_right).await;
         }
-        let all = versions.until_now("win").await;
+        let all = versions.named("win").await;
         assert!(all.iter().all(|node| has_taint(node, OS_WINDOWS)), "it never loses its taint");
 
         if restart {
@@ -87,6 +79,5 @@ async fn winpool_repairs_while_the_kubelet_runs_and_after_it_restarted() {
         node_until(&harness, &machine, "is repaired", is_right).await;
     }
     let pool = harness.ready("default").await;
-    assert_eq!(pool.status.unwrap().problems, [], "the kubelet counts as nobody who undoes winpool's work");
-    operator.stop().await;
+    assert_eq!(pool.status.unwrap().problems, [], "the kubelet does not count as a writer that reverts winpool");
 }

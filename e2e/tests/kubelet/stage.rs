@@ -2,17 +2,8 @@
 
 use std::fmt::Write;
 
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::{
-    Api,
-    api::{ListParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool_e2e::{
-    Flags, LIMIT, Machine, Result, Windows,
-    harness::{Harness, Operator, taints},
-    lend_cluster_with, wait_for,
-};
+use k8s_openapi::api::core::v1::Event;
+use winpool_e2e::{Flags, Machine, Result, Windows, lend_cluster_with, prelude::*};
 
 /// The default handler of a pool's classes.
 pub const HANDLER: &str = "runhcs-wcow-process";
@@ -39,7 +30,6 @@ pub async fn stage_with_pool(windows: Windows) -> (Harness, Operator, Machine) {
     (harness, operator, machine)
 }
 
-/// Starts a machine with its kubelet.
 pub async fn machine(harness: &Harness, name: &str, windows: Windows, flags: &[&str]) -> Machine {
     Machine::start(&harness.server, name, windows, flags).await.unwrap()
 }
@@ -66,7 +56,6 @@ pub async fn node_until(harness: &Harness, machine: &Machine, what: &str, holds:
     result.unwrap_or_else(|error| panic!("{error}\nlast seen: {:#}\n{}", json!(seen), end_of(machine)))
 }
 
-/// Waits until this holds for the machine.
 pub async fn machine_until(machine: &Machine, what: &str, holds: impl Fn(&Machine) -> Result<bool>) {
     let result = wait_for(&format!("{} {what}", machine.name()), LIMIT, async || {
         machine.check()?;

@@ -1,8 +1,7 @@
 //! The suite of `make test-real`, on nodes with real kubelets.
 
-use kube::{Api, api::ListParams};
 use tokio::process::Command;
-use winpool_e2e::{Machine, WINDOWS_2019, WINDOWS_2022, lend_cluster};
+use winpool_e2e::{Machine, WINDOWS_2019, WINDOWS_2022, prelude::*};
 
 /// Catches a suite that fails on a healthy cluster, or leaves something of its own.
 #[tokio::test]

@@ -1,17 +1,9 @@
 //! An upgrade of Windows under the same Node: the registry has another build, and the kubelet restarts.
 
-use k8s_openapi::api::core::v1::Node;
-use serde_json::json;
-use winpool_core::{api::WindowsPool, plan::LABEL_SETTLES};
-use winpool_e2e::{
-    WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows,
-    harness::{BUILD, OS_WINDOWS, has_taint, label, node_of},
-};
+use winpool_core::plan::LABEL_SETTLES;
+use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prelude::*};
 
-use super::{
-    stage::{kernel_version, node_until, phase, pod_until, reason, run, runs, stage_with_pool},
-    versions::Versions,
-};
+use super::stage::{kernel_version, node_until, phase, pod_until, reason, run, runs, stage_with_pool};
 
 fn reports(windows: Windows) -> impl Fn(&Node) -> bool {
     move |node| {
@@ -39,14 +31,14 @@ fn history(versions: &[Node]) -> Vec<(&str, &str)> {
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn the_label_of_an_upgraded_node_is_never_taken_back() {
-    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2019).await;
+    let (harness, _operator, mut machine) = stage_with_pool(WINDOWS_2019).await;
     let mut from = WINDOWS_2019;
     for to in [WINDOWS_2022, WINDOWS_2025] {
         let versions = Versions::of(harness.nodes()).await;
         machine.upgrade(to, &[]).await.unwrap();
         node_until(&harness, &machine, "reports its new Windows", reports(to)).await;
         harness.pool_until("default", "has the new build only", |pool| has_build(pool, to)).await;
-        let (times, versions): (Vec<_>, Vec<_>) = versions.timed_until_now("win").await.into_iter().unzip();
+        let (times, versions): (Vec<_>, Vec<_>) = versions.until_now().await.into_iter().unzip();
         let first = |holds: &dyn Fn(&Node) -> bool| versions.iter().position(holds).map(|index| times[index]).unwrap();
         let labelled = first(&|node| label(node, BUILD) == Some(&*to.label()));
         let reported = first(&|node| kernel_version(node) == Some(&*to.kernel_version()));
@@ -63,14 +55,13 @@ async fn the_label_of_an_upgraded_node_is_never_taken_back() {
         assert!(versions.iter().all(|node| has_taint(node, OS_WINDOWS)), "it keeps its taint");
         from = to;
     }
-    operator.stop().await;
 }
 
 /// Catches a class that still selects a node that was upgraded, and a pool without the new build.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
 async fn pods_follow_the_build_of_an_upgraded_node() {
-    let (harness, operator, mut machine) = stage_with_pool(WINDOWS_2019).await;
+    let (harness, _operator, mut machine) = stage_with_pool(WINDOWS_2019).await;
     run(&harness, "before", "example.com/app:1", json!({"runtimeClassName": "windows-2019"})).await;
     runs(&harness, "before").await;
 
@@ -84,7 +75,6 @@ async fn pods_follow_the_build_of_an_upgraded_node() {
     run(&harness, "late", "example.com/app:1", old).await;
     let pod = pod_until(&harness, "late", "is refused", |pod| phase(pod) == "Failed").await;
     assert_eq!(reason(&pod), "NodeAffinity", "a pod of the old build");
-    operator.stop().await;
 }
 
 /// Catches winpool, after it was stopped during an upgrade, trusting its own label more than the kubelet.
@@ -97,13 +87,12 @@ async fn a_node_that_was_upgraded_while_winpool_was_away_gets_its_class() {
     machine.upgrade(WINDOWS_2025, &[]).await.unwrap();
     node_until(&harness, &machine, "reports its new Windows", reports(WINDOWS_2025)).await;
     let versions = Versions::of(harness.nodes()).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.class_until("windows-2025", "is there", |_| true).await;
     harness.pool_until("default", "has the new build only", |pool| has_build(pool, WINDOWS_2025)).await;
     let node = harness.node("win").await;
     assert!(reports(WINDOWS_2025)(&node) && has_taint(&node, OS_WINDOWS));
     harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/end": "yes"}}})).await;
-    let versions = versions.until_now("win").await;
+    let versions = versions.named("win").await;
     assert!(versions.iter().all(reports(WINDOWS_2025)), "{:?}", history(&versions));
-    operator.stop().await;
 }

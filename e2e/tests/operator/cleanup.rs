@@ -4,29 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::Node,
-    node::v1::RuntimeClass,
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool::Options;
 use winpool::cli::{
     Outcome,
     cleanup::{Arguments, Error, clean_up},
     connect::Connection,
 };
-use winpool_e2e::{
-    ApiServer, AuditLog, LIMIT, SimulatedNode,
-    harness::{
-        APPLIED, BUILD, Harness, INSTALLATION, NAMESPACE, OS_WINDOWS, Operator, POOL, alone, face, has_taint, label,
-        options, taints,
-    },
-    wait_for,
-};
+use winpool_e2e::{ApiServer, prelude::*};
 
 const IGNORED: &str = "winpool.dev/ignore";
 
@@ -36,7 +21,7 @@ async fn clean(server: &ApiServer, groups: &[&str]) -> (String, Result<Outcome, 
     clean_and_answer(server, groups, true, false).await
 }
 
-fn arguments() -> Arguments {
+pub(super) fn arguments() -> Arguments {
     Arguments {
         yes: false,
         dry_run: false,
@@ -83,7 +68,7 @@ async fn a_cluster_with_a_history(harness: &Harness) -> BTreeMap<&'static str, V
         before.insert(name, face(&harness.node(name).await));
     }
     let operator = harness.operator().await;
-    let exact = json!([{"key": "windows", "effect": "NoSchedule"}, {"key": "os", "value": "windows", "effect": "PreferNoSchedule"}]);
+    let exact = json!([taint("windows:NoSchedule"), taint("os=windows:PreferNoSchedule")]);
     harness
         .apply_pool_named("a", json!({"nodeSelector": {"team": "a"}, "taints": exact, "deletionPolicy": "Retain"}))
         .await;
@@ -173,7 +158,7 @@ async fn marks_are_removed_without_the_crd_and_a_taint_is_reported() {
     let server = winpool_e2e::lend().await.unwrap();
     let client = server.client();
     let applied = format!(r#"{{"pool":"gone","taints":["{OS_WINDOWS}","node.kubernetes.io/not-ready:NoSchedule"]}}"#);
-    let node = SimulatedNode::windows("10.0.17763.6659").name("win").taint("os", "windows", "NoSchedule");
+    let node = SimulatedNode::server_2019("win").taint("os", "windows", "NoSchedule");
     let node = node.label(POOL, "gone").annotation(APPLIED, &applied).label("runtimeclass.winpool.dev/x", "true");
     node.join(&client).await.unwrap();
     let class = json!({
@@ -189,7 +174,7 @@ async fn marks_are_removed_without_the_crd_and_a_taint_is_reported() {
         text.contains(&format!("  {OS_WINDOWS}; if it is winpool's: kubectl taint nodes win os:NoSchedule-\n")),
         "{text}"
     );
-    assert_eq!(text.matches("kubectl taint").count(), 1, "nobody is told to take off not-ready\n{text}");
+    assert_eq!(text.matches("kubectl taint").count(), 1, "it names no command for the taint not-ready\n{text}");
     let node: Node = Api::all(client).get("win").await.unwrap();
     assert_eq!(taints(&node), [OS_WINDOWS, "node.kubernetes.io/not-ready:NoSchedule"]);
     assert!(!node.labels().keys().any(|key| key.contains("winpool.dev")), "{:?}", node.labels());
@@ -200,10 +185,10 @@ async fn marks_are_removed_without_the_crd_and_a_taint_is_reported() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_named_and_pools_keep_their_finalizer_while_nodes_keep_marks() {
+async fn cleanup_names_a_missing_permission_and_keeps_finalizers() {
     let harness = Harness::new().await;
     for name in ["win-1", "win-2"] {
-        harness.join_node(SimulatedNode::windows("10.0.17763.6659").name(name)).await;
+        harness.join_node(SimulatedNode::server_2019(name)).await;
     }
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
@@ -251,7 +236,7 @@ async fn a_missing_permission_is_named_and_pools_keep_their_finalizer_while_node
 #[tokio::test]
 async fn a_pool_that_waits_for_a_removed_operator_is_deleted() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
     let before = face(&harness.node("win").await);
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
@@ -269,7 +254,7 @@ async fn a_pool_that_waits_for_a_removed_operator_is_deleted() {
 #[tokio::test]
 async fn a_running_operator_stands_by_and_reverts_nothing() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
     let before = face(&harness.node("win").await);
     let operator = Operator::elected(&harness.server, "operator");
     harness.apply_until_ready(json!({})).await;
@@ -291,7 +276,7 @@ async fn a_running_operator_stands_by_and_reverts_nothing() {
 async fn cleanup_fails_if_an_operator_restores_everything() {
     for options in [alone(), Options { lease_namespace: Some(NAMESPACE.to_owned()), ..options() }] {
         let harness = Harness::new().await;
-        harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
+        harness.join_node(SimulatedNode::server_2019("win")).await;
         let operator = Operator::start_with(harness.account.config.clone(), options.clone());
         harness.apply_until_ready(json!({})).await;
         let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
@@ -318,8 +303,7 @@ async fn cleanup_fails_if_an_operator_is_installed_and_is_not_removed_next() {
     let deployments: Api<Deployment> = Api::namespaced(harness.client.clone(), NAMESPACE);
     deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
     for (replicas, uninstalling, done) in [(1, false, false), (1, true, true), (1, false, false), (0, false, true)] {
-        let scaled = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        deployments.patch("winpool", &PatchParams::default(), &scaled).await.unwrap();
+        merge(&deployments, "winpool", json!({"spec": {"replicas": replicas}})).await;
         let arguments = Arguments { yes: true, uninstalling, ..arguments() };
         let config = harness.server.config().unwrap();
         let outcome = clean_up(config, &arguments, &mut Vec::new(), || unreachable!("it does not ask")).await;

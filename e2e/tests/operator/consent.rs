@@ -1,17 +1,7 @@
 //! A taint is put on a node only after a check of the workloads that need that node, made at that time.
 
-use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicyBinding, core::v1::Node};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{Harness, OS_WINDOWS, Operator, POOL, condition, has_taint, label, lasting_taints, schema, tolerates},
-    needs,
-};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use winpool_e2e::prelude::*;
 
 use crate::{
     denials::{deny, until_denied},
@@ -30,7 +20,7 @@ pub(super) async fn approved(harness: &Harness) -> Vec<String> {
 }
 
 pub(super) async fn join(harness: &Harness, name: &str) {
-    harness.join_node(SimulatedNode::windows("10.0.20348.2655").name(name).label("team", name)).await;
+    harness.join_node(SimulatedNode::server_2022(name).label("team", name)).await;
 }
 
 /// An operator and two nodes, `free` and `busy`, each with a label `team` of its own.
@@ -54,17 +44,16 @@ async fn untaint(harness: &Harness) {
 
 #[tokio::test]
 async fn a_check_made_in_a_dry_run_does_not_count_when_the_pool_enforces() {
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     harness.run_web("busy").await;
     harness.apply_pool(json!({})).await;
     is_held_for_web(&harness).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn never_removes_the_taint_and_nodes_are_checked_again_afterwards() {
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({})).await;
     harness.apply_pool(json!({"taintPolicy": "Never"})).await;
     harness.node_until("busy", "loses its taint", |node| !has_taint(node, OS_WINDOWS)).await;
@@ -73,24 +62,22 @@ async fn never_removes_the_taint_and_nodes_are_checked_again_afterwards() {
     harness.run_web("busy").await;
     harness.apply_pool(json!({})).await;
     is_held_for_web(&harness).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn nodes_that_a_wider_selector_adds_are_checked_and_a_held_taint_is_no_longer_approved() {
-    let (harness, operator) = with_two_nodes().await;
+async fn nodes_that_a_wider_selector_adds_are_checked() {
+    let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({"nodeSelector": {"team": "free"}})).await;
     harness.run_web("busy").await;
     harness.apply_pool(json!({})).await;
     is_held_for_web(&harness).await;
     assert!(has_taint(&harness.node("free").await, OS_WINDOWS), "a node keeps the taint that it has");
     assert_eq!(approved(&harness).await, Vec::<String>::new());
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn nodes_that_an_older_pool_hands_over_are_checked() {
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.run_web("busy").await;
     let spec = |mode: &str| json!({"mode": mode, "nodeSelector": {"team": "busy"}});
     harness.apply_pool_named("a-older", spec("Enforce")).await;
@@ -99,12 +86,11 @@ async fn nodes_that_an_older_pool_hands_over_are_checked() {
     harness.is_tainted("free").await;
     harness.apply_pool_named("a-older", spec("DryRun")).await;
     is_held_for_web(&harness).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_node_whose_ignore_annotation_is_removed_is_checked() {
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({})).await;
     let ignore = |value: Value| json!({"metadata": {"annotations": {"winpool.dev/ignore": value}}});
     harness.edit_node("busy", ignore(json!("true"))).await;
@@ -113,7 +99,6 @@ async fn a_node_whose_ignore_annotation_is_removed_is_checked() {
     harness.run_web("busy").await;
     harness.edit_node("busy", ignore(Value::Null)).await;
     is_held_for_web(&harness).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -123,9 +108,8 @@ async fn a_node_that_lost_its_taint_while_no_operator_ran_is_checked() {
     operator.stop().await;
     untaint(&harness).await;
     harness.run_web("busy").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     is_held_for_web(&harness).await;
-    operator.stop().await;
 }
 
 /// Creates a pool that is Ready with the default taint and then wants [`DEDICATED`] too, while a policy refuses every change
@@ -140,8 +124,7 @@ async fn with_a_class_that_cannot_be_widened(harness: &Harness) -> Operator {
     let (dry_run, change) = (PatchParams { dry_run: true, ..PatchParams::default() }, json!({"overhead": null}));
     let change = Patch::Merge(change);
     until_denied("classes", async || harness.classes().patch("windows-2022", &dry_run, &change).await.err()).await;
-    let taint = |key: &str| json!({"key": key, "value": "windows", "effect": "NoSchedule"});
-    harness.apply_pool(json!({"taints": [taint("os"), taint("dedicated")]})).await;
+    harness.apply_pool(json!({"taints": [taint(OS_WINDOWS), taint(DEDICATED)]})).await;
     let waits = |pool: &WindowsPool| condition(pool, "RuntimeClassesApplied") == Some("False");
     harness.pool_until("default", "waits for its class", waits).await;
     operator
@@ -150,44 +133,41 @@ async fn with_a_class_that_cannot_be_widened(harness: &Harness) -> Operator {
 #[tokio::test]
 async fn a_taint_that_waited_for_its_class_is_added_only_after_another_check() {
     let harness = Harness::new().await;
-    let operator = with_a_class_that_cannot_be_widened(&harness).await;
+    let _operator = with_a_class_that_cannot_be_widened(&harness).await;
     harness.run_web("busy").await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
     bindings.delete("classes", &DeleteParams::default()).await.unwrap();
     harness.held(DEDICATED, &["busy"], &[WEB]).await;
     assert_eq!(approved(&harness).await, [OS_WINDOWS]);
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn no_node_is_registered_with_a_taint_that_its_class_does_not_tolerate_yet() {
+async fn no_node_is_registered_with_a_taint_before_its_class_tolerates_it() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
-    let operator = with_a_class_that_cannot_be_widened(&harness).await;
+    let _operator = with_a_class_that_cannot_be_widened(&harness).await;
     install(&harness.client, "born-tainted").await;
-    let node = json!(SimulatedNode::windows("10.0.20348.2655").name("new").node());
+    let node = json!(SimulatedNode::server_2022("new").node());
     let is_guarded = |node: &Node| has_taint(node, OS_WINDOWS);
     let what = "a node would be registered with its taint";
     let registered = admitted_until(&harness.nodes(), &node, what, is_guarded).await;
     assert_eq!(lasting_taints(&registered), [OS_WINDOWS]);
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn the_owner_of_a_node_removes_a_held_taint_that_another_pool_added_at_registration() {
+async fn the_owner_of_a_node_removes_a_held_taint_that_another_pool_added() {
     needs!(MUTATING_ADMISSION_POLICY);
-    let (harness, operator) = with_two_nodes().await;
+    let (harness, _operator) = with_two_nodes().await;
     harness.run_web("busy").await;
     harness.apply_pool_named("a-older", json!({"nodeSelector": {"team": "busy"}})).await;
     harness.nodes_until("a-older", "holds the taint", |nodes| nodes.held == 1).await;
     harness.apply_pool(json!({})).await;
     harness.is_tainted("free").await;
     install(&harness.client, "born-tainted").await;
-    let new = SimulatedNode::windows("10.0.20348.2655").name("new").label("team", "busy");
+    let new = SimulatedNode::server_2022("new").label("team", "busy");
     let (node, is_guarded) = (json!(new.node()), |node: &Node| has_taint(node, OS_WINDOWS));
     admitted_until(&harness.nodes(), &node, "a node would be registered with its taint", is_guarded).await;
     harness.join_node(new).await;
     let belongs_to_its_owner = |node: &Node| label(node, POOL) == Some("a-older") && !has_taint(node, OS_WINDOWS);
     harness.node_until("new", "belongs to the older pool and has no taint", belongs_to_its_owner).await;
-    operator.stop().await;
 }

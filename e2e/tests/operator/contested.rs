@@ -2,18 +2,8 @@
 
 use std::{path::Path, process::Command};
 
-use k8s_openapi::api::{core::v1::Node, events::v1::Event, node::v1::RuntimeClass};
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition, has_taint, label, scheduling},
-    winpool_program,
-};
+use k8s_openapi::api::events::v1::Event;
+use winpool_e2e::{prelude::*, winpool_program};
 
 /// The output of `winpool status -o json`.
 async fn status(harness: &Harness, program: &Path) -> Value {
@@ -28,9 +18,8 @@ async fn status(harness: &Harness, program: &Path) -> Value {
 async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     let program = winpool_program().await.unwrap();
     let (harness, audit) = Harness::audited().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("aks").label("kubernetes.azure.com/agentpool", "win");
-    harness.join_node(node).await;
-    let operator = harness.operator().await;
+    harness.join_node(SimulatedNode::server_2022("aks").label("kubernetes.azure.com/agentpool", "win")).await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
     let undo = json!([{"op": "replace", "path": "/spec/taints", "value": [
@@ -51,14 +40,13 @@ async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     assert_eq!(patches, 3, "three writes are enough");
     let shown = status(&harness, program).await;
     assert_eq!((&shown["nodes"], &shown["builds"][0]["nodes"]), (&json!({"contested": 1}), &json!({"contested": 1})));
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.20348.2655").name("win").label("team", "a")).await;
-    let operator = harness.operator().await;
+    harness.join_node(SimulatedNode::server_2022("win").label("team", "a")).await;
+    let _operator = harness.operator().await;
     for team in ["a", "b"] {
         let spec = json!({"nodeSelector": {"team": team}, "runtimeClassNameFormat": "{pool}-{version}"});
         harness.apply_pool_named(team, spec).await;
@@ -73,7 +61,6 @@ async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
     let events = events.list(&ListParams::default()).await.unwrap();
     let contested: Vec<_> = events.iter().filter(|event| event.reason.as_deref() == Some("Contested")).collect();
     assert!(contested.is_empty(), "{contested:#?}");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -81,7 +68,7 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
     let program = winpool_program().await.unwrap();
     let (harness, audit) = Harness::audited().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
     let undo = Patch::Merge(json!({"scheduling": {"nodeSelector": {BUILD: "10.0.17763"}}}));
@@ -103,7 +90,6 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
     let patches = audit.of("patch", "runtimeclasses").len();
     assert_eq!(patches, 3, "three writes are enough");
     assert_eq!(self::status(&harness, program).await["runtimeClasses"][0]["state"], "Contested");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -113,7 +99,7 @@ async fn a_node_reimaged_to_linux_loses_winpools_marks_even_after_a_restart() {
     harness.apply_pool(json!({})).await;
     let mut kubelets = Vec::new();
     for name in ["early", "late"] {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(name);
+        let node = SimulatedNode::server_2022(name);
         kubelets.push(harness.join_node(node).await);
         harness.is_marked(name).await;
     }
@@ -131,7 +117,6 @@ async fn a_node_reimaged_to_linux_loses_winpools_marks_even_after_a_restart() {
 
     late.reimage(SimulatedNode::linux().name("late")).await.unwrap();
     assert!(!clean(&harness.node("late").await));
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.node_until("late", "is clean", clean).await;
-    operator.stop().await;
 }

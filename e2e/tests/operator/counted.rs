@@ -3,19 +3,9 @@
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     batch::v1::Job,
-    node::v1::RuntimeClass,
 };
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use tokio::process::Command;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{END_OF_HOLD, Harness, OS_WINDOWS, Operator, condition_text, has_taint, pod_of, workload},
-    wait_for, winpool_program,
-};
+use winpool_e2e::{prelude::*, winpool_program};
 
 use crate::consent::{WEB, approved, join};
 
@@ -29,10 +19,22 @@ fn toleration() -> Value {
     json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}])
 }
 
-#[tokio::test]
-async fn terminating_pods_count_where_another_such_pod_may_follow() {
+async fn with_busy_node() -> Harness {
     let harness = Harness::new().await;
     join(&harness, "busy").await;
+    harness
+}
+
+/// Fails if these workloads do not hold the taint of `busy`.
+async fn hold_the_taint(harness: &Harness, workloads: &[&str]) {
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.held(OS_WINDOWS, &["busy"], workloads).await;
+}
+
+#[tokio::test]
+async fn terminating_pods_count_where_another_such_pod_may_follow() {
+    let harness = with_busy_node().await;
     let mut recreate = workload("Deployment", "web", on_windows());
     recreate["spec"]["strategy"] = json!({"type": "Recreate"});
     harness.apply(recreate).await;
@@ -42,7 +44,7 @@ async fn terminating_pods_count_where_another_such_pod_may_follow() {
     harness.apply(workload("StatefulSet", "db", tolerating)).await;
     let revisions = json!({"status": {"replicas": 1, "currentRevision": "db-1", "updateRevision": "db-2"}});
     let sets: Api<StatefulSet> = Api::namespaced(harness.client.clone(), "default");
-    sets.patch_status("db", &PatchParams::default(), &Patch::Merge(revisions)).await.unwrap();
+    merge_status(&sets, "db", revisions).await;
     for (kind, name) in [("Deployment", "web"), ("StatefulSet", "db"), ("CloneSet", "cache")] {
         let pod = format!("{name}-0");
         let mut spec = on_windows();
@@ -50,10 +52,7 @@ async fn terminating_pods_count_where_another_such_pod_may_follow() {
         harness.create_pod(pod_of(kind, name, &pod, spec)).await;
         harness.pods().delete(&pod, &DeleteParams::default().grace_period(600)).await.unwrap();
     }
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.held(OS_WINDOWS, &["busy"], &[WEB, "StatefulSet default/db", "CloneSet default/cache"]).await;
-    operator.stop().await;
+    hold_the_taint(&harness, &[WEB, "StatefulSet default/db", "CloneSet default/cache"]).await;
 }
 
 /// Lets the kubelet report that the image of this pod has no variant for Windows.
@@ -62,23 +61,18 @@ async fn has_no_image_for_windows(harness: &Harness, pod: &str) {
     let container = json!({
         "name": "c", "image": "servercore", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": waiting},
     });
-    let status = Patch::Merge(json!({"status": {"phase": "Pending", "containerStatuses": [container]}}));
-    harness.pods().patch_status(pod, &PatchParams::default(), &status).await.unwrap();
+    merge_status(&harness.pods(), pod, json!({"status": {"phase": "Pending", "containerStatuses": [container]}})).await;
 }
 
 #[tokio::test]
-async fn a_pod_that_says_windows_counts_even_if_its_image_has_no_windows_variant() {
-    let harness = Harness::new().await;
-    join(&harness, "busy").await;
+async fn a_pod_that_says_windows_counts_without_a_windows_image() {
+    let harness = with_busy_node().await;
     for (name, mut spec) in [("by-os", json!({"os": {"name": "windows"}})), ("by-selector", on_windows())] {
         spec["nodeName"] = json!("busy");
         harness.run_pod(name, spec).await;
         has_no_image_for_windows(&harness, name).await;
     }
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.held(OS_WINDOWS, &["busy"], &["Pod default/by-os", "Pod default/by-selector"]).await;
-    operator.stop().await;
+    hold_the_taint(&harness, &["Pod default/by-os", "Pod default/by-selector"]).await;
 }
 
 /// Creates workloads without pods, each of which says Windows in its own way. Returns the names that status and
@@ -116,20 +110,8 @@ async fn create_idle_workloads(harness: &Harness) -> [&'static str; 7] {
 }
 
 #[tokio::test]
-async fn workloads_without_pods_count() {
-    let harness = Harness::new().await;
-    join(&harness, "busy").await;
-    let workloads = create_idle_workloads(&harness).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.held(OS_WINDOWS, &["busy"], &workloads).await;
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn winpool_plan_names_workloads_without_pods() {
-    let harness = Harness::new().await;
-    join(&harness, "busy").await;
+async fn workloads_without_pods_count_for_plan_and_for_the_operator() {
+    let harness = with_busy_node().await;
     let workloads = create_idle_workloads(&harness).await;
     harness.apply_pool(json!({})).await;
     let mut plan = Command::new(winpool_program().await.unwrap());
@@ -138,36 +120,34 @@ async fn winpool_plan_names_workloads_without_pods() {
     for workload in workloads {
         assert!(text.contains(workload), "{workload} is not in:\n{text}");
     }
+    hold_the_taint(&harness, &workloads).await;
 }
 
 #[tokio::test]
-async fn a_pod_on_a_node_with_another_windows_taint_counts_if_no_node_is_left_for_the_next() {
+async fn a_pod_on_a_tainted_node_counts_if_no_node_is_left_for_the_next() {
     let harness = Harness::new().await;
     join(&harness, "bare").await;
-    let guarded = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "Windows", "NoSchedule");
+    let guarded = SimulatedNode::server_2022("guarded").taint("os", "Windows", "NoSchedule");
     harness.join_node(guarded).await;
     // It was there before that taint, which it does not tolerate either.
     let mut spec = on_windows();
     spec["nodeName"] = json!("guarded");
     harness.create_pod(pod_of("CloneSet", "web", "web-0", spec)).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.held(OS_WINDOWS, &["bare", "guarded"], &["CloneSet default/web"]).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn kinds_that_may_not_be_listed_are_left_out_and_the_condition_names_them() {
-    let harness = Harness::new().await;
-    join(&harness, "busy").await;
+    let harness = with_busy_node().await;
     let job = create_idle_workloads(&harness).await.into_iter().find(|workload| workload.starts_with("Job")).unwrap();
     harness.account.take(("list", "apps", "deployments")).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.held(OS_WINDOWS, &["busy"], &[job]).await;
     let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
     assert!(message.contains("deployments") && !message.contains("Deployment default/idle"), "{message}");
-    operator.stop().await;
 }
 
 /// Creates workloads and pods that need no node of a pool which selects the node `busy`. Most do not tolerate its taint.
@@ -213,7 +193,7 @@ async fn create_workloads_that_do_not_count(harness: &Harness) {
         "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
     }});
     let jobs: Api<Job> = Api::namespaced(harness.client.clone(), "default");
-    jobs.patch_status("done", &PatchParams::default(), &Patch::Merge(done)).await.unwrap();
+    merge_status(&jobs, "done", done).await;
 
     let there = || json!({"nodeName": "busy"});
     let mut mirror = pod_of("Node", "busy", "mirror", there());
@@ -236,31 +216,24 @@ async fn workloads_that_need_no_node_of_the_pool_hold_no_taint() {
         join(&harness, name).await;
     }
     create_workloads_that_do_not_count(&harness).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({"nodeSelector": {"team": "busy"}})).await;
     assert!(has_taint(&harness.node("busy").await, OS_WINDOWS));
     assert_eq!(approved(&harness).await, [OS_WINDOWS]);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_foreign_class_that_no_workload_uses_holds_no_taint() {
-    let harness = Harness::new().await;
-    join(&harness, "busy").await;
-    let selector = json!({"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.17763"});
-    let class =
-        json!({"metadata": {"name": "windows-2022"}, "handler": "first", "scheduling": {"nodeSelector": selector}});
-    let _: RuntimeClass = harness.create(class).await;
-    let operator = harness.operator().await;
+    let harness = with_busy_node().await;
+    let _: RuntimeClass = harness.create(windows_class("windows-2022", &json!({BUILD: "10.0.17763"}))).await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.is_tainted("busy").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_hold_ends_within_seconds_after_the_last_workload_was_fixed() {
-    let harness = Harness::new().await;
-    join(&harness, "busy").await;
+    let harness = with_busy_node().await;
     let class = json!({"metadata": {"name": "legacy"}, "handler": "first"});
     let _: RuntimeClass = harness.create(class).await;
     let mut by_class = on_windows();
@@ -269,7 +242,7 @@ async fn a_hold_ends_within_seconds_after_the_last_workload_was_fixed() {
     for name in ["by-template", "ignored", "deleted"] {
         harness.apply(workload("Deployment", name, on_windows())).await;
     }
-    let operator = Operator::unhurried(harness.account.config.clone());
+    let _operator = Operator::unhurried(harness.account.config.clone());
     harness.apply_pool(json!({})).await;
     let names = ["by-class", "by-template", "ignored", "deleted"].map(|name| format!("Deployment default/{name}"));
     harness.held(OS_WINDOWS, &["busy"], &names.each_ref().map(String::as_str)).await;
@@ -286,18 +259,13 @@ async fn a_hold_ends_within_seconds_after_the_last_workload_was_fixed() {
     let nodes = harness.nodes();
     let tainted = async || Ok(has_taint(&nodes.get("busy").await?, OS_WINDOWS).then_some(()));
     wait_for("the hold ends", END_OF_HOLD, tainted).await.unwrap();
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_daemon_set_whose_pods_get_their_toleration_from_a_class_counts() {
-    let harness = Harness::new().await;
-    join(&harness, "busy").await;
-    let selector = json!({"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348"});
-    let class = json!({
-        "metadata": {"name": "tolerating"}, "handler": "first",
-        "scheduling": {"nodeSelector": selector, "tolerations": toleration()},
-    });
+    let harness = with_busy_node().await;
+    let mut class = windows_class("tolerating", &json!({BUILD: "10.0.20348"}));
+    class["scheduling"]["tolerations"] = toleration();
     let _: RuntimeClass = harness.create(class).await;
     let mut spec = on_windows();
     spec["runtimeClassName"] = json!("tolerating");
@@ -306,8 +274,5 @@ async fn a_daemon_set_whose_pods_get_their_toleration_from_a_class_counts() {
     let pod = harness.create_pod(pod_of("DaemonSet", "logs", "logs-0", spec)).await;
     let tolerations = json!(pod.spec.unwrap().tolerations).to_string();
     assert!(tolerations.contains(r#""value":"windows""#), "given by the class: {tolerations}");
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.held(OS_WINDOWS, &["busy"], &["DaemonSet default/logs"]).await;
-    operator.stop().await;
+    hold_the_taint(&harness, &["DaemonSet default/logs"]).await;
 }

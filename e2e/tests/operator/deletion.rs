@@ -1,34 +1,26 @@
 //! Releasing nodes and classes: deleted pools, narrower selectors, classes that leave the spec.
 
-use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
-use serde_json::json;
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition_text, face, has_taint, is_held, label, taints},
-    wait_for,
-};
+use winpool_e2e::prelude::*;
 
 async fn run_pod(harness: &Harness, name: &str, node: &str, class: &str) {
     harness.run_pod(name, json!({"nodeName": node, "runtimeClassName": class})).await;
 }
 
 #[tokio::test]
-async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod() {
+async fn deleting_a_pool_restores_its_nodes_and_breaks_no_running_pod() {
     let harness = Harness::new().await;
     let spot = ("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule");
-    let node = SimulatedNode::windows("10.0.17763.6659").name("used").taint(spot.0, spot.1, spot.2);
-    harness.join_node(node).await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "windows", "NoSchedule");
+    harness.join_node(SimulatedNode::server_2019("used").taint(spot.0, spot.1, spot.2)).await;
+    let node = SimulatedNode::server_2022("guarded").taint("os", "windows", "NoSchedule");
     harness.join_node(node.without_label(BUILD)).await;
-    harness.join_node(SimulatedNode::windows("10.0.26100.4061").name("plain")).await;
+    harness.join_node(SimulatedNode::server_2025("plain")).await;
     let names = ["used", "guarded", "plain"];
     let mut before = Vec::new();
     for name in names {
         before.push(face(&harness.node(name).await));
     }
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     assert_ne!(face(&harness.node("used").await), before[0]);
     run_pod(&harness, "app", "used", "windows-2019").await;
@@ -39,10 +31,9 @@ async fn deleting_a_pool_gives_nodes_back_as_they_were_and_breaks_no_running_pod
         assert_eq!(face(&harness.node(name).await), before, "{name}");
     }
     let class = harness.classes().get("windows-2019").await.unwrap();
-    assert_eq!(class.labels().get(POOL), None, "the class in use stays and is nobody's");
+    assert_eq!(class.labels().get(POOL), None, "the class in use stays, and no pool owns it");
     assert_eq!(harness.classes().get_opt("windows-2022").await.unwrap(), None);
     assert_eq!(harness.classes().get_opt("windows-2025").await.unwrap(), None);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -50,8 +41,8 @@ async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
     // The guard refuses to adopt a class that does not fit.
     let harness = Harness::unguarded().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
-    harness.apply_pool_named("a-older", json!({"taints": [{"key": "older", "effect": "NoSchedule"}]})).await;
+    let _operator = harness.operator().await;
+    harness.apply_pool_named("a-older", json!({"taints": [taint("older:NoSchedule")]})).await;
     harness.ready("a-older").await;
     // The class of the next pool needs another toleration first, so that pool's nodes have to wait.
     harness.apply_pool_that_waits_for_its_class("b-younger").await;
@@ -63,34 +54,13 @@ async fn a_pool_stays_until_the_next_one_has_taken_its_nodes_over() {
     };
     harness.node_until("win", "has the taint of the next pool only", taken_over).await;
     harness.pool_is_gone("a-older").await;
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn a_pool_that_retains_leaves_everything_and_needs_no_operator_to_go() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
-    let operator = harness.operator().await;
-    let pool = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
-    assert!(pool.finalizers().is_empty());
-    operator.stop().await;
-    harness.delete_pool("default").await;
-    harness.pool_is_gone("default").await;
-    let operator = harness.operator().await;
-    // The operator runs again and removes nothing of the absent pool.
-    harness.apply_pool_named("other", json!({"nodeSelector": {"none": "such"}})).await;
-    harness.ready("other").await;
-    let node = harness.node("win").await;
-    assert!(has_taint(&node, OS_WINDOWS) && node.annotations().contains_key(APPLIED));
-    assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
-    let ignored = harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("ignored")).await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
+    let ignored = harness.join_node(SimulatedNode::server_2019("ignored")).await;
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     operator.stop().await;
@@ -98,53 +68,49 @@ async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
     harness.delete_pool("default").await;
     assert!(harness.pools().get("default").await.unwrap().metadata.deletion_timestamp.is_some(), "it waits");
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.pool_is_gone("default").await;
     assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
     assert!(has_taint(&harness.node("ignored").await, OS_WINDOWS), "an ignored node keeps its marks");
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_node_that_its_pool_no_longer_selects_is_released() {
     let harness = Harness::new().await;
     for name in ["a", "b"] {
-        let node = SimulatedNode::windows("10.0.17763.6659").name(name).label("team", name);
-        harness.join_node(node).await;
+        harness.join_node(SimulatedNode::server_2019(name).label("team", name)).await;
     }
     let before = face(&harness.node("b").await);
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     harness.apply_pool(json!({"nodeSelector": {"team": "a"}})).await;
     let node = harness.node_until("b", "is released", |node| label(node, POOL).is_none()).await;
     assert_eq!(face(&node), before);
     assert!(has_taint(&harness.node("a").await, OS_WINDOWS));
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_taint_that_a_kubelet_forged_into_the_annotation_is_never_removed() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win").taint("precious", "x", "NoSchedule")).await;
+    harness.join_node(SimulatedNode::server_2019("win").taint("precious", "x", "NoSchedule")).await;
     let forged = r#"{"pool":"default","taints":["precious=x:NoSchedule","node.kubernetes.io/not-ready:NoSchedule"]}"#;
     harness
         .edit_node("win", json!({"metadata": {"annotations": {APPLIED: forged}, "labels": {POOL: "default"}}}))
         .await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
     let node = harness.node("win").await;
     assert_eq!(taints(&node), ["precious=x:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule"]);
     assert_eq!(node.annotations().get(APPLIED), None);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_class_removed_from_the_spec_is_deleted_unless_pods_use_it() {
     let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
-    let operator = harness.operator().await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
+    let _operator = harness.operator().await;
     harness
         .apply_until_ready(
             json!({"runtimeClasses": [{"name": "unused", "version": "2019"}, {"name": "used", "version": "2019"}]}),
@@ -155,18 +121,17 @@ async fn a_class_removed_from_the_spec_is_deleted_unless_pods_use_it() {
     let classes = harness.classes();
     let gone = async || Ok(classes.get_opt("unused").await?.is_none().then_some(()));
     wait_for("the unused class is gone", LIMIT, gone).await.unwrap();
-    let used = harness.class_until("used", "is nobody's", |class| class.labels().get(POOL).is_none()).await;
+    let used = harness.class_until("used", "is released", |class| class.labels().get(POOL).is_none()).await;
     assert_eq!(used.labels().get("app.kubernetes.io/managed-by"), None);
     assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_some());
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn without_permission_to_list_pods_classes_stay_and_the_deletion_completes() {
+async fn a_deletion_completes_without_permission_to_list_pods() {
     let harness = Harness::new().await;
     harness.account.take(("list", "", "pods")).await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("win")).await;
-    let operator = harness.operator().await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
     let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
@@ -176,5 +141,4 @@ async fn without_permission_to_list_pods_classes_stay_and_the_deletion_completes
     harness.pool_is_gone("default").await;
     let class = harness.classes().get("windows-2019").await.unwrap();
     assert_eq!(class.labels().get(POOL), None);
-    operator.stop().await;
 }

@@ -3,26 +3,14 @@
 
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    core::v1::Node,
     events::v1::Event,
-    node::v1::RuntimeClass,
 };
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{
-    AuditLog, Kubelet, LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, NOT_READY, OS_WINDOWS, Operator, POOL, Right, USER, condition, label, taints},
-    wait_for,
-};
+use winpool_e2e::prelude::*;
 
 const PATCH_NODES: Right<'_> = ("patch", "", "nodes");
 
 #[tokio::test]
-async fn a_refused_taint_delays_neither_the_label_nor_other_nodes_and_is_not_sent_again() {
+async fn a_refused_taint_delays_nothing_else_and_is_not_sent_again() {
     let (harness, log) = Harness::audited().await;
     // With a reason the response is 403, without one 422.
     for (node, reason) in [("forbidden", json!("Forbidden")), ("refused", Value::Null)] {
@@ -32,13 +20,13 @@ async fn a_refused_taint_delays_neither_the_label_nor_other_nodes_and_is_not_sen
         let validation =
             json!({"expression": expression, "message": format!("taints of {node} are not yours"), "reason": reason});
         deny(&harness.client, node, &json!({"": ["nodes"]}), "UPDATE", validation).await;
-        let tainted = json!({"spec": {"taints": [{"key": "os", "effect": "NoSchedule"}]}});
+        let tainted = json!({"spec": {"taints": [taint("os:NoSchedule")]}});
         until_denied(node, async || try_node(&harness.client, node, &tainted).await.err()).await;
     }
     join(&harness, "free").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let pool = harness.pool_until("default", "has its blocked nodes", |pool| blocked(pool) == 2).await;
+    let pool = harness.nodes_until("default", "has its blocked nodes", |nodes| nodes.blocked == 2).await;
 
     for name in ["forbidden", "refused"] {
         let node = harness.node(name).await;
@@ -47,7 +35,7 @@ async fn a_refused_taint_delays_neither_the_label_nor_other_nodes_and_is_not_sen
         assert_eq!((label(&node, POOL), node.annotations().get(APPLIED)), (None, None), "nothing to take off later");
         let problem = problem(&pool, &format!("Node/{name}"));
         assert!(problem.contains(&format!("taints of {name} are not yours")), "{problem}");
-        let event = event_about(&harness.client, &node).await;
+        let event = event_about(&harness, &node).await;
         assert!(event.contains(&format!("taints of {name} are not yours")), "{event}");
     }
     let pool = harness.ready("default").await;
@@ -60,7 +48,6 @@ async fn a_refused_taint_delays_neither_the_label_nor_other_nodes_and_is_not_sen
     assert_eq!(sent, [[403, 200, 403], [422, 200, 422]]);
     busy_time(&harness, &["forbidden", "refused"]).await;
     assert_eq!([patches(&log, "forbidden"), patches(&log, "refused")], sent);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -72,9 +59,9 @@ async fn a_refused_label_does_not_delay_the_taint() {
     deny(&harness.client, "labels", &json!({"": ["nodes"]}), "UPDATE", validation).await;
     let labelled = json!({"metadata": {"labels": {BUILD: "10.0.1"}}});
     until_denied("labels", async || try_node(&harness.client, "win", &labelled).await.err()).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let pool = harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
+    let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
 
     let node = harness.node("win").await;
     assert_eq!(label(&node, BUILD), None);
@@ -86,17 +73,16 @@ async fn a_refused_label_does_not_delay_the_taint() {
     assert_eq!(condition(&pool, "TaintsApplied"), Some("True"));
     busy_time(&harness, &["win"]).await;
     assert_eq!(patches(&log, "win"), [422, 422, 200]);
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_named_and_a_change_is_applied_once_it_is_granted() {
+async fn a_missing_permission_is_named_until_it_is_granted() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
     harness.account.take(PATCH_NODES).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let pool = harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
+    let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
     let message = problem(&pool, "Node/win");
     assert!(message.contains(&format!(r#"User "{USER}" cannot patch resource "nodes""#)), "{message}");
     let class = harness.classes().get("windows-2022").await.unwrap();
@@ -105,16 +91,16 @@ async fn a_missing_permission_is_named_and_a_change_is_applied_once_it_is_grante
     assert_eq!(patches(&log, "win"), [403, 403, 403]);
 
     join(&harness, "second").await;
-    harness.pool_until("default", "has two blocked nodes", |pool| blocked(pool) == 2).await;
+    harness.nodes_until("default", "has two blocked nodes", |nodes| nodes.blocked == 2).await;
     harness.account.give_back(PATCH_NODES).await;
 
-    harness.apply_pool(json!({"taints": [{"key": "windows", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool(json!({"taints": [taint("windows:NoSchedule")]})).await;
     for name in ["win", "second"] {
         harness.node_until(name, "is right", |node| taints(node) == [NOT_READY, "windows:NoSchedule"]).await;
     }
     let pool = harness.ready("default").await;
-    assert_eq!((blocked(&pool), pool.status.unwrap().problems), (0, Vec::new()));
-    operator.stop().await;
+    let status = pool.status.unwrap();
+    assert_eq!((status.nodes.blocked, status.problems), (0, Vec::new()));
 }
 
 #[tokio::test]
@@ -127,7 +113,7 @@ async fn a_pool_whose_finalizer_is_refused_says_so_and_nothing_is_done_for_it() 
     let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
     let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/a"]}}));
     until_denied("finalizers", async || harness.pools().patch("default", &parameters, &finalizer).await.err()).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let says_so = |pool: &WindowsPool| condition(pool, "Ready") == Some("False");
     let pool = harness.pool_until("default", "is not Ready", says_so).await;
     assert!(problem(&pool, "WindowsPool/default").contains("no finalizers here"));
@@ -136,7 +122,6 @@ async fn a_pool_whose_finalizer_is_refused_says_so_and_nothing_is_done_for_it() 
 
     harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -146,15 +131,14 @@ async fn a_refused_node_is_retried_after_a_restart() {
     harness.account.take(PATCH_NODES).await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    harness.pool_until("default", "has its blocked node", |pool| blocked(pool) == 1).await;
+    harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
     operator.stop().await;
     harness.account.give_back(PATCH_NODES).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
-    harness.pool_until("default", "has no blocked node", |pool| blocked(pool) == 0).await;
+    harness.nodes_until("default", "has no blocked node", |nodes| nodes.blocked == 0).await;
     harness.ready("default").await;
     assert_eq!(patches(&log, "win"), [403, 403, 403, 200]);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -162,15 +146,10 @@ async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_converge()
     let (harness, log) = Harness::audited().await;
     refuse_class(&harness).await;
     join(&harness, "win").await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("old")).await;
-    let operator = harness.operator().await;
+    harness.join_node(SimulatedNode::server_2019("old")).await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let pool = harness
-        .pool_until("default", "has made its nodes right", |pool| {
-            pool.status.as_ref().is_some_and(|status| status.nodes.converged == 2)
-        })
-        .await;
-
+    let pool = harness.nodes_until("default", "has made its nodes right", |nodes| nodes.converged == 2).await;
     let classes: Vec<_> =
         pool.status.iter().flat_map(|s| &s.runtime_classes).map(|c| (c.name.as_str(), c.state)).collect();
     assert_eq!(classes, [("windows-2019", ClassState::Applied), ("windows-2022", ClassState::Pending)]);
@@ -185,7 +164,6 @@ async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_converge()
     let creates = log.of("create", "runtimeclasses").into_iter();
     let codes: Vec<_> = creates.filter(|request| request.name == "windows-2022").map(|request| request.code).collect();
     assert_eq!(codes, [422]);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -193,7 +171,7 @@ async fn a_refused_write_is_retried_later() {
     let (harness, _) = Harness::audited().await;
     refuse_class(&harness).await;
     join(&harness, "win").await;
-    let operator = Operator::impatient(harness.account.config.clone());
+    let _operator = Operator::impatient(harness.account.config.clone());
     harness.apply_pool(json!({})).await;
     let refused = |pool: &WindowsPool| condition(pool, "RuntimeClassesApplied") == Some("False");
     harness.pool_until("default", "lacks its class", refused).await;
@@ -201,14 +179,13 @@ async fn a_refused_write_is_retried_later() {
     policies.delete("classes", &DeleteParams::default()).await.unwrap();
     harness.class_until("windows-2022", "is there", |_| true).await;
     harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn nodes_and_classes_that_cannot_be_released_delay_the_deletion_of_a_pool_for_a_limited_time() {
+async fn objects_that_cannot_be_released_delay_a_deletion_for_a_limited_time() {
     let (harness, _) = Harness::audited().await;
     join(&harness, "win").await;
-    let operator = Operator::impatient(harness.account.config.clone());
+    let _operator = Operator::impatient(harness.account.config.clone());
     harness.apply_until_ready(json!({})).await;
     let validation = json!({"expression": "'winpool.dev/pool' in object.metadata.labels", "message": "marks stay"});
     deny(&harness.client, "nodes", &json!({"": ["nodes"]}), "UPDATE", validation).await;
@@ -225,19 +202,15 @@ async fn nodes_and_classes_that_cannot_be_released_delay_the_deletion_of_a_pool_
     harness.pool_is_gone("default").await;
     assert_eq!(label(&harness.node("win").await, POOL), Some("default"), "the node keeps its marks");
     assert!(harness.classes().get_opt("windows-2022").await.unwrap().is_some());
-    let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
-    let told = |event: &Event, words: &str| event.note.as_ref().is_some_and(|note| note.contains(words));
     for words in ["1 node that winpool cannot change", "stays as it is and keeps winpool's labels"] {
-        let found =
-            async || Ok(events.list(&ListParams::default()).await?.items.iter().find(|e| told(e, words)).map(|_| ()));
-        wait_for(words, LIMIT, found).await.unwrap();
+        let says = |event: &Event| event.note.as_ref().is_some_and(|note| note.contains(words));
+        harness.event_until(&format!("says {words:?}"), says).await;
     }
-    operator.stop().await;
 }
 
 /// Registers a node without the build label.
 async fn join(harness: &Harness, name: &str) -> Kubelet {
-    let node = SimulatedNode::windows("10.0.20348.2655").name(name).without_label(BUILD);
+    let node = SimulatedNode::server_2022(name).without_label(BUILD);
     harness.join_node(node).await
 }
 
@@ -256,16 +229,11 @@ async fn busy_time(harness: &Harness, nodes: &[&str]) {
     for round in 0..3 {
         for name in nodes {
             let images = json!({"status": {"images": [{"names": [format!("example.com/image:{round}")]}]}});
-            let parameters = PatchParams::default();
-            harness.nodes().patch_status(name, &parameters, &Patch::Merge(images)).await.unwrap();
+            merge_status(&harness.nodes(), name, images).await;
             harness.edit_node(name, json!({"metadata": {"labels": {"example.com/round": round.to_string()}}})).await;
         }
     }
     harness.node_events_are_seen().await;
-}
-
-fn blocked(pool: &WindowsPool) -> i64 {
-    pool.status.as_ref().map_or(0, |status| status.nodes.blocked)
 }
 
 /// The message of the problem of this object, which must be a refusal.
@@ -277,34 +245,21 @@ fn problem(pool: &WindowsPool, object: &str) -> String {
     problem.message.clone()
 }
 
-/// The text of the Event about this node.
-async fn event_about(client: &Client, node: &Node) -> String {
-    let events: Api<Event> = Api::namespaced(client.clone(), "default");
-    let about = |event: &Event| {
-        let about = event.regarding.as_ref();
-        about.is_some_and(|about| about.kind.as_deref() == Some("Node") && about.uid == node.uid())
-    };
-    let found = async || Ok(events.list(&ListParams::default()).await?.items.into_iter().find(about));
-    let event = wait_for("there is an Event about the node", LIMIT, found).await.unwrap();
+async fn event_about(harness: &Harness, node: &Node) -> String {
+    let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.uid == node.uid());
+    let event = harness.event_until("is about the node", about).await;
     assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("AdmissionDenied")));
     event.note.unwrap()
 }
 
-/// The response codes of the operator's patches of this node.
 fn patches(log: &AuditLog, node: &str) -> Vec<u64> {
     log.patches(node).into_iter().map(|request| request.code).collect()
 }
 
 /// Installs a policy that refuses requests which fail the validation. `resources` are plural names by API group.
 pub(super) async fn deny(client: &Client, name: &str, resources: &Value, operation: &str, validation: Value) {
-    let rules: Vec<Value> = resources
-        .as_object()
-        .unwrap()
-        .iter()
-        .map(|(group, resources)| {
-            json!({"apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": resources})
-        })
-        .collect();
+    let rule = |(group, resources): (&String, &Value)| json!({"apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": resources});
+    let rules: Vec<Value> = resources.as_object().unwrap().iter().map(rule).collect();
     let policy: ValidatingAdmissionPolicy = serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {"matchConstraints": {"resourceRules": rules}, "validations": [validation]},
@@ -318,7 +273,6 @@ pub(super) async fn deny(client: &Client, name: &str, resources: &Value, operati
     Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
 }
 
-/// Waits until the policy is in force.
 pub(super) async fn until_denied(policy: &str, attempt: impl AsyncFn() -> Option<kube::Error>) {
     let marker = format!("ValidatingAdmissionPolicy '{policy}'");
     let denied = async || Ok(attempt().await.filter(|error| error.to_string().contains(&marker)).map(|_| ()));

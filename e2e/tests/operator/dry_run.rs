@@ -1,21 +1,15 @@
 //! Pools in `DryRun` mode, and the columns of `kubectl get`.
 
-use kube::ResourceExt;
-use serde_json::{Value, json};
-use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{
-    AuditLog, SimulatedNode,
-    harness::{BUILD, Harness, condition, label, taints},
-};
+use winpool_e2e::prelude::*;
 
 #[tokio::test]
 async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
     let (harness, log) = Harness::audited().await;
-    let bare = SimulatedNode::windows("10.0.17763.6659").name("bare").without_label(BUILD);
+    let bare = SimulatedNode::server_2019("bare").without_label(BUILD);
     harness.join_node(bare).await;
-    let right = SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule");
+    let right = SimulatedNode::server_2022("right").taint("os", "windows", "NoSchedule");
     harness.join_node(right).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({"mode": "DryRun"})).await;
 
     let status = pool.status.as_ref().unwrap();
@@ -43,7 +37,6 @@ async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
     harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     harness.node_events_are_seen().await;
     assert_eq!(harness.node("bare").await.resource_version(), marked.resource_version(), "what was done stays");
-    operator.stop().await;
 }
 
 #[tokio::test]

@@ -1,23 +1,18 @@
 //! `spec: {}` on clusters of many kinds.
 
-use kube::ResourceExt;
-use serde_json::json;
-use winpool_e2e::{
-    Sample, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, condition, has_taint, label, scheduling, taints},
-};
+use winpool_e2e::{Sample, prelude::*};
 
 #[tokio::test]
-async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouched() {
+async fn an_empty_pool_labels_and_taints_only_windows_nodes() {
     let harness = Harness::new().await;
     let client = &harness.client;
     SimulatedNode::linux().name("linux-a").join(client).await.unwrap();
-    SimulatedNode::windows("10.0.17763.6659").name("win-2019").without_label(BUILD).join(client).await.unwrap();
-    SimulatedNode::windows("10.0.20348.2655").name("win-2022").join(client).await.unwrap();
-    SimulatedNode::windows("10.0.26100.4061").name("win-2025").join(client).await.unwrap();
+    SimulatedNode::server_2019("win-2019").without_label(BUILD).join(client).await.unwrap();
+    SimulatedNode::server_2022("win-2022").join(client).await.unwrap();
+    SimulatedNode::server_2025("win-2025").join(client).await.unwrap();
     let linux = harness.node("linux-a").await;
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
 
     for (name, build) in [("win-2019", "10.0.17763"), ("win-2022", "10.0.20348"), ("win-2025", "10.0.26100")] {
@@ -44,33 +39,17 @@ async fn every_windows_node_is_labelled_and_tainted_and_linux_nodes_are_untouche
     for name in ["NodesLabeled", "TaintsApplied", "RuntimeClassesApplied"] {
         assert_eq!(condition(&pool, name), Some("True"), "{name}");
     }
-    operator.stop().await;
-}
 
-#[tokio::test]
-async fn the_class_of_2019_is_exactly_that_of_the_kubernetes_documentation() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659")).await;
-    let operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-
+    // Exactly the class of the Kubernetes documentation.
     let class = harness.classes().get("windows-2019").await.unwrap();
     assert_eq!(class.handler, "runhcs-wcow-process");
-    assert_eq!(
-        scheduling(&class),
-        json!({
-            "nodeSelector": {
-                "kubernetes.io/arch": "amd64",
-                "kubernetes.io/os": "windows",
-                "node.kubernetes.io/windows-build": "10.0.17763",
-            },
-            "tolerations": [{"effect": "NoSchedule", "key": "os", "operator": "Equal", "value": "windows"}],
-        })
-    );
-    assert_eq!(class.labels()["app.kubernetes.io/managed-by"], "winpool");
-    assert_eq!(class.labels()[POOL], "default");
+    let documented = json!({
+        "nodeSelector": {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "windows", BUILD: "10.0.17763"},
+        "tolerations": [{"effect": "NoSchedule", "key": "os", "operator": "Equal", "value": "windows"}],
+    });
+    assert_eq!(scheduling(&class), documented);
+    assert_eq!((&*class.labels()["app.kubernetes.io/managed-by"], &*class.labels()[POOL]), ("winpool", "default"));
     assert_eq!(class.owner_references(), []);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -99,7 +78,7 @@ async fn nodes_from_public_reports_all_converge() {
         let kubelet = harness.join_node(node).await;
         joined.push((kubelet.name().to_owned(), build));
     }
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
 
     for (name, build) in &joined {
@@ -124,5 +103,4 @@ async fn nodes_from_public_reports_all_converge() {
             "windows-2025"
         ]
     );
-    operator.stop().await;
 }

@@ -1,12 +1,8 @@
 //! Pools that are deleted while winpool writes their nodes.
 
 use futures::{TryStreamExt, pin_mut};
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use serde_json::{Value, json};
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{Harness, face},
-};
+use kube::api::{WatchEvent, WatchParams};
+use winpool_e2e::prelude::*;
 
 const ROUNDS: usize = 20;
 
@@ -32,8 +28,7 @@ async fn recorded(harness: &Harness, version: &str) {
 async fn a_pool_that_is_deleted_while_its_nodes_are_written_leaves_no_mark() {
     let harness = Harness::new().await;
     for number in 0..3 {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}"));
-        harness.join_node(node).await;
+        harness.join(&format!("win-{number}")).await;
     }
     let faces = async || -> Vec<Value> {
         let nodes = harness.nodes().list(&ListParams::default()).await.unwrap();

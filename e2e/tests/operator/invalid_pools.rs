@@ -1,31 +1,21 @@
 //! Pools that break the rules of their own schema, because they were stored before the rules were in force.
 
 use k8s_openapi::api::events::v1::Event;
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use winpool_e2e::{
-    AuditLog, LIMIT, SimulatedNode,
-    harness::{
-        APPLIED, Harness, OS_WINDOWS, POOL, condition, has_taint, label,
-        schema::{create, untyped, with_schema, without_any_shape, without_rules},
-        taints,
-    },
-    wait_for,
+    harness::schema::{create, untyped, with_schema, without_any_shape, without_rules},
+    prelude::*,
 };
 
 #[tokio::test]
-async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_until_it_is_corrected() {
+async fn an_invalid_pool_gets_a_condition_and_changes_nothing() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win-bad", "10.0.17763.6659", "bad").await;
     join(&harness, "win-good", "10.0.20348.2655", "good").await;
-    let bad = json!({"nodeSelector": {"group": "bad"}, "taints": [{"key": "os", "effect": "NoExecute"}]});
+    let bad = json!({"nodeSelector": {"group": "bad"}, "taints": [taint("os:NoExecute")]});
     with_schema(&harness.client, &bad, true, without_rules).await;
     create(&harness.client, "bad", &bad).await;
     with_schema(&harness.client, &bad, false, |_| {}).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}})).await;
     harness.ready("good").await;
 
@@ -53,7 +43,6 @@ async fn a_pool_that_breaks_the_rules_gets_a_condition_and_nothing_else_happens_
     let node = harness.node("win-bad").await;
     assert_eq!(taints(&node), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"]);
     assert_eq!(harness.classes().get("bad-2019").await.unwrap().labels()[POOL], "bad");
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -62,7 +51,7 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     join(&harness, "win-odd", "10.0.17763.6659", "odd").await;
     join(&harness, "win-good", "10.0.20348.2655", "good").await;
     let operator = harness.operator().await;
-    let odd = json!({"nodeSelector": {"group": "odd"}, "taints": [{"key": "odd", "effect": "NoSchedule"}]});
+    let odd = json!({"nodeSelector": {"group": "odd"}, "taints": [taint("odd:NoSchedule")]});
     harness.apply_pool_named("odd", odd.clone()).await;
     let before = harness.ready("odd").await.status.unwrap();
     assert_eq!(before.managed_taints, ["odd:NoSchedule"]);
@@ -71,7 +60,7 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     operator.stop().await;
     let broken = json!({"mode": 7, "taints": "x"});
     with_schema(&harness.client, &broken, true, without_any_shape).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     edit(&harness.client, "odd", broken.clone()).await;
     let status = status_until(&harness.client, "odd", |status| ready(status)["reason"] == "InvalidSpec").await;
     let message = ready(&status)["message"].as_str().unwrap().to_owned();
@@ -92,7 +81,7 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     // A change of a node that it selects, which it cannot know, is no reason to write its status again.
     harness.edit_node("win-odd", json!({"metadata": {"labels": {"example.com/a": "x"}}})).await;
     join(&harness, "win-later", "10.0.26100.4061", "good").await;
-    harness.pool_until("good", "has three nodes", |pool| pool.status.as_ref().unwrap().nodes.converged == 3).await;
+    harness.nodes_until("good", "has three nodes", |nodes| nodes.converged == 3).await;
     assert_eq!(writes(&log, "windowspools/status").into_iter().filter(|name| name == "odd").count(), statuses);
     let unchanged = status_until(&harness.client, "odd", |_| true).await;
     assert_eq!(ready(&unchanged)["lastTransitionTime"], ready(&status)["lastTransitionTime"]);
@@ -103,7 +92,6 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     assert_eq!(taints(&node), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"], "the old one went");
     assert!(node.annotations()[APPLIED].contains("os=windows"));
     assert_eq!(condition(&pool, "Ready"), Some("True"));
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -113,11 +101,9 @@ async fn an_event_says_once_what_is_wrong_if_the_api_server_refuses_the_status()
     with_schema(&harness.client, &broken, true, without_any_shape).await;
     create(&harness.client, "odd", &broken).await;
     with_schema(&harness.client, &broken, false, |_| {}).await;
-    let operator = harness.operator().await;
-    let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
+    let _operator = harness.operator().await;
     let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some("odd"));
-    let found = async || Ok(events.list(&ListParams::default()).await?.items.into_iter().find(about));
-    let event = wait_for("there is an Event about the pool", LIMIT, found).await.unwrap();
+    let event = harness.event_until("is about the pool", about).await;
     assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("InvalidSpec")));
     let note = event.note.unwrap();
     assert!(note.contains("WindowsPool odd is not valid") && note.contains("expected a sequence"), "{note}");
@@ -133,7 +119,6 @@ async fn an_event_says_once_what_is_wrong_if_the_api_server_refuses_the_status()
 
     edit(&harness.client, "odd", json!({"taints": null, "nodeSelector": {"group": "odd"}})).await;
     harness.ready("odd").await;
-    operator.stop().await;
 }
 
 async fn join(harness: &Harness, name: &str, kernel: &str, group: &str) {

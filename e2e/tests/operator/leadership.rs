@@ -7,8 +7,6 @@ use std::{
 
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
-use kube::{Api, Client, ResourceExt, api::DeleteParams};
-use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool::{
@@ -18,11 +16,7 @@ use winpool::{
     write::Applier,
 };
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
-use winpool_e2e::{
-    LIMIT, Proxy, SimulatedNode,
-    harness::{Harness, Operator, POOL, label},
-    lend, wait_for,
-};
+use winpool_e2e::{Proxy, prelude::*};
 
 const NAMESPACE: &str = "default";
 
@@ -74,10 +68,10 @@ async fn write_until_refused(applier: &Applier) -> (u64, Timestamp) {
 }
 
 #[tokio::test]
-async fn a_leader_that_cannot_renew_its_lease_stops_writing_before_it_expires_and_stands_by_afterwards() {
+async fn a_leader_that_cannot_renew_its_lease_stops_writing_before_it_expires() {
     let server = lend().await.unwrap();
     let client = server.client();
-    SimulatedNode::windows("10.0.20348.2655").name("win").join(&client).await.unwrap();
+    SimulatedNode::server_2022("win").join(&client).await.unwrap();
     let config = server.config().unwrap();
     let proxy = Proxy::start(config.cluster_url.port_u16().unwrap()).await.unwrap();
     let mut through_proxy = config.clone();
@@ -183,7 +177,7 @@ async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
     println!("Lease taken from a leader: certain after {:?}", started.elapsed());
     assert!(started.elapsed() >= LEASE_DURATION);
 
-    // The new holder may write, and nobody else does.
+    // The new holder may write, and no other process does.
     let applier = Applier::new(harness.client.clone(), seized.leadership(), Arc::new(Metrics::new(Arc::default())));
     let patch: JsonPatch =
         serde_json::from_value(json!([{"op": "add", "path": "/metadata/labels/x", "value": "y"}])).unwrap();
@@ -202,6 +196,6 @@ async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
 
     let started = Instant::now();
     let seized = Seized::take(harness.client.clone(), NAMESPACE, Duration::from_mins(10)).await.unwrap();
-    assert!(started.elapsed() < LEASE_DURATION, "nobody had it: nothing to wait for");
+    assert!(started.elapsed() < LEASE_DURATION, "no process held it: nothing to wait for");
     seized.release().await.unwrap();
 }

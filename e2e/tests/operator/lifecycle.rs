@@ -1,24 +1,13 @@
 //! Deleted and recreated classes, nodes, pools, and the CRD.
 
-use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
-use kube::{
-    ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    AuditLog, LIMIT,
-    harness::{APPLIED, BUILD, Harness, NOT_READY, OS_WINDOWS, POOL, has_taint, label, taints},
-    scene::install_crd,
-    wait_for,
-};
+use k8s_openapi::jiff::Timestamp;
+use winpool_e2e::{prelude::*, scene::install_crd};
 
 #[tokio::test]
 async fn a_deleted_or_edited_class_is_restored_by_one_request() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let edits = [
         json!({"scheduling": {"nodeSelector": {BUILD: "10.0.1"}}}),
         json!({"scheduling": {"nodeSelector": {"kubernetes.io/arch": null}}}),
@@ -54,32 +43,29 @@ async fn a_deleted_or_edited_class_is_restored_by_one_request() {
     }
     repaired(&harness, "windows-2022", &json!({"overhead": {"podFixed": {"memory": "1Gi"}}})).await;
     let foreign = json!({"metadata": {"labels": {"example.com/a": "x"}, "annotations": {"example.com/a": "x"}}});
-    classes.patch("declared-0", &PatchParams::default(), &Patch::Merge(foreign)).await.unwrap();
+    merge(&classes, "declared-0", foreign).await;
     harness.node_events_are_seen().await;
     assert_eq!(
         class_writes(&log).split_off(all + 2),
         vec![("patch".to_owned(), 200); all],
         "labels of others are theirs"
     );
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn nodes_that_leave_while_they_are_written_cause_no_problem() {
     let (harness, log) = Harness::audited().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     for number in 0..20 {
         let name = format!("short-{number}");
         harness.join(&name).await.leave().await.unwrap();
     }
     let stays = harness.join("stays").await;
-    let selected = |count| move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|s| s.nodes.converged == count);
-    let pool = harness.pool_until("default", "counts the node that stays", selected(1)).await;
+    let pool = harness.nodes_until("default", "counts the node that stays", |nodes| nodes.converged == 1).await;
     assert_eq!(pool.status.unwrap().nodes.selected, 1);
     stays.leave().await.unwrap();
-    let nothing = |pool: &WindowsPool| pool.status.as_ref().is_some_and(|s| s.nodes.selected == 0);
-    let pool = harness.pool_until("default", "counts no node", nothing).await;
+    let pool = harness.nodes_until("default", "counts no node", |nodes| nodes.selected == 0).await;
     assert_eq!(pool.status.unwrap().problems, []);
     harness.classes().get("windows-2022").await.expect("the class stays when its last node goes");
     harness.node_events_are_seen().await;
@@ -88,14 +74,13 @@ async fn nodes_that_leave_while_they_are_written_cause_no_problem() {
         // At most one late request, which finds nothing or, if a name were taken again, another node.
         assert!(patches.len() <= 1 && patches.iter().all(|patch| matches!(patch.code, 200 | 404)), "{patches:?}");
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn marks_stay_without_the_crd_and_winpool_continues_with_it() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     let marked = harness.node("win").await;
 
@@ -115,16 +100,15 @@ async fn marks_stay_without_the_crd_and_winpool_continues_with_it() {
     harness.nodes_until("default", "has both nodes", |nodes| nodes.converged == 2).await;
     assert_eq!(taints(&harness.node("late").await), [NOT_READY, OS_WINDOWS]);
     assert_eq!((log.patches("win").len(), log.patches("late").len()), (1, 1));
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn retained_objects_stay_and_a_pool_with_another_name_takes_them_over() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool_named("first", json!({"deletionPolicy": "Retain"})).await;
-    harness.ready("first").await;
+    assert_eq!(harness.ready("first").await.finalizers(), [""; 0], "it can be deleted without an operator");
     let (node, class) = (harness.node("win").await, harness.classes().get("windows-2022").await.unwrap());
     assert_eq!(label(&node, POOL), Some("first"));
 
@@ -146,21 +130,19 @@ async fn retained_objects_stay_and_a_pool_with_another_name_takes_them_over() {
     let taken = harness.class_until("windows-2022", "is taken over", |class| class.labels()[POOL] == "second").await;
     assert_eq!((taken.uid(), &taken.scheduling), (class.uid(), &class.scheduling));
     assert_eq!(log.patches("win").len(), 2);
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_pool_that_is_deleted_and_recreated_immediately_is_reported_as_a_new_one() {
+async fn a_pool_that_is_recreated_immediately_is_reported_as_a_new_one() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let before = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     harness.delete_pool("default").await;
     let after = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
     assert_ne!(after.uid(), before.uid());
     assert_eq!(after.status.unwrap().managed_taints, [OS_WINDOWS]);
     assert_eq!(log.patches("win").len(), 1);
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -174,7 +156,7 @@ async fn the_older_of_two_pools_owns_a_node_and_the_younger_writes_nothing() {
     let next_second = async || Ok((Timestamp::now().as_second() > older.0.as_second()).then_some(()));
     wait_for("the next second", LIMIT, next_second).await.unwrap();
     // By name alone this one would come first.
-    harness.apply_pool_named("a-younger", json!({"taints": [{"key": "younger", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool_named("a-younger", json!({"taints": [taint("younger:NoSchedule")]})).await;
     let younger = harness.ready("a-younger").await;
     assert_eq!(younger.status.unwrap().nodes.selected, 0);
 
@@ -188,7 +170,7 @@ async fn the_older_of_two_pools_owns_a_node_and_the_younger_writes_nothing() {
     }
     assert_eq!(harness.classes().get("windows-2022").await.unwrap().labels()[POOL], "older");
     operator.stop().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.join("last").await;
     harness.node_until("last", "is marked", |node| label(node, POOL) == Some("older")).await;
     let accepted = |name| log.patches(name).iter().filter(|patch| patch.code == 200).count();
@@ -199,7 +181,6 @@ async fn the_older_of_two_pools_owns_a_node_and_the_younger_writes_nothing() {
     // When the older pool is deleted, the younger one takes over.
     harness.delete_pool("older").await;
     harness.node_until("win", "is the younger one's", |node| label(node, POOL) == Some("a-younger")).await;
-    operator.stop().await;
 }
 
 /// The fields of a class that winpool writes.
@@ -210,7 +191,7 @@ fn content(class: &RuntimeClass) -> Value {
 /// Edits the class and waits until winpool restores it.
 async fn repaired(harness: &Harness, name: &str, edit: &Value) {
     let right = content(&harness.classes().get(name).await.unwrap());
-    let edited = harness.classes().patch(name, &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    let edited = merge(&harness.classes(), name, edit).await;
     assert_ne!(content(&edited), right, "{edit}");
     harness.class_until(name, &format!("is repaired after {edit}"), |class| content(class) == right).await;
 }

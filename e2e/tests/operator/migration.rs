@@ -1,101 +1,42 @@
 //! Migrations between taints and between pools. A recorder of every version of every node and class proves that every
 //! node always had a taint, and that classes changed first.
 
-use std::{
-    collections::BTreeMap,
-    pin::pin,
-    sync::{Arc, Mutex},
-};
+use std::collections::BTreeMap;
 
-use futures::TryStreamExt;
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use kube::{
-    ResourceExt,
-    api::DeleteParams,
-    runtime::{WatchStreamExt, watcher},
-};
-use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{BUILD, Harness, POOL, condition, is_held, label, scheduling, taints, tolerates},
-    wait_for,
-};
+use winpool_e2e::prelude::*;
 
 const OLD: &str = "os=Win1809:NoSchedule";
 const NEW: &str = "os=windows:NoSchedule";
 const NODES: [&str; 2] = ["win-a", "win-b"];
 
-/// Every version of every node and class. One etcd counts the revisions of both.
-#[derive(Default)]
-struct Versions {
+/// Records every version of every node and class. One etcd counts the revisions of both.
+struct Recorder {
+    nodes: Versions<Node>,
+    classes: Versions<RuntimeClass>,
+}
+
+struct History {
     nodes: BTreeMap<u64, Node>,
     classes: BTreeMap<u64, RuntimeClass>,
 }
 
-struct Recorder {
-    versions: Arc<Mutex<Versions>>,
-    tasks: [JoinHandle<()>; 2],
-}
-
-fn version(object: &impl ResourceExt) -> u64 {
-    object.resource_version().unwrap().parse().unwrap()
-}
-
 impl Recorder {
     async fn start(harness: &Harness) -> Self {
-        let versions = Arc::new(Mutex::new(Versions::default()));
-        let (for_nodes, for_classes) = (Arc::clone(&versions), Arc::clone(&versions));
-        let (nodes, classes) = (harness.nodes(), harness.classes());
-        let tasks = [
-            tokio::spawn(async move {
-                let mut events = pin!(watcher(nodes, watcher::Config::default()).applied_objects());
-                while let Some(node) = events.try_next().await.unwrap() {
-                    for_nodes.lock().unwrap().nodes.insert(version(&node), node);
-                }
-            }),
-            tokio::spawn(async move {
-                let mut events = pin!(watcher(classes, watcher::Config::default()).applied_objects());
-                while let Some(class) = events.try_next().await.unwrap() {
-                    for_classes.lock().unwrap().classes.insert(version(&class), class);
-                }
-            }),
-        ];
-        let recorder = Self { versions, tasks };
-        recorder.caught_up(harness).await;
-        // The watch of classes works once it has shown one.
-        let witness = json!({"metadata": {"name": "witness"}, "handler": "none"});
-        let witness: RuntimeClass = harness.create(witness).await;
-        recorder.has_class(version(&witness)).await;
-        harness.classes().delete("witness", &DeleteParams::default()).await.unwrap();
-        recorder.versions.lock().unwrap().classes.clear();
-        recorder
-    }
-
-    async fn has_class(&self, version: u64) {
-        let seen = async || Ok(self.versions.lock().unwrap().classes.contains_key(&version).then_some(()));
-        wait_for("the recorder shows the class", LIMIT, seen).await.unwrap();
-    }
-
-    /// Waits until it has the newest version of each node.
-    async fn caught_up(&self, harness: &Harness) {
-        for name in NODES {
-            let newest = version(&harness.node(name).await);
-            let seen = async || Ok(self.versions.lock().unwrap().nodes.contains_key(&newest).then_some(()));
-            wait_for("the recorder shows the node", LIMIT, seen).await.unwrap();
-        }
+        Self { nodes: Versions::of(harness.nodes()).await, classes: Versions::of(harness.classes()).await }
     }
 
     /// What happened since it was started.
-    async fn stop(self, harness: &Harness) -> Versions {
-        self.caught_up(harness).await;
-        for class in harness.classes().list(&kube::api::ListParams::default()).await.unwrap() {
-            self.has_class(version(&class)).await;
-        }
-        self.tasks.iter().for_each(JoinHandle::abort);
-        std::mem::take(&mut *self.versions.lock().unwrap())
+    async fn stop(self) -> History {
+        History { nodes: by_version(&self.nodes).await, classes: by_version(&self.classes).await }
     }
+}
+
+async fn by_version<K>(versions: &Versions<K>) -> BTreeMap<u64, K>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let versions = versions.until_now().await.into_iter();
+    versions.map(|(_, object)| (object.resource_version().unwrap().parse().unwrap(), object)).collect()
 }
 
 fn os_taints(node: &Node) -> Vec<String> {
@@ -106,15 +47,15 @@ fn os_taints(node: &Node) -> Vec<String> {
 
 /// Every version of each node has a guard, no node is written before there is a class that tolerates what it carries, and
 /// no class ever stops tolerating what a node carries.
-fn assert_never_without_guard_and_class_always_first(versions: &Versions) {
+fn assert_never_without_guard_and_class_always_first(history: &History) {
     let mut written = BTreeMap::<String, usize>::new();
-    for (version, node) in &versions.nodes {
+    for (version, node) in &history.nodes {
         let (name, guards) = (node.name_any(), os_taints(node));
         assert!(!guards.is_empty(), "{name} has no guard at {version}: {:?}", taints(node));
         let writes = written.entry(name.clone()).or_default();
         // As it was before winpool came.
         if *writes > 0 {
-            let class = versions.classes.range(..version).next_back();
+            let class = history.classes.range(..version).next_back();
             let (_, class) = class.unwrap_or_else(|| panic!("{name} is written at {version}, before there is a class"));
             for guard in guards {
                 assert!(tolerates(class, &guard), "{name} has {guard} at {version}, before its class");
@@ -123,9 +64,9 @@ fn assert_never_without_guard_and_class_always_first(versions: &Versions) {
         *writes += 1;
     }
     assert!(NODES.iter().all(|name| written[*name] > 1), "every node is written: {written:?}");
-    for (version, class) in &versions.classes {
+    for (version, class) in &history.classes {
         for name in NODES {
-            let at_that_time = versions.nodes.range(..version).rev().find(|(_, node)| node.name_any() == name);
+            let at_that_time = history.nodes.range(..version).rev().find(|(_, node)| node.name_any() == name);
             for guard in os_taints(at_that_time.unwrap().1) {
                 assert!(tolerates(class, &guard), "the class at {version} does not tolerate {guard} of {name}");
             }
@@ -134,16 +75,13 @@ fn assert_never_without_guard_and_class_always_first(versions: &Versions) {
 }
 
 fn migration() -> Value {
-    json!({
-        "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
-        "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
-    })
+    json!({"taints": [taint(NEW)], "retiredTaints": [taint(OLD)]})
 }
 
 async fn with_old_nodes() -> Harness {
     let harness = Harness::new().await;
     for name in NODES {
-        let node = SimulatedNode::windows("10.0.17763.6659").name(name).without_label(BUILD);
+        let node = SimulatedNode::server_2019(name).without_label(BUILD);
         node.taint("os", "Win1809", "NoSchedule").join(&harness.client).await.unwrap();
     }
     harness
@@ -185,16 +123,16 @@ async fn the_retired_taint_stays_until_every_pod_tolerates_the_new_one() {
     }
     harness.ready("default").await;
     operator.stop().await;
-    assert_never_without_guard_and_class_always_first(&recorder.stop(&harness).await);
+    assert_never_without_guard_and_class_always_first(&recorder.stop().await);
 }
 
 #[tokio::test]
-async fn a_class_that_tolerated_the_old_taint_only_tolerates_both_before_the_first_node_changes() {
+async fn a_class_tolerates_both_taints_before_the_first_node_changes() {
     let harness = with_old_nodes().await;
     run_pod(&harness, "both", "win-b", &["Win1809", "windows"]).await;
     let recorder = Recorder::start(&harness).await;
     let operator = harness.operator().await;
-    harness.apply_until_ready(json!({"taints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]})).await;
+    harness.apply_until_ready(json!({"taints": [taint(OLD)]})).await;
     assert!(!tolerates(&harness.classes().get("windows-2019").await.unwrap(), NEW));
 
     harness.apply_pool(migration()).await;
@@ -202,24 +140,23 @@ async fn a_class_that_tolerated_the_old_taint_only_tolerates_both_before_the_fir
         harness.node_until(name, "has the new taint only", |node| os_taints(node) == [NEW]).await;
     }
     harness.ready("default").await;
-    harness.apply_pool(json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool(json!({"taints": [taint(NEW)]})).await;
     harness.class_until("windows-2019", "tolerates the new taint only", |class| !tolerates(class, OLD)).await;
     operator.stop().await;
 
-    let versions = recorder.stop(&harness).await;
-    assert_never_without_guard_and_class_always_first(&versions);
-    let states: Vec<[bool; 2]> = versions.classes.values().map(|c| [tolerates(c, OLD), tolerates(c, NEW)]).collect();
+    let history = recorder.stop().await;
+    assert_never_without_guard_and_class_always_first(&history);
+    let states: Vec<[bool; 2]> = history.classes.values().map(|c| [tolerates(c, OLD), tolerates(c, NEW)]).collect();
     assert_eq!(states, [[true, false], [true, true], [false, true]], "old, both, new");
 }
 
 #[tokio::test]
-async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classes_of_their_own() {
+async fn pools_with_different_selectors_have_nodes_and_classes_of_their_own() {
     let harness = Harness::new().await;
     for team in ["red", "blue"] {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(team).label("team", team);
-        harness.join_node(node).await;
+        harness.join_node(SimulatedNode::server_2022(team).label("team", team)).await;
     }
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     for team in ["red", "blue"] {
         let spec = json!({
             "nodeSelector": {"team": team},
@@ -248,15 +185,13 @@ async fn pools_with_different_selectors_and_taints_work_side_by_side_with_classe
     }
     let classes = harness.classes().list(&kube::api::ListParams::default()).await.unwrap().items;
     assert_eq!(classes.len(), 2);
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn the_younger_of_two_overlapping_pools_says_so_and_takes_over_when_the_older_is_deleted() {
+async fn the_younger_of_two_overlapping_pools_takes_over_from_a_deleted_one() {
     let harness = Harness::new().await;
     for name in NODES {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(name).label("team", "a");
-        harness.join_node(node).await;
+        harness.join_node(SimulatedNode::server_2022(name).label("team", "a")).await;
     }
     harness.join("alone").await;
     let operator = harness.operator().await;
@@ -294,7 +229,7 @@ async fn the_younger_of_two_overlapping_pools_says_so_and_takes_over_when_the_ol
     assert_eq!(class.labels().get(POOL).map(String::as_str), Some("b-younger"));
     assert!(scheduling(&class)["nodeSelector"]["team"].is_null(), "it selects what its pool selects");
     operator.stop().await;
-    for (version, node) in recorder.stop(&harness).await.nodes {
+    for (version, node) in recorder.stop().await.nodes {
         assert_eq!(os_taints(&node), [NEW], "{} at {version}", node.name_any());
     }
 }

@@ -1,27 +1,17 @@
 //! `winpool plan` predicts exactly what the operator does.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use winpool::{
     cache::node::CachedNode,
     cli::{cluster::Cluster, plan::snapshot},
 };
-use winpool_core::{
-    api::WindowsPool,
-    explain::forecast::{ForecastOutcome, ForecastSummary, forecast},
-};
-use winpool_e2e::{
-    Dice, LIMIT, SimulatedNode, WINDOWS_BUILD,
-    harness::{APPLIED, Harness, POOL, approved},
-    wait_for,
-};
+use winpool_core::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
+use winpool_e2e::{WINDOWS_BUILD, prelude::*};
 
 const NODES: usize = 14;
 /// winpool checks a taint that waits for the class of an older pool again after a minute.
@@ -118,11 +108,8 @@ fn any_pool(dice: &mut Dice, name: &str) -> Value {
 
 fn any_class(dice: &mut Dice, name: &str) -> Value {
     let build = dice.pick(&["10.0.17763", "10.0.20348", "10.0.26100"]);
-    let mut class = json!({
-        "metadata": {"name": name},
-        "handler": dice.pick(&["runhcs-wcow-process", "runhcs-wcow-process", "example"]),
-        "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", WINDOWS_BUILD: build}},
-    });
+    let mut class = windows_class(name, &json!({BUILD: build}));
+    class["handler"] = json!(dice.pick(&["runhcs-wcow-process", "runhcs-wcow-process", "example"]));
     if !dice.once_in(3) {
         let tolerated = [json!({"key": "os", "operator": "Exists"}), json!({"operator": "Exists"})];
         class["scheduling"]["tolerations"] = json!([tolerated[dice.roll(2)]]);
@@ -138,12 +125,11 @@ fn any_class(dice: &mut Dice, name: &str) -> Value {
     class
 }
 
-/// Fills a cluster with random objects.
 async fn fill(harness: &Harness, dice: &mut Dice) {
     for index in 0..NODES {
         harness.join_node(any_node(dice, index)).await;
     }
-    let canary = SimulatedNode::windows("10.0.20348.2655").name("canary").without_label(WINDOWS_BUILD);
+    let canary = SimulatedNode::server_2022("canary").without_label(WINDOWS_BUILD);
     harness.join_node(canary).await;
     for name in ["windows-2019", "windows-2022", "a-2022", "able-2022", "mine"] {
         if dice.once_in(2) {
@@ -171,11 +157,11 @@ async fn fill(harness: &Harness, dice: &mut Dice) {
         harness.apply_pool_named(name, spec).await;
         if name == "rest" || (name != "old" && dice.once_in(2)) {
             let status = json!({"status": {"managedTaints": [text(TAINTS[0]), text(TAINTS[4])], "approvedTaints": approved([text(TAINTS[0]).as_str()])}});
-            pools.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+            merge_status(&pools, name, status).await;
         }
         if name == "old" {
             let finalizer = json!({"metadata": {"finalizers": ["winpool.dev/cleanup"]}});
-            pools.patch(name, &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
+            merge(&pools, name, finalizer).await;
             pools.delete(name, &DeleteParams::default()).await.unwrap();
         }
     }
@@ -239,6 +225,7 @@ async fn look(harness: &Harness) -> ForecastOutcome {
 
 /// Compares the cluster of this seed with the plan for it, and returns the plan's summary.
 async fn is_as_planned(seed: u64) -> ForecastSummary {
+    let started = Instant::now();
     // The guard refuses some of what pools ask for here.
     let harness = Harness::unguarded().await;
     fill(&harness, &mut Dice::new(seed)).await;
@@ -255,6 +242,7 @@ async fn is_as_planned(seed: u64) -> ForecastSummary {
     operator.stop().await;
     let pools = harness.pools().list(&ListParams::default()).await.unwrap();
     assert!(pools.iter().all(|pool: &WindowsPool| pool.metadata.deletion_timestamp.is_none()), "seed {seed}");
+    println!("seed {seed}: {:.0?}", started.elapsed());
     predicted.forecast.summary
 }
 

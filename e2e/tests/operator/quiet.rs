@@ -1,10 +1,6 @@
 //! Without anything to do, winpool sends no request. The audit log of the API server shows it.
 
-use serde_json::json;
-use winpool_e2e::{
-    Request, SimulatedNode,
-    harness::{BUILD, Harness, POOL, label},
-};
+use winpool_e2e::{Request, prelude::*};
 
 fn writes(requests: &[Request]) -> Vec<&Request> {
     requests.iter().filter(|request| request.verb != "get" && request.resource != "events").collect()
@@ -13,9 +9,9 @@ fn writes(requests: &[Request]) -> Vec<&Request> {
 #[tokio::test]
 async fn a_converged_node_gets_no_write_and_heartbeats_cause_no_request() {
     let (harness, audit) = Harness::audited().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("right").taint("os", "windows", "NoSchedule");
+    let node = SimulatedNode::server_2022("right").taint("os", "windows", "NoSchedule");
     let right = harness.join_node(node).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     assert_eq!(label(&harness.node("right").await, POOL), None, "nothing was added, so nothing is claimed");
     let before = audit.requests();
@@ -33,22 +29,20 @@ async fn a_converged_node_gets_no_write_and_heartbeats_cause_no_request() {
     assert_eq!(about_right, 0, "{after:#?}");
     let node_writes: Vec<_> = writes(&after).into_iter().filter(|request| request.resource == "nodes").collect();
     assert_eq!(node_writes.len(), 1, "one request makes a node right: {node_writes:#?}");
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_restart_writes_no_node_and_no_class() {
     let (harness, audit) = Harness::audited().await;
     for (name, version) in [("a", "10.0.17763.6659"), ("b", "10.0.20348.2655"), ("c", "10.0.26100.4061")] {
-        let node = SimulatedNode::windows(version).name(name).without_label(BUILD);
-        harness.join_node(node).await;
+        harness.join_node(SimulatedNode::windows(version).name(name).without_label(BUILD)).await;
     }
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     operator.stop().await;
     let before = audit.requests().len();
 
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     // A node that joins now converges only after the caches are filled and the policy is published.
     harness.join("d").await;
     harness.is_marked("d").await;
@@ -59,5 +53,4 @@ async fn a_restart_writes_no_node_and_no_class() {
         written.iter().all(|write| matches!(write, ("nodes", "d") | ("windowspools/status", "default"))),
         "{written:?}"
     );
-    operator.stop().await;
 }

@@ -2,32 +2,17 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::{
-    api::{
-        core::v1::{Node, Taint},
-        node::v1::RuntimeClass,
-    },
-    apimachinery::pkg::apis::meta::v1::Time,
-    jiff::Timestamp,
-};
-use kube::{Api, Client, ResourceExt, api::DeleteParams};
-use serde_json::{Value, json};
+use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use winpool::{
     api_server::error::RequestError, cache::node::CachedNode, election::Leadership, metrics::Metrics, write::Applier,
 };
-use winpool_core::{
-    api::WindowsPool,
-    plan::{
-        Consent, FieldChange, NodePlan, Policy, Pool, PoolEntry, TaintChange, assess, node_patch, runtime_class_patch,
-    },
+use winpool_core::plan::{
+    Consent, FieldChange, NodePlan, Policy, Pool, PoolEntry, TaintChange, assess, node_patch, runtime_class_patch,
 };
-use winpool_e2e::{
-    Kubelet, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, OS_WINDOWS, POOL, change_taints, has_taint, label},
-};
+use winpool_e2e::prelude::*;
 
 #[tokio::test]
-async fn a_patch_of_a_node_that_changed_since_it_was_read_is_stale_and_changes_nothing() {
+async fn a_patch_of_a_node_that_changed_since_it_was_read_changes_nothing() {
     let harness = Harness::new().await;
     let applier = applier(&harness.client);
     let policy = policy(json!({"nodeSelector": {"example.com/group": "a"}}));
@@ -73,7 +58,7 @@ async fn a_heartbeat_since_the_node_was_read_does_not_make_a_patch_stale() {
 }
 
 #[tokio::test]
-async fn a_node_that_replaces_a_deleted_one_of_the_same_name_is_not_written_for_it() {
+async fn a_new_node_with_the_name_of_a_deleted_one_is_not_written() {
     let harness = Harness::new().await;
     let applier = applier(&harness.client);
     let policy = policy(json!({}));
@@ -110,7 +95,7 @@ async fn an_invalid_value_is_denied_in_the_servers_words() {
 }
 
 #[tokio::test]
-async fn a_class_that_changed_since_it_was_read_is_a_conflict_and_stays_as_it_is() {
+async fn a_class_that_changed_since_it_was_read_is_a_conflict() {
     let harness = Harness::new().await;
     let applier = applier(&harness.client);
     let made = applier.create_class(&class("windows-2022")).await.unwrap();
@@ -136,7 +121,7 @@ async fn a_class_that_changed_since_it_was_read_is_a_conflict_and_stays_as_it_is
 async fn a_node_without_any_annotation_is_written() {
     let harness = Harness::new().await;
     let (applier, policy) = (applier(&harness.client), policy(json!({})));
-    let bare = SimulatedNode::windows("10.0.20348.2655").name("win").without_kwok();
+    let bare = SimulatedNode::server_2022("win").without_kwok();
     harness.join_node(bare).await;
     let read = applier.read_node("win").await.unwrap();
     assert!(!read.seen.has_annotations);
@@ -217,7 +202,6 @@ fn applier(client: &Client) -> Applier {
     Applier::new(client.clone(), Leadership::alone(), Arc::new(Metrics::new(Arc::default())))
 }
 
-/// A policy of one pool with this spec.
 fn policy(spec: Value) -> Policy {
     let pool = WindowsPool::new("default", serde_json::from_value(spec).unwrap());
     let pool = Arc::new(Pool::read(&pool).unwrap());
@@ -234,8 +218,7 @@ async fn send(applier: &Applier, node: &CachedNode, policy: &Policy) -> Result<C
 
 /// Registers a node without the build label.
 async fn join(harness: &Harness, name: &str) -> Kubelet {
-    let node =
-        SimulatedNode::windows("10.0.20348.2655").name(name).label("example.com/group", "a").without_label(BUILD);
+    let node = SimulatedNode::server_2022(name).label("example.com/group", "a").without_label(BUILD);
     harness.join_node(node).await
 }
 

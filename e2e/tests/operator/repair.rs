@@ -1,16 +1,6 @@
 //! Nodes that others change, and foreign taints on them.
 
-use k8s_openapi::api::core::v1::Node;
-use kube::{
-    ResourceExt,
-    api::{Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{BUILD, Harness, OS_WINDOWS, change_taints, has_taint, label, taints},
-};
+use winpool_e2e::prelude::*;
 
 /// Foreign taints. One has every field of a taint.
 fn foreign() -> Value {
@@ -34,13 +24,13 @@ fn is_right(node: &Node, build: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_node_that_joins_or_loses_its_marks_is_repaired_and_keeps_foreign_taints() {
+async fn nodes_are_repaired_and_keep_foreign_taints() {
     let harness = Harness::new().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
     let join = async |name: &str| {
-        let kubelet = harness.join_node(SimulatedNode::windows("10.0.17763.6659").name(name)).await;
+        let kubelet = harness.join_node(SimulatedNode::server_2019(name)).await;
         let set = json!({"spec": {"taints": foreign()}});
         let others = foreign_of(&harness.edit_node(name, set).await);
         let node = harness.node_until(name, "is right after it joined", |node| is_right(node, "10.0.17763")).await;
@@ -88,51 +78,13 @@ async fn a_node_that_joins_or_loses_its_marks_is_repaired_and_keeps_foreign_tain
     };
     let expected = [("windows-2019".to_owned(), 6), ("windows-2022".to_owned(), 1)];
     harness.pool_until("default", "keeps the class of 2019", |pool| classes(pool) == expected).await;
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn a_taint_that_many_clients_remove_is_restored_and_no_foreign_taint_is_lost() {
-    const WRITERS: usize = 4;
-    const ROUNDS: usize = 25;
-    let harness = Harness::new().await;
-    let operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    harness.join("busy").await;
-
-    // Each writer adds its own taints, one each round, and removes winpool's.
-    let writers = (0..WRITERS).map(|writer| {
-        let nodes = harness.nodes();
-        tokio::spawn(async move {
-            for round in 0..ROUNDS {
-                let mine = json!({"key": format!("writer-{writer}/round-{round}"), "effect": "PreferNoSchedule"});
-                change_taints(&nodes, "busy", |taints| {
-                    taints.retain(|taint| taint.key != "os");
-                    taints.push(serde_json::from_value(mine.clone()).unwrap());
-                })
-                .await;
-            }
-        })
-    });
-    for writer in futures::future::join_all(writers).await {
-        writer.unwrap();
-    }
-    let node = harness.node_until("busy", "has its guard again", |node| is_right(node, "10.0.20348")).await;
-    let found = taints(&node);
-    for (writer, round) in (0..WRITERS).flat_map(|writer| (0..ROUNDS).map(move |round| (writer, round))) {
-        let taint = format!("writer-{writer}/round-{round}:PreferNoSchedule");
-        assert!(found.contains(&taint), "{taint} was lost");
-    }
-    assert_eq!(found.len(), WRITERS * ROUNDS + 2, "those, not-ready and the guard: {found:?}");
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("mystery").name("mystery").without_label(BUILD);
-    harness.join_node(node).await;
-    let operator = harness.operator().await;
+    harness.join_node(SimulatedNode::windows("mystery").name("mystery").without_label(BUILD)).await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
     harness.is_tainted("mystery").await;
     let status = pool.status.unwrap();
@@ -142,28 +94,22 @@ async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
 
     // A well-formed label is trusted where the kubelet reports nothing that can be read.
     harness.edit_node("mystery", json!({"metadata": {"labels": {BUILD: "10.0.20348"}}})).await;
-    let pool = harness
-        .pool_until("default", "has no blocked node", |pool| {
-            pool.status.as_ref().is_some_and(|s| s.nodes.converged == 1)
-        })
-        .await;
+    let pool = harness.nodes_until("default", "has no blocked node", |nodes| nodes.converged == 1).await;
     assert_eq!(pool.status.unwrap().problems, []);
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn an_ignored_node_is_left_alone_until_it_no_longer_is() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("mine").annotation("winpool.dev/ignore", "true");
+    let node = SimulatedNode::server_2022("mine").annotation("winpool.dev/ignore", "true");
     harness.join_node(node.without_label(BUILD)).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
     assert_eq!(pool.status.unwrap().nodes.ignored, 1);
     let node = harness.node("mine").await;
     assert_eq!((label(&node, BUILD), has_taint(&node, OS_WINDOWS)), (None, false));
 
     let unset = json!({"metadata": {"annotations": {"winpool.dev/ignore": null}}});
-    harness.nodes().patch("mine", &PatchParams::default(), &Patch::Merge(unset)).await.unwrap();
+    merge(&harness.nodes(), "mine", unset).await;
     harness.node_until("mine", "is right", |node| is_right(node, "10.0.20348")).await;
-    operator.stop().await;
 }

@@ -3,14 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::future::join_all;
-use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
-use winpool::Options;
-use winpool_e2e::{
-    AuditLog, LIMIT, MUTATING_ADMISSION_POLICY,
-    harness::{Harness, Operator, options},
-    wait_for,
-};
+use winpool_e2e::prelude::*;
 
 #[tokio::test]
 async fn every_permission_is_used_and_none_is_missing() {

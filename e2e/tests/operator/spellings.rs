@@ -1,22 +1,18 @@
 //! Windows taints in the spellings of existing clusters.
 
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::ResourceExt;
-use serde_json::json;
 use winpool_core::windows::taint::SPELLINGS;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{APPLIED, Harness, OS_WINDOWS, lasting_taints, scheduling, tolerates},
-};
+use winpool_e2e::prelude::*;
+
+const NODE_OS: &str = "node.kubernetes.io/os=windows:NoSchedule";
 
 #[tokio::test]
-async fn a_node_keeps_a_known_spelling_that_its_class_tolerates_until_the_pool_retires_it() {
+async fn a_node_keeps_a_known_spelling_until_the_pool_retires_it() {
     let harness = Harness::new().await;
     for (number, spelling) in SPELLINGS.iter().enumerate() {
-        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number}"));
+        let node = SimulatedNode::server_2022(&format!("win-{number}"));
         harness.join_node(node.taint(spelling.key, spelling.value, "NoSchedule")).await;
     }
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     let class = harness.classes().get("windows-2022").await.unwrap();
     for (number, spelling) in SPELLINGS.iter().enumerate() {
@@ -28,41 +24,27 @@ async fn a_node_keeps_a_known_spelling_that_its_class_tolerates_until_the_pool_r
     }
 
     // The first one is the pool's own taint.
-    let retired = SPELLINGS.iter().skip(1);
-    let retired = retired.map(|taint| json!({"key": taint.key, "value": taint.value, "effect": "NoSchedule"}));
-    harness.apply_until_ready(json!({"retiredTaints": retired.collect::<Vec<_>>()})).await;
+    let retired: Value =
+        SPELLINGS.iter().skip(1).map(|s| taint(&format!("{}={}:NoSchedule", s.key, s.value))).collect();
+    harness.apply_until_ready(json!({"retiredTaints": retired})).await;
     for number in 0..SPELLINGS.len() {
         assert_eq!(lasting_taints(&harness.node(&format!("win-{number}")).await), [OS_WINDOWS], "win-{number}");
     }
     harness.apply_pool(json!({})).await;
     let only_one = |class: &RuntimeClass| scheduling(class)["tolerations"].as_array().is_some_and(|all| all.len() == 1);
     harness.class_until("windows-2022", "tolerates the pool's taint only", only_one).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_list_of_taints_is_applied_exactly() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("openshift").taint("os", "Windows", "NoSchedule");
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::server_2022("openshift").taint("os", "Windows", "NoSchedule")).await;
     harness.join("plain").await;
-    let operator = harness.operator().await;
-    let pool = harness
-        .apply_until_ready(json!({"taints": [
-            {"key": "node.kubernetes.io/os", "value": "windows", "effect": "NoSchedule"},
-            {"key": "os", "value": "windows", "effect": "NoSchedule"},
-        ]}))
-        .await;
-
-    assert_eq!(
-        lasting_taints(&harness.node("plain").await),
-        ["node.kubernetes.io/os=windows:NoSchedule", "os=windows:NoSchedule"]
-    );
+    let _operator = harness.operator().await;
+    let pool = harness.apply_until_ready(json!({"taints": [taint(NODE_OS), taint(OS_WINDOWS)]})).await;
+    assert_eq!(lasting_taints(&harness.node("plain").await), [NODE_OS, OS_WINDOWS]);
     // Kubernetes allows one taint for each key and effect: the other value is left alone and reported.
-    assert_eq!(
-        lasting_taints(&harness.node("openshift").await),
-        ["os=Windows:NoSchedule", "node.kubernetes.io/os=windows:NoSchedule"]
-    );
+    assert_eq!(lasting_taints(&harness.node("openshift").await), ["os=Windows:NoSchedule", NODE_OS]);
     let problems = pool.status.unwrap().problems;
     assert_eq!(problems.len(), 1);
     assert_eq!(
@@ -72,5 +54,4 @@ async fn a_list_of_taints_is_applied_exactly() {
     let class = harness.classes().get("windows-2022").await.unwrap();
     let toleration = json!({"effect": "NoSchedule", "key": "os", "operator": "Equal", "value": "Windows"});
     assert!(scheduling(&class)["tolerations"].as_array().unwrap().contains(&toleration));
-    operator.stop().await;
 }

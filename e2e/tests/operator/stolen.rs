@@ -1,28 +1,25 @@
 //! The power of a stolen token of the operator: with `config/rbac/` alone, and with `guard`.
 
 use http::{Method, Request, header::CONTENT_TYPE};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::Client;
-use serde_json::{Value, json};
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{APPLIED, BUILD, Harness, POOL},
-    manifests, wait_for,
-};
+use winpool_e2e::prelude::*;
 
-struct Attempt {
-    method: Method,
-    path: &'static str,
-    body: Value,
+/// Method, path and body of a request.
+type Attempt = (Method, &'static str, Value);
+
+fn get(path: &'static str) -> Attempt {
+    (Method::GET, path, Value::Null)
 }
 
-fn attempt(method: Method, path: &'static str, body: Value) -> Attempt {
-    Attempt { method, path, body }
+fn patch(path: &'static str, body: Value) -> Attempt {
+    (Method::PATCH, path, body)
+}
+
+fn delete(path: &'static str) -> Attempt {
+    (Method::DELETE, path, Value::Null)
 }
 
 /// Returns the code of the response to a dry run.
-async fn code(client: &Client, attempt: &Attempt) -> u16 {
-    let Attempt { method, path, body } = attempt;
+async fn code(client: &Client, (method, path, body): &Attempt) -> u16 {
     let dry_run = if *method == Method::GET { "" } else { "?dryRun=All" };
     let kind = if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let request = Request::builder().method(method).uri(format!("{path}{dry_run}")).header(CONTENT_TYPE, kind);
@@ -36,67 +33,51 @@ async fn code(client: &Client, attempt: &Attempt) -> u16 {
 
 const NODE: &str = "/api/v1/nodes/linux";
 const CLASSES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
+const FOREIGN: &str = "/apis/node.k8s.io/v1/runtimeclasses/foreign";
+const POOL_PATH: &str = "/apis/winpool.dev/v1alpha1/windowspools/default";
 
 /// Requests that RBAC allows because it knows objects, not fields. `guard` refuses them.
 fn only_guard_refuses() -> Vec<Attempt> {
-    let evicts = json!([{"key": "example.com/all-out", "effect": "NoExecute"}]);
+    let evicts = json!([taint("example.com/all-out:NoExecute")]);
     let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "none", "uid": "none"}]);
     let class = json!({
         "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "new"}, "handler": "runc",
     });
     vec![
-        attempt(Method::PATCH, NODE, json!({"spec": {"unschedulable": true}})),
-        attempt(Method::PATCH, NODE, json!({"spec": {"taints": evicts}})),
-        attempt(Method::PATCH, NODE, json!({"spec": {"taints": null}})),
-        attempt(
-            Method::PATCH,
-            NODE,
-            json!({"metadata": {"labels": {"node-restriction.kubernetes.io/trusted": "true"}}}),
-        ),
-        attempt(Method::PATCH, NODE, json!({"metadata": {"ownerReferences": owner}})),
-        attempt(Method::PATCH, NODE, json!({"metadata": {"finalizers": ["example.com/stay"]}})),
-        attempt(Method::POST, CLASSES, class),
-        attempt(
-            Method::PATCH,
-            "/apis/node.k8s.io/v1/runtimeclasses/foreign",
-            json!({"overhead": {"podFixed": {"cpu": "9"}}}),
-        ),
-        attempt(Method::DELETE, "/apis/node.k8s.io/v1/runtimeclasses/foreign", Value::Null),
-        attempt(
-            Method::PATCH,
-            "/apis/winpool.dev/v1alpha1/windowspools/default",
-            json!({"spec": {"taintPolicy": "Never"}}),
-        ),
+        patch(NODE, json!({"spec": {"unschedulable": true}})),
+        patch(NODE, json!({"spec": {"taints": evicts}})),
+        patch(NODE, json!({"spec": {"taints": null}})),
+        patch(NODE, json!({"metadata": {"labels": {"node-restriction.kubernetes.io/trusted": "true"}}})),
+        patch(NODE, json!({"metadata": {"ownerReferences": owner}})),
+        patch(NODE, json!({"metadata": {"finalizers": ["example.com/stay"]}})),
+        (Method::POST, CLASSES, class),
+        patch(FOREIGN, json!({"overhead": {"podFixed": {"cpu": "9"}}})),
+        delete(FOREIGN),
+        patch(POOL_PATH, json!({"spec": {"taintPolicy": "Never"}})),
     ]
 }
 
 /// Requests that the operator needs, and that can be misused.
-fn nobody_refuses() -> Vec<Attempt> {
+fn the_operator_needs() -> Vec<Attempt> {
     let claims = json!({"pool": "default", "taints": ["os=windows:NoSchedule"]}).to_string();
     let mut attempts = vec![
-        attempt(Method::GET, "/api/v1/pods", Value::Null),
-        attempt(Method::GET, "/apis/apps/v1/deployments", Value::Null),
-        attempt(
-            Method::PATCH,
-            "/api/v1/nodes/win",
-            json!({"metadata": {"labels": {BUILD: "10.0.1", POOL: "default"}}}),
-        ),
-        attempt(Method::PATCH, "/api/v1/nodes/win", json!({"metadata": {"annotations": {APPLIED: claims}}})),
-        attempt(
-            Method::PATCH,
+        get("/api/v1/pods"),
+        get("/apis/apps/v1/deployments"),
+        patch("/api/v1/nodes/win", json!({"metadata": {"labels": {BUILD: "10.0.1", POOL: "default"}}})),
+        patch("/api/v1/nodes/win", json!({"metadata": {"annotations": {APPLIED: claims}}})),
+        patch(
             "/apis/winpool.dev/v1alpha1/windowspools/default/status",
             json!({"status": {"managedTaints": ["os=windows:NoSchedule"]}}),
         ),
-        attempt(Method::GET, "/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases", Value::Null),
+        get("/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases"),
     ];
     // It can give its own permissions to others.
     let subject = |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "winpool-system"});
     let subjects = json!({"subjects": [subject("winpool"), subject("accomplice")]});
-    attempts.push(attempt(Method::PATCH, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool", subjects));
+    attempts.push(patch("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool", subjects));
     attempts
 }
 
-/// Requests that RBAC refuses.
 fn rbac_refuses() -> Vec<Attempt> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
@@ -108,29 +89,24 @@ fn rbac_refuses() -> Vec<Attempt> {
         "subjects": [{"kind": "ServiceAccount", "name": "winpool", "namespace": "winpool-system"}],
     });
     let mut attempts = vec![
-        attempt(Method::POST, "/api/v1/namespaces/default/pods", pod),
-        attempt(Method::GET, "/api/v1/namespaces/default/pods/p/log", Value::Null),
-        attempt(Method::POST, "/api/v1/namespaces/default/pods/p/exec", Value::Null),
-        attempt(Method::DELETE, "/api/v1/namespaces/default/pods/p", Value::Null),
-        attempt(Method::PUT, NODE, json!({"metadata": {"name": "linux"}})),
-        attempt(Method::DELETE, NODE, Value::Null),
-        attempt(Method::POST, "/api/v1/nodes", json!({"metadata": {"name": "new"}})),
-        attempt(Method::PATCH, "/api/v1/nodes/linux/status", json!({"status": {"phase": "x"}})),
-        attempt(Method::GET, "/api/v1/nodes/linux/proxy/pods", Value::Null),
-        attempt(Method::POST, "/api/v1/namespaces/winpool-system/serviceaccounts/winpool/token", json!({"spec": {}})),
-        attempt(Method::POST, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
-        attempt(Method::PATCH, "/apis/rbac.authorization.k8s.io/v1/clusterroles/winpool", json!({"rules": everything})),
-        attempt(Method::DELETE, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool", Value::Null),
-        attempt(
-            Method::PATCH,
+        (Method::POST, "/api/v1/namespaces/default/pods", pod),
+        get("/api/v1/namespaces/default/pods/p/log"),
+        (Method::POST, "/api/v1/namespaces/default/pods/p/exec", Value::Null),
+        delete("/api/v1/namespaces/default/pods/p"),
+        (Method::PUT, NODE, json!({"metadata": {"name": "linux"}})),
+        delete(NODE),
+        (Method::POST, "/api/v1/nodes", json!({"metadata": {"name": "new"}})),
+        patch("/api/v1/nodes/linux/status", json!({"status": {"phase": "x"}})),
+        get("/api/v1/nodes/linux/proxy/pods"),
+        (Method::POST, "/api/v1/namespaces/winpool-system/serviceaccounts/winpool/token", json!({"spec": {}})),
+        (Method::POST, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
+        patch("/apis/rbac.authorization.k8s.io/v1/clusterroles/winpool", json!({"rules": everything})),
+        delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool"),
+        patch(
             "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/winpool-guard-nodes",
             json!({"spec": {"failurePolicy": "Ignore"}}),
         ),
-        attempt(
-            Method::DELETE,
-            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/winpool-guard-nodes",
-            Value::Null,
-        ),
+        delete("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/winpool-guard-nodes"),
     ];
     let hidden = [
         "/api/v1/secrets",
@@ -140,15 +116,13 @@ fn rbac_refuses() -> Vec<Attempt> {
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin",
     ];
-    attempts.extend(hidden.map(|path| attempt(Method::GET, path, Value::Null)));
+    attempts.extend(hidden.map(get));
     attempts
 }
 
 async fn assert_all(client: &Client, attempts: Vec<Attempt>, refused: bool) {
     for attempt in attempts {
-        let code = code(client, &attempt).await;
-        let Attempt { method, path, body } = attempt;
-        assert_eq!(code, if refused { 403 } else { 200 }, "{method} {path} {body}");
+        assert_eq!(code(client, &attempt).await, if refused { 403 } else { 200 }, "{attempt:?}");
     }
 }
 
@@ -163,7 +137,7 @@ async fn a_stolen_token_allows_only_what_rbac_and_guard_allow() {
     let thief = Client::try_from(harness.account.config.clone()).unwrap();
 
     assert_all(&thief, only_guard_refuses(), false).await;
-    assert_all(&thief, nobody_refuses(), false).await;
+    assert_all(&thief, the_operator_needs(), false).await;
     assert_all(&thief, rbac_refuses(), true).await;
 
     manifests::apply(&harness.client, &manifests::component("guard").unwrap()).await.unwrap();
@@ -177,6 +151,6 @@ async fn a_stolen_token_allows_only_what_rbac_and_guard_allow() {
         Ok(Some(()))
     };
     wait_for("guard refuses", LIMIT, in_force).await.unwrap();
-    assert_all(&thief, nobody_refuses(), false).await;
+    assert_all(&thief, the_operator_needs(), false).await;
     assert_all(&thief, rbac_refuses(), true).await;
 }

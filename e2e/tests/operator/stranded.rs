@@ -1,12 +1,6 @@
 //! A taint is held while pods on its nodes do not tolerate it.
 
-use kube::api::DeleteParams;
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{BUILD, Harness, OS_WINDOWS, condition, condition_text, has_taint, is_held, label, pod_of},
-};
+use winpool_e2e::prelude::*;
 
 fn taints_applied(pool: &WindowsPool) -> (String, String) {
     let (_, reason, message) = condition_text(pool, "TaintsApplied").unwrap_or_default();
@@ -21,11 +15,10 @@ async fn run_pod(harness: &Harness, name: &str, node: &str, tolerations: Value) 
 #[tokio::test]
 async fn a_held_taint_delays_nothing_else() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("busy").without_label(BUILD);
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::server_2022("busy").without_label(BUILD)).await;
     run_pod(&harness, "web-5d8f7-a", "busy", json!([])).await;
     run_pod(&harness, "web-5d8f7-b", "busy", json!([{"key": "os", "operator": "Exists", "effect": "NoExecute"}])).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
 
@@ -41,7 +34,6 @@ async fn a_held_taint_delays_nothing_else() {
 
     harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
     assert!(has_taint(&harness.node("busy").await, OS_WINDOWS));
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -49,7 +41,7 @@ async fn an_approved_taint_stays_enforced_and_a_changed_one_is_checked_again() {
     let harness = Harness::new().await;
     harness.join("first").await;
     run_pod(&harness, "tolerating", "first", json!([{"key": "os", "value": "windows"}])).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
     assert_eq!(pool.status.unwrap().managed_taints, [OS_WINDOWS]);
 
@@ -58,25 +50,23 @@ async fn an_approved_taint_stays_enforced_and_a_changed_one_is_checked_again() {
     harness.join("second").await;
     harness.is_tainted("second").await;
 
-    harness.apply_pool(json!({"taints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool(json!({"taints": [taint("os=Windows:NoSchedule")]})).await;
     harness.pool_until("default", "holds the changed taint", is_held).await;
     for name in ["first", "second"] {
         assert!(has_taint(&harness.node(name).await, OS_WINDOWS), "{name} never loses its guard");
     }
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_taint_is_checked_when_the_spelling_that_replaced_it_is_retired() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.20348.2655").name("guarded").taint("os", "Windows", "NoSchedule");
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::server_2022("guarded").taint("os", "Windows", "NoSchedule")).await;
     run_pod(&harness, "web-5d8f7-a", "guarded", json!([{"key": "os", "value": "Windows"}])).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     let pool = harness.apply_until_ready(json!({})).await;
     assert_eq!(pool.status.unwrap().managed_taints, Vec::<String>::new(), "none was needed");
 
-    harness.apply_pool(json!({"retiredTaints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]})).await;
+    harness.apply_pool(json!({"retiredTaints": [taint("os=Windows:NoSchedule")]})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
     assert!(taints_applied(&pool).1.contains("Deployment default/web (1 pod)"), "{pool:?}");
     assert!(has_taint(&harness.node("guarded").await, "os=Windows:NoSchedule"));
@@ -84,7 +74,6 @@ async fn a_taint_is_checked_when_the_spelling_that_replaced_it_is_retired() {
     // A node without pods waits as well, because pods of the workload may be meant for it.
     harness.join("bare").await;
     harness.nodes_until("default", "holds the taint of both", |nodes| nodes.held == 2).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
@@ -104,21 +93,4 @@ async fn a_dry_run_names_workloads_that_would_become_unschedulable() {
     written.retain(|resource| resource != "events");
     written.dedup();
     assert_eq!(written, ["windowspools/status"]);
-}
-
-#[tokio::test]
-async fn a_hold_ends_once_the_pods_are_gone() {
-    let harness = Harness::new().await;
-    harness.join("busy").await;
-    run_pod(&harness, "web-5d8f7-a", "busy", json!([])).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.pool_until("default", "holds the taint", is_held).await;
-    harness.pods().delete("web-5d8f7-a", &DeleteParams::default().grace_period(0)).await.unwrap();
-    // It checks again every minute, and when it starts.
-    operator.stop().await;
-    let operator = harness.operator().await;
-    harness.is_tainted("busy").await;
-    harness.ready("default").await;
-    operator.stop().await;
 }

@@ -1,11 +1,6 @@
 //! Changes of a pool's taints: winpool updates the class first, then each node with one request.
 
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{
-    AuditLog, Request, SimulatedNode,
-    harness::{Harness, lasting_taints, scheduling},
-};
+use winpool_e2e::{Request, prelude::*};
 
 const NODES: [&str; 2] = ["win-a", "win-b"];
 
@@ -34,7 +29,7 @@ fn assert_class_came_first(audit: &AuditLog, before: usize, value: &str) {
 async fn with_two_nodes(taint: Option<(&str, &str)>) -> (Harness, AuditLog) {
     let (harness, audit) = Harness::audited().await;
     for name in NODES {
-        let mut node = SimulatedNode::windows("10.0.17763.6659").name(name);
+        let mut node = SimulatedNode::server_2019(name);
         if let Some((key, value)) = taint {
             node = node.taint(key, value, "NoSchedule");
         }
@@ -46,25 +41,17 @@ async fn with_two_nodes(taint: Option<(&str, &str)>) -> (Harness, AuditLog) {
 #[tokio::test]
 async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
     let (harness, audit) = with_two_nodes(None).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
-    for (taint, text) in [
-        (
-            json!({"key": "node.kubernetes.io/os", "value": "by-key", "effect": "NoSchedule"}),
-            "node.kubernetes.io/os=by-key:NoSchedule",
-        ),
-        (
-            json!({"key": "node.kubernetes.io/os", "value": "by-value", "effect": "NoSchedule"}),
-            "node.kubernetes.io/os=by-value:NoSchedule",
-        ),
-    ] {
+    for value in ["by-key", "by-value"] {
         let before = audit.requests().len();
-        harness.apply_until_ready(json!({"taints": [taint]})).await;
+        let changed = format!("node.kubernetes.io/os={value}:NoSchedule");
+        harness.apply_until_ready(json!({"taints": [taint(&changed)]})).await;
         for name in NODES {
-            assert_eq!(lasting_taints(&harness.node(name).await), [text]);
+            assert_eq!(lasting_taints(&harness.node(name).await), [changed.as_str()]);
         }
-        assert_class_came_first(&audit, before, taint["value"].as_str().unwrap());
+        assert_class_came_first(&audit, before, value);
     }
     let class = harness.class_until("windows-2019", "tolerates the new taint only", |class| {
         !tolerates(&scheduling(class), "windows") && !tolerates(&scheduling(class), "by-key")
@@ -80,34 +67,31 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
         ],
         "every taint that the pool ever put on"
     );
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn pods_that_wait_for_a_node_with_the_tolerations_of_before_are_counted_and_named() {
+async fn waiting_pods_with_outdated_tolerations_are_counted_and_named() {
     let (harness, _) = with_two_nodes(None).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     let nowhere = json!({"runtimeClassName": "windows-2019", "nodeSelector": {"example.com/no": "node"}});
     let waiting = harness.run_pod("waiting", nowhere).await;
     let tolerations = json!(waiting.spec.unwrap().tolerations).to_string();
     assert!(tolerations.contains(r#""value":"windows""#), "given by the class when it was created: {tolerations}");
 
-    let taint = json!({"key": "dedicated", "value": "windows-only", "effect": "NoSchedule"});
-    harness.apply_pool(json!({"taints": [taint]})).await;
+    harness.apply_pool(json!({"taints": [taint("dedicated=windows-only:NoSchedule")]})).await;
     let early = |pool: &WindowsPool| {
         let mut problems = pool.status.iter().flat_map(|status| &status.problems);
         problems.any(|problem| problem.reason == "PodsCreatedTooEarly" && problem.message.contains("default/waiting"))
     };
     harness.pool_until("default", "names the pod", early).await;
     harness.ready("default").await;
-    operator.stop().await;
 }
 
 #[tokio::test]
-async fn a_retired_taint_is_replaced_in_one_request_a_node_and_the_class_comes_first() {
+async fn a_retired_taint_is_replaced_in_one_request_after_its_class_changed() {
     let (harness, audit) = with_two_nodes(Some(("os", "Win1809"))).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     for name in NODES {
         assert_eq!(lasting_taints(&harness.node(name).await), ["os=Win1809:NoSchedule"], "a known spelling is kept");
@@ -115,10 +99,8 @@ async fn a_retired_taint_is_replaced_in_one_request_a_node_and_the_class_comes_f
 
     // The existing class needs a toleration for the new key.
     let before = audit.requests().len();
-    harness.apply_until_ready(json!({
-            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "dedicated", "value": "windows-only", "effect": "NoSchedule"}],
-            "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
-        })).await;
+    let both = json!([taint(OS_WINDOWS), taint("dedicated=windows-only:NoSchedule")]);
+    harness.apply_until_ready(json!({"taints": both, "retiredTaints": [taint("os=Win1809:NoSchedule")]})).await;
     for name in NODES {
         assert_eq!(
             lasting_taints(&harness.node(name).await),
@@ -129,13 +111,7 @@ async fn a_retired_taint_is_replaced_in_one_request_a_node_and_the_class_comes_f
     let class = harness.classes().get("windows-2019").await.unwrap();
     assert!(tolerates(&scheduling(&class), "Win1809"), "as long as it is listed");
 
-    harness
-        .apply_pool(json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "dedicated", "value": "windows-only", "effect": "NoSchedule"}]}))
-        .await;
-    harness
-        .class_until("windows-2019", "no longer tolerates the retired taint", |class| {
-            !tolerates(&scheduling(class), "Win1809")
-        })
-        .await;
-    operator.stop().await;
+    harness.apply_pool(json!({"taints": both})).await;
+    let is_dropped = |class: &RuntimeClass| !tolerates(&scheduling(class), "Win1809");
+    harness.class_until("windows-2019", "no longer tolerates the retired taint", is_dropped).await;
 }

@@ -1,16 +1,7 @@
 //! Status is true, winpool tells repairs from conflicts, and it deletes a class only when it may.
 
-use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Node, node::v1::RuntimeClass,
-};
-use kube::{ResourceExt, api::PostParams};
-use serde_json::{Value, json};
-use winpool_core::api::{ClassState, WindowsPool};
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{BUILD, Harness, OS_WINDOWS, condition, condition_text, has_taint, label, problems, scheduling},
-    wait_for,
-};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use winpool_e2e::prelude::*;
 
 use crate::denials::{deny, until_denied};
 
@@ -24,10 +15,10 @@ async fn with_a_node() -> Harness {
 }
 
 #[tokio::test]
-async fn a_pool_that_selects_no_node_says_so_and_counts_the_windows_nodes_of_the_cluster() {
+async fn a_pool_that_selects_no_node_counts_the_windows_nodes_of_the_cluster() {
     let harness = with_a_node().await;
     harness.join_node(SimulatedNode::linux().name("linux")).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({"nodeSelector": {"none": "such"}})).await;
     let says = |text: &'static str| {
         move |pool: &WindowsPool| {
@@ -36,23 +27,21 @@ async fn a_pool_that_selects_no_node_says_so_and_counts_the_windows_nodes_of_the
         }
     };
     harness.pool_until("default", "counts 1 Windows node", says("1 Windows node")).await;
-    harness.join_node(SimulatedNode::windows("10.0.17763.6659").name("other")).await;
+    harness.join_node(SimulatedNode::server_2019("other")).await;
     harness.pool_until("default", "counts 2 Windows nodes", says("2 Windows nodes")).await;
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn different_changes_of_one_class_are_not_a_conflict() {
     let harness = with_a_node().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     for number in 0..8 {
         let value = format!("value-{number}");
-        let taint = json!({"key": "dedicated", "value": value, "effect": "NoSchedule"});
+        let taint = taint(&format!("dedicated={value}:NoSchedule"));
         harness.apply_pool(json!({"taintPolicy": "Always", "taints": [taint]})).await;
         let tolerates = |class: &RuntimeClass| scheduling(class).to_string().contains(&value);
         harness.class_until("windows-2022", &format!("tolerates {value}"), tolerates).await;
     }
-    operator.stop().await;
 }
 
 /// Changes the node `win` again and again, and waits until winpool reports the conflict instead of another repair.
@@ -104,7 +93,7 @@ async fn different_ways_to_undo_one_change_are_reported_as_a_conflict() {
 async fn keeps_its_class(refuse: impl AsyncFn(&Harness)) {
     let harness = with_a_node().await;
     let declared = |handler: &str| json!({"runtimeClasses": [{"name": "mine", "version": "2022", "handler": handler}]});
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(declared("first")).await;
     let first = harness.classes().get("mine").await.unwrap().uid();
     refuse(&harness).await;
@@ -120,7 +109,6 @@ async fn keeps_its_class(refuse: impl AsyncFn(&Harness)) {
     .await
     .unwrap();
     assert_eq!(harness.classes().get("mine").await.unwrap().uid(), first);
-    operator.stop().await;
 }
 
 /// The error that the API server gives to a client that creates a class with the handler `second`.
@@ -164,7 +152,7 @@ async fn a_class_stays_while_a_webhook_for_its_new_handler_is_broken() {
 #[tokio::test]
 async fn a_copy_of_a_class_stays_and_is_named() {
     let harness = with_a_node().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     let class = harness.classes().get("windows-2022").await.unwrap();
     let metadata = json!({"name": "copy", "labels": class.labels()});
@@ -177,7 +165,6 @@ async fn a_copy_of_a_class_stays_and_is_named() {
     })
     .await
     .unwrap();
-    operator.stop().await;
 }
 
 /// The state of the class `windows-2022` in the status of the pool.
@@ -189,34 +176,27 @@ fn state(pool: &WindowsPool) -> Option<ClassState> {
 #[tokio::test]
 async fn a_foreign_class_that_selects_none_of_the_pools_nodes_is_a_conflict() {
     let harness = with_a_node().await;
-    let selector = json!({
-        "kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348", "team": "another",
-    });
     let toleration = json!({"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"});
-    let class = json!({
-        "metadata": {"name": "windows-2022", "labels": {"app.kubernetes.io/managed-by": "Helm"}},
-        "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector, "tolerations": [toleration]},
-    });
+    let mut class = windows_class("windows-2022", &json!({BUILD: "10.0.20348", "team": "another"}));
+    class["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+    class["scheduling"]["tolerations"] = json!([toleration]);
     let _: RuntimeClass = harness.create(class).await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "judges the class", |pool| state(pool).is_some()).await;
     assert_eq!(state(&pool), Some(ClassState::Conflict));
     assert_eq!(condition(&pool, "RuntimeClassesApplied"), Some("False"));
-    operator.stop().await;
 }
 
 #[tokio::test]
 async fn a_pool_that_selects_an_architecture_gets_classes_of_that_architecture() {
     let harness = Harness::new().await;
-    let node = SimulatedNode::windows("10.0.26100.4061").name("arm").architecture("arm64");
-    harness.join_node(node).await;
-    let operator = harness.operator().await;
+    harness.join_node(SimulatedNode::server_2025("arm").architecture("arm64")).await;
+    let _operator = harness.operator().await;
     let declared = json!([{"name": "mine", "version": "2025"}]);
     harness.apply_pool(json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}, "runtimeClasses": declared})).await;
     for name in ["windows-2025", "mine"] {
         let class = harness.class_until(name, "is there", |_| true).await;
         assert_eq!(scheduling(&class)["nodeSelector"]["kubernetes.io/arch"], "arm64", "{name}");
     }
-    operator.stop().await;
 }

@@ -4,28 +4,19 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use winpool::{
-    Options,
     cli::{
         Outcome,
         cleanup::{Arguments, clean_up},
-        connect::Connection,
     },
     election::Leadership,
     metrics::Metrics,
     removal::installation::Installation,
     write::Applier,
 };
-use winpool_e2e::{
-    LIMIT, SimulatedNode,
-    harness::{Account, Harness, INSTALLATION, NAMESPACE, OS_WINDOWS, Operator, face, has_taint, options},
-    wait_for,
-};
+use winpool_e2e::prelude::*;
+
+use crate::cleanup::arguments;
 
 const NAME: &str = "winpool";
 
@@ -36,13 +27,12 @@ fn start(harness: &Harness) -> Operator {
 }
 
 async fn join(harness: &Harness, name: &str, team: &str) -> Value {
-    let node = SimulatedNode::windows("10.0.17763.6659").name(name).label("team", team);
-    harness.join_node(node).await;
+    harness.join_node(SimulatedNode::server_2019(name).label("team", team)).await;
     face(&harness.node(name).await)
 }
 
 #[tokio::test]
-async fn an_operator_that_is_removed_cleans_up_ends_and_keeps_what_a_pool_retains() {
+async fn an_operator_that_is_removed_cleans_up_and_ends() {
     let harness = Harness::new().await;
     let before = join(&harness, "win-1", "a").await;
     join(&harness, "win-2", "b").await;
@@ -71,7 +61,7 @@ async fn an_operator_that_is_removed_cleans_up_ends_and_keeps_what_a_pool_retain
 }
 
 #[tokio::test]
-async fn a_process_that_gets_sigterm_checks_once_more_whether_it_is_being_removed() {
+async fn a_process_that_gets_sigterm_checks_if_it_is_being_removed() {
     let harness = Harness::new().await;
     let before = join(&harness, "win", "a").await;
     // Without the permission to list bindings and roles, with which a watch begins, it cannot know before.
@@ -87,10 +77,10 @@ async fn a_process_that_gets_sigterm_checks_once_more_whether_it_is_being_remove
     assert_eq!(face(&harness.node("win").await), before);
 }
 
-/// A part of the installation, or its namespace. If somebody deletes only a part, no object may wait for an operator that
-/// has no permissions any more.
+/// A part of the installation, or its namespace. If only a part is deleted, no object may wait for an operator without
+/// permissions.
 #[tokio::test]
-async fn the_operator_cleans_up_and_releases_all_finalizers_whichever_part_is_deleted() {
+async fn deleting_any_part_of_an_installation_releases_all_finalizers() {
     let parts = INSTALLATION.into_iter().chain(["Namespace"]);
     stream::iter(parts).for_each_concurrent(3, deletion_of_is_clean).await;
 }
@@ -131,13 +121,16 @@ async fn the_objects_of_an_installation_are_deleted_together() {
 
 #[tokio::test]
 async fn it_retries_until_nodes_can_be_written_again() {
-    let harness = Harness::new().await;
+    let (harness, log) = Harness::audited().await;
     let before = join(&harness, "win", "a").await;
     let operator = start(&harness);
     harness.apply_until_ready(json!({})).await;
     writes_of_nodes_fail(&harness).await;
     harness.account.uninstall().await;
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    let refused = || log.patches("win").iter().filter(|patch| patch.code == 500).count();
+    wait_for("the operator has tried again and again", LIMIT, async || Ok((refused() >= 4).then_some(())))
+        .await
+        .unwrap();
     assert_eq!(harness.account.held().await, INSTALLATION, "nothing goes before the nodes are clean");
     Api::<ValidatingWebhookConfiguration>::all(harness.client.clone())
         .delete("broken", &DeleteParams::default())
@@ -174,14 +167,7 @@ async fn a_stop_without_removal_leaves_everything() {
     assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
     // Without an operator the removal waits, and the command ends it.
     harness.account.uninstall().await;
-    let arguments = Arguments {
-        yes: true,
-        dry_run: false,
-        uninstalling: false,
-        connection: Connection::default(),
-        lease_namespace: Some(NAMESPACE.to_owned()),
-        installation: NAME.to_owned(),
-    };
+    let arguments = Arguments { yes: true, lease_namespace: Some(NAMESPACE.to_owned()), ..arguments() };
     let mut out = Vec::new();
     let config = harness.server.config().unwrap();
     let outcome = clean_up(config, &arguments, &mut out, || unreachable!("it does not ask")).await;

@@ -1,13 +1,9 @@
 //! Validation of WindowsPools by the API server, with messages that say what to write instead.
 
-use kube::{
-    api::{Patch, PatchParams, PostParams},
-    core::Status,
-};
-use serde_json::{Value, json};
-use winpool_e2e::harness::{
-    Harness,
-    schema::{object, untyped},
+use kube::core::Status;
+use winpool_e2e::{
+    harness::schema::{object, untyped},
+    prelude::*,
 };
 
 #[tokio::test]
@@ -334,7 +330,6 @@ fn labels(count: usize) -> Value {
     Value::Object((0..count).map(label).collect())
 }
 
-/// Sets the members of `more` in `object`.
 fn json_merge(object: &mut Value, more: Value) {
     let (Value::Object(object), Value::Object(more)) = (object, more) else { panic!("objects") };
     object.extend(more);

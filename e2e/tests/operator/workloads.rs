@@ -2,22 +2,11 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use k8s_openapi::api::{
-    apps::v1::DaemonSet,
-    core::v1::{Node, Pod},
-    discovery::v1::EndpointSlice,
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DynamicObject, ListParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::{apps::v1::DaemonSet, discovery::v1::EndpointSlice};
+use kube::api::DynamicObject;
 use winpool_e2e::{
-    Cluster, SimulatedNode,
-    harness::{BUILD, Operator, label, node_of, taints, unschedulable},
-    lend_cluster,
     manifests::{EXAMPLES, apply, example, rolled_out},
-    scene,
+    prelude::*,
 };
 
 /// Every Deployment in `examples/` with the kernel of the nodes that it has to run on. Two examples bring their own
@@ -36,8 +25,7 @@ const LINUX_ROOM: usize = 4;
 
 #[tokio::test]
 async fn the_examples_run_where_they_must() {
-    let (cluster, operator) = cluster_with_empty_pool().await;
-    let client = cluster.client();
+    let (harness, _operator) = cluster_with_empty_pool().await;
     let objects = examples();
     let deployments: Vec<&DynamicObject> = objects.iter().filter(|object| kind(object) == "Deployment").collect();
     let names: Vec<String> = deployments.iter().map(|deployment| deployment.name_any()).collect();
@@ -47,49 +35,44 @@ async fn the_examples_run_where_they_must() {
         assert!(spec["tolerations"].is_null() && spec["nodeSelector"].is_null(), "the class alone does it");
     }
 
-    apply(&client, &objects).await.unwrap();
+    apply(&harness.client, &objects).await.unwrap();
     for (name, kernel) in EXPECTED {
-        let pods = rolled_out(&cluster, name).await.unwrap();
+        let pods = rolled_out(harness.cluster(), name).await.unwrap();
         assert!(!pods.is_empty(), "{name}");
         for pod in &pods {
-            assert!(kernel_under(&client, pod).await.starts_with(kernel), "{name} on {:?}", node_of(pod));
+            assert!(kernel_under(&harness, pod).await.starts_with(kernel), "{name} on {:?}", node_of(pod));
         }
     }
-    the_service_has_its_pods_as_endpoints(&cluster, "win-webserver").await;
-    operator.stop().await;
+    the_service_has_its_pods_as_endpoints(&harness, "win-webserver").await;
 }
 
-async fn the_service_has_its_pods_as_endpoints(cluster: &Cluster, name: &str) {
-    let pods = rolled_out(cluster, name).await.unwrap();
+async fn the_service_has_its_pods_as_endpoints(harness: &Harness, name: &str) {
+    let pods = rolled_out(harness.cluster(), name).await.unwrap();
     let addresses = pods.iter().map(|pod| pod.status.as_ref().unwrap().pod_ip.clone().unwrap());
     let mut wanted: Vec<(String, Option<&str>)> = addresses.zip(pods.iter().map(node_of)).collect();
     wanted.sort();
-    let slices: Api<EndpointSlice> = Api::default_namespaced(cluster.client());
+    let slices: Api<EndpointSlice> = Api::default_namespaced(harness.client.clone());
     let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={name}"));
-    cluster
-        .wait_for(&format!("Service {name} has the endpoints {wanted:?}"), async || {
-            let slices = slices.list(&of_service).await?.items;
-            let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
-            let ready =
-                endpoints.filter(|endpoint| endpoint.conditions.as_ref().is_some_and(|c| c.ready == Some(true)));
-            let mut found: Vec<(String, Option<&str>)> =
-                ready.map(|endpoint| (endpoint.addresses[0].clone(), endpoint.node_name.as_deref())).collect();
-            found.sort();
-            Ok((found == wanted).then_some(()))
-        })
-        .await
-        .unwrap();
+    let has_them = async || {
+        let slices = slices.list(&of_service).await?.items;
+        let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+        let ready = endpoints.filter(|endpoint| endpoint.conditions.as_ref().is_some_and(|c| c.ready == Some(true)));
+        let mut found: Vec<(String, Option<&str>)> =
+            ready.map(|endpoint| (endpoint.addresses[0].clone(), endpoint.node_name.as_deref())).collect();
+        found.sort();
+        Ok((found == wanted).then_some(()))
+    };
+    wait_for(&format!("Service {name} has the endpoints {wanted:?}"), LIMIT, has_them).await.unwrap();
 }
 
 #[tokio::test]
 async fn workloads_that_do_not_fully_say_windows_stay_off_windows() {
-    let (cluster, operator) = cluster_with_empty_pool().await;
-    let client = cluster.client();
+    let (harness, _operator) = cluster_with_empty_pool().await;
 
     // More Linux pods than the Linux nodes can take.
     let mut linux = the_example("linux-web.yaml");
     linux.data["spec"]["replicas"] = json!(2 * LINUX_ROOM + 3);
-    apply(&client, &[linux]).await.unwrap();
+    apply(&harness.client, &[linux]).await.unwrap();
     // The Windows examples with the right selector, and with neither class nor toleration.
     let mut bare = Vec::new();
     for (name, kernel) in EXPECTED.into_iter().filter(|(name, _)| *name != "linux-web") {
@@ -100,16 +83,16 @@ async fn workloads_that_do_not_fully_say_windows_stay_off_windows() {
         pod.as_object_mut().unwrap().retain(|field, _| field != "tolerations" && field != "runtimeClassName");
         bare.push(deployment);
     }
-    apply(&client, &bare).await.unwrap();
+    apply(&harness.client, &bare).await.unwrap();
     // DaemonSets without and with a toleration.
-    let by_class = daemon_set("by-class", &the_example("iis-2019.yaml"));
-    let by_selector = daemon_set("by-selector", &the_example("iis-2019-node-selector.yaml"));
-    apply(&client, &[by_class, by_selector]).await.unwrap();
+    for (name, file) in [("by-class", "iis-2019.yaml"), ("by-selector", "iis-2019-node-selector.yaml")] {
+        harness.apply(workload("DaemonSet", name, spec(&the_example(file)).clone())).await;
+    }
 
     for deployment in &bare {
         let name = deployment.name_any();
         let replicas = deployment.data["spec"]["replicas"].as_u64().unwrap();
-        let pods = scheduled_or_refused(&cluster, &name, usize::try_from(replicas).unwrap()).await;
+        let pods = scheduled_or_refused(&harness, &name, usize::try_from(replicas).unwrap()).await;
         for pod in &pods {
             assert_eq!(node_of(pod), None, "{name}");
             let refusal = unschedulable(pod).unwrap();
@@ -117,7 +100,7 @@ async fn workloads_that_do_not_fully_say_windows_stay_off_windows() {
             assert!(refusal.contains("4 node(s) had untolerated taint"), "{name}: {refusal}");
         }
     }
-    let pods = scheduled_or_refused(&cluster, "linux-web", 2 * LINUX_ROOM + 3).await;
+    let pods = scheduled_or_refused(&harness, "linux-web", 2 * LINUX_ROOM + 3).await;
     let mut by_node: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for pod in &pods {
         *by_node.entry(node_of(pod)).or_default() += 1;
@@ -128,44 +111,35 @@ async fn workloads_that_do_not_fully_say_windows_stay_off_windows() {
         let (full, tainted) = ("2 Too many pods", "4 node(s) had untolerated taint");
         assert!(refusal.contains(full) && refusal.contains(tainted), "{refusal}");
     }
-    let by_class = scheduled_or_refused(&cluster, "by-class", 2).await;
-    assert_eq!(desired(&cluster, "by-class").await, 2, "its controller sees no class, so it wants the Linux nodes");
+    let by_class = scheduled_or_refused(&harness, "by-class", 2).await;
+    assert_eq!(desired(&harness, "by-class").await, 2, "its controller sees no class, so it wants the Linux nodes");
     assert_eq!(by_class.iter().map(node_of).collect::<Vec<_>>(), [None, None], "where the class forbids it to run");
-    let by_selector = scheduled_or_refused(&cluster, "by-selector", 2).await;
-    assert_eq!(desired(&cluster, "by-selector").await, 2);
+    let by_selector = scheduled_or_refused(&harness, "by-selector", 2).await;
+    assert_eq!(desired(&harness, "by-selector").await, 2);
     let mut on: Vec<_> = by_selector.iter().map(node_of).collect();
     on.sort_unstable();
     assert_eq!(on, [Some("win-2019-a"), Some("win-2019-b")]);
-    operator.stop().await;
 }
 
 /// Two small Linux nodes, four Windows ones, and winpool with an empty pool that is Ready.
-async fn cluster_with_empty_pool() -> (Cluster, Operator) {
-    let cluster = lend_cluster().await.unwrap();
+async fn cluster_with_empty_pool() -> (Harness, Operator) {
     let linux = SimulatedNode::linux().resource("pods", &LINUX_ROOM.to_string());
-    let nodes = [
+    let harness = Harness::with_nodes([
         linux.clone().name("linux-a"),
         linux.name("linux-b"),
-        SimulatedNode::windows("10.0.17763.6659").name("win-2019-a"),
+        SimulatedNode::server_2019("win-2019-a"),
         SimulatedNode::windows("10.0.17763.1817").name("win-2019-b").without_label(BUILD),
-        SimulatedNode::windows("10.0.20348.2655").name("win-2022-a"),
-        SimulatedNode::windows("10.0.26100.4061").name("win-2025-a"),
-    ];
-    let mut names = Vec::new();
-    for node in nodes {
-        names.push(node.join(&cluster.client()).await.unwrap().name().to_owned());
-    }
-    for name in &names {
-        cluster.node_ready(name).await.unwrap();
-    }
-    scene::install_crd(&cluster.client()).await.unwrap();
-    let operator = Operator::on(&cluster).await;
-    scene::pool_gets_ready(&cluster).await.unwrap();
-    for node in Api::<Node>::all(cluster.client()).list(&ListParams::default()).await.unwrap() {
+        SimulatedNode::server_2022("win-2022-a"),
+        SimulatedNode::server_2025("win-2025-a"),
+    ])
+    .await;
+    let operator = harness.operator().await;
+    harness.apply_until_ready(json!({})).await;
+    for node in harness.nodes().list(&ListParams::default()).await.unwrap() {
         let expected: &[&str] = if label(&node, BUILD).is_some() { &["os=windows:NoSchedule"] } else { &[] };
         assert_eq!(taints(&node), expected, "{}", node.name_any());
     }
-    (cluster, operator)
+    (harness, operator)
 }
 
 /// All objects in `examples/`, in the order of their names.
@@ -177,7 +151,6 @@ fn examples() -> Vec<DynamicObject> {
     objects
 }
 
-/// The only object of a file.
 fn the_example(file: &str) -> DynamicObject {
     let mut objects = example(file).unwrap();
     assert_eq!(objects.len(), 1, "{file}");
@@ -193,42 +166,28 @@ fn spec(workload: &DynamicObject) -> &Value {
     &workload.data["spec"]["template"]["spec"]
 }
 
-/// A DaemonSet with the template of a Deployment.
-fn daemon_set(name: &str, deployment: &DynamicObject) -> DynamicObject {
-    let mut template = deployment.data["spec"]["template"].clone();
-    template["metadata"]["labels"] = json!({"app": name});
-    serde_json::from_value(json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},
-        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
-    }))
-    .unwrap()
-}
-
 /// How many pods a DaemonSet wants, once its controller has looked at it.
-async fn desired(cluster: &Cluster, name: &str) -> i32 {
-    let sets: Api<DaemonSet> = Api::default_namespaced(cluster.client());
+async fn desired(harness: &Harness, name: &str) -> i32 {
+    let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());
     let looked_at = async || {
         let set = sets.get(name).await?;
         let status = set.status.filter(|status| status.observed_generation == set.metadata.generation);
         Ok(status.map(|status| status.desired_number_scheduled))
     };
-    cluster.wait_for(&format!("DaemonSet {name} is looked at"), looked_at).await.unwrap()
+    wait_for(&format!("DaemonSet {name} is looked at"), LIMIT, looked_at).await.unwrap()
 }
 
 /// The pods of a Deployment, once there are that many and the scheduler has decided about each.
-async fn scheduled_or_refused(cluster: &Cluster, name: &str, number: usize) -> Vec<Pod> {
-    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+async fn scheduled_or_refused(harness: &Harness, name: &str, number: usize) -> Vec<Pod> {
     let of_deployment = ListParams::default().labels(&format!("app={name}"));
+    let is_decided = |pod: &Pod| node_of(pod).is_some() || unschedulable(pod).is_some();
     let decided = async || {
-        let pods = pods.list(&of_deployment).await?.items;
-        let done =
-            pods.len() == number && pods.iter().all(|pod| node_of(pod).is_some() || unschedulable(pod).is_some());
-        Ok(done.then_some(pods))
+        let pods = harness.pods().list(&of_deployment).await?.items;
+        Ok((pods.len() == number && pods.iter().all(is_decided)).then_some(pods))
     };
-    cluster.wait_for(&format!("the scheduler has decided about {number} pods of {name}"), decided).await.unwrap()
+    wait_for(&format!("the scheduler has decided about {number} pods of {name}"), LIMIT, decided).await.unwrap()
 }
 
-async fn kernel_under(client: &Client, pod: &Pod) -> String {
-    let node = Api::<Node>::all(client.clone()).get(node_of(pod).unwrap()).await.unwrap();
-    node.status.unwrap().node_info.unwrap().kernel_version
+async fn kernel_under(harness: &Harness, pod: &Pod) -> String {
+    harness.node(node_of(pod).unwrap()).await.status.unwrap().node_info.unwrap().kernel_version
 }

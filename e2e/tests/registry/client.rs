@@ -9,7 +9,6 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
@@ -17,7 +16,7 @@ use tokio::{
 };
 use winpool::registry::{Options, Problem, Registry};
 use winpool_core::image::{ImagePlatforms, ImageReference, Source};
-use winpool_e2e::{ImageRegistry, LIMIT, PASSWORD, Protection, USER, wait_for};
+use winpool_e2e::{ImageRegistry, PASSWORD, Protection, USER, prelude::*};
 
 pub const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

@@ -2,30 +2,18 @@
 
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt,
-    api::{DynamicObject, ListParams},
-};
-use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
-use winpool_e2e::{
-    Cluster, ImageRegistry, Protection, SimulatedNode,
-    harness::{Operator, node_of},
-    lend_cluster, manifests, scene, winpool_program,
-};
+use winpool_e2e::{ImageRegistry, Protection, prelude::*, winpool_program};
 
 use super::client::{OCI_INDEX, OCI_MANIFEST, index};
 
 fn deployment(name: &str, class: &str, image: &str) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": name}}, "template": {
-            "metadata": {"labels": {"app": name}},
-            "spec": {"os": {"name": "windows"}, "runtimeClassName": class, "containers": [{"name": "c", "image": image}]},
-        }},
-    })
+    let containers = json!([{"name": "c", "image": image}]);
+    let pod = json!({"os": {"name": "windows"}, "runtimeClassName": class, "containers": containers});
+    let mut deployment = workload("Deployment", name, pod);
+    deployment["spec"]["replicas"] = json!(1);
+    deployment
 }
 
 /// Runs winpool on the cluster, and returns its exit code and output.
@@ -48,18 +36,14 @@ async fn commands_judge_the_images_of_a_cluster_by_its_nodes() {
         let config = json!({"os": "windows", "architecture": "amd64", "os.version": version});
         registry.push_image("app", tag, &config, false).await.unwrap();
     }
-    let cluster = lend_cluster().await.unwrap();
-    let client = cluster.client();
-    scene::install_crd(&client).await.unwrap();
-    for node in [
+    let harness = Harness::with_nodes([
         SimulatedNode::linux().name("linux"),
-        SimulatedNode::windows("10.0.17763.6659").name("win-2019"),
-        SimulatedNode::windows("10.0.26100.4061").name("win-2025").container_runtime("containerd://2.2.0"),
-    ] {
-        node.join(&client).await.unwrap();
-    }
-    let operator = Operator::on(&cluster).await;
-    scene::pool_gets_ready(&cluster).await.unwrap();
+        SimulatedNode::server_2019("win-2019"),
+        SimulatedNode::server_2025("win-2025").container_runtime("containerd://2.2.0"),
+    ])
+    .await;
+    let _operator = harness.operator().await;
+    harness.apply_until_ready(json!({})).await;
     let image = |name: &str| format!("{}/{name}", registry.host());
     let workloads = [
         deployment("both", "windows-2019", &image("both:1")),
@@ -68,24 +52,24 @@ async fn commands_judge_the_images_of_a_cluster_by_its_nodes() {
         deployment("wrong", "windows-2025", &image("app:1-ltsc2019")),
         deployment("gone", "windows-2025", &image("gone:1")),
     ];
-    let workloads: [DynamicObject; 5] = workloads.map(|workload| serde_json::from_value(workload).unwrap());
-    manifests::apply(&client, &workloads).await.unwrap();
-    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    for workload in &workloads {
+        harness.apply(workload.clone()).await;
+    }
     let bound = async || {
-        let pods = pods.list(&ListParams::default()).await?.items;
+        let pods = harness.pods().list(&ListParams::default()).await?.items;
         Ok((pods.iter().filter(|pod| node_of(pod).is_some()).count() == workloads.len()).then_some(pods))
     };
-    let all = cluster.wait_for("all pods have nodes", bound).await.unwrap();
+    let all = wait_for("all pods have nodes", LIMIT, bound).await.unwrap();
     let wrong = all.iter().find(|pod| pod.name_any().starts_with("wrong")).unwrap();
     assert_eq!(node_of(wrong), Some("win-2025"));
 
     let folder = tempfile::tempdir().unwrap();
     let asked = || registry.requests().unwrap().iter().filter(|(line, _)| line.starts_with("GET /v2/")).count();
-    run(&cluster, &folder, &["check", "-A"]).await;
-    run(&cluster, &folder, &["plan"]).await;
+    run(harness.cluster(), &folder, &["check", "-A"]).await;
+    run(harness.cluster(), &folder, &["plan"]).await;
     assert_eq!(asked(), 0, "no registry is asked without the flag");
 
-    let (code, images) = run(&cluster, &folder, &["images", "-o", "json"]).await;
+    let (code, images) = run(harness.cluster(), &folder, &["images", "-o", "json"]).await;
     let images: Value = serde_json::from_str(&images).unwrap_or_else(|error| panic!("{code} {error}: {images}"));
     let of = |name: &str| {
         let image = images["images"].as_array().unwrap().iter().find(|found| found["image"] == image(name)).unwrap();
@@ -115,11 +99,10 @@ async fn commands_judge_the_images_of_a_cluster_by_its_nodes() {
             &["none: this image has a variant that runs there, 10.0.26100.1", "/app:1-10.0.26100.1", "stays"],
         ),
     ] {
-        let (got, text) = run(&cluster, &folder, &[arguments, &["--resolve-images"]].concat()).await;
+        let (got, text) = run(harness.cluster(), &folder, &[arguments, &["--resolve-images"]].concat()).await;
         println!("{arguments:?}: {got}\n{text}");
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(expected.iter().all(|part| flat.contains(part)), "{arguments:?}: {expected:?} are not all in\n{text}");
         assert_eq!(got, code, "{arguments:?}");
     }
-    operator.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Checks that a cluster is as planned, and that nobody writes any more.
+//! Checks that a cluster is as planned, and that the writes have stopped.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ fn writes(requests: &Requests) -> u64 {
     resources.into_iter().map(|resource| requests.writes(resource)).sum()
 }
 
-/// Waits until nobody has written for this time.
+/// Waits until nothing was written for this time.
 pub async fn writes_stop(client: &Client, quiet: Duration, limit: Duration, when: &str) {
     let deadline = Instant::now() + limit;
     let mut before = Requests::until_now(client).await.unwrap();

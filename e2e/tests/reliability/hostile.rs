@@ -3,19 +3,10 @@
 use std::{fmt::Debug, time::Duration};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeRuntimeHandler, Pod, Taint};
-use kube::{
-    Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::core::v1::{ContainerImage, NodeRuntimeHandler, Taint};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::json;
 use winpool_core::api::NodeCounts;
-use winpool_e2e::{
-    ApiServer, Program, SimulatedNode,
-    harness::{Harness, POOL, label},
-    wait_for,
-};
+use winpool_e2e::{ApiServer, Program, prelude::*};
 
 use crate::program;
 
@@ -31,7 +22,7 @@ const TIME: Duration = Duration::from_mins(5);
 
 /// A field of a node that its kubelet may write, with too many entries.
 fn too_large(number: usize) -> Node {
-    let node = SimulatedNode::windows("10.0.20348.2655").name(&name(number)).without_kwok();
+    let node = SimulatedNode::server_2022(&name(number)).without_kwok();
     let mut node = node.node();
     let (labels, spec, status) =
         (node.metadata.labels.as_mut().unwrap(), node.spec.as_mut().unwrap(), node.status.as_mut().unwrap());
@@ -130,10 +121,10 @@ async fn judged(harness: &Harness, nodes: usize) -> NodeCounts {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: make chaos-long"]
-async fn a_hundred_nodes_and_pods_of_maximum_size_fit_into_the_memory_of_an_installation() {
+async fn a_hundred_objects_of_maximum_size_fit_into_the_memory_limit() {
     let harness = Harness::unguarded().await;
     let (server, client) = (&harness.server, &harness.client);
-    SimulatedNode::windows("10.0.20348.2655").name("honest").join(client).await.unwrap();
+    SimulatedNode::server_2022("honest").join(client).await.unwrap();
     let program = program().await;
     let operator = Program::start(&program, server).unwrap();
     operator.leads().await.unwrap();
@@ -152,7 +143,7 @@ async fn a_hundred_nodes_and_pods_of_maximum_size_fit_into_the_memory_of_an_inst
     let classes = harness.classes().list(&ListParams::default()).await.unwrap().items;
     change(server).await;
     // Events come in order: once this one is marked, those of the others have been seen.
-    SimulatedNode::windows("10.0.20348.2655").name("late").join(client).await.unwrap();
+    SimulatedNode::server_2022("late").join(client).await.unwrap();
     let nodes = harness.nodes();
     let marked = async || Ok(Some(nodes.get("late").await?).filter(|node| label(node, POOL).is_some()));
     wait_for("the last node is marked", TIME, marked).await.unwrap();

@@ -1,9 +1,7 @@
 //! Errors of the demo.
 
-/// The result of a step.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of a step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A component did not start, refused a request, or took too long.
@@ -13,11 +11,9 @@ pub enum Error {
     /// A pod runs on a node of the wrong kind.
     #[error("pod {pod} must run on a {wanted} node, but is on {node}, which reports {reports}")]
     WrongNode {
-        /// Its name.
         pod: String,
         /// The kind of node that it needs.
         wanted: String,
-        /// The node.
         node: String,
         /// The kind of that node, as its kubelet reports.
         reports: String,

@@ -78,7 +78,7 @@ async fn nodes(cluster: &Cluster, steps: &Steps, real: bool) -> Result<Vec<Machi
     let machines = if real {
         scene::machines_join(cluster).await?
     } else {
-        scene::nodes_join(cluster).await?;
+        scene::join(cluster, scene::nodes()).await?;
         Vec::new()
     };
     steps.done(&format!(

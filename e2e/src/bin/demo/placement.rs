@@ -11,7 +11,6 @@ use winpool_e2e::{Cluster, manifests};
 /// The kind of node that a pod needs.
 #[derive(Clone, Copy)]
 pub enum Host {
-    /// Linux.
     Linux,
     /// Windows of this build, such as `10.0.17763`.
     Windows(&'static str),
@@ -57,7 +56,6 @@ impl Placements {
         Ok(Self(pods.into_iter().map(placed).collect()))
     }
 
-    /// The number of pods.
     pub fn len(&self) -> usize {
         self.0.len()
     }

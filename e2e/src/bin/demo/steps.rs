@@ -20,7 +20,6 @@ impl Steps {
         println!("\n{title}");
     }
 
-    /// Ends a step.
     pub fn done(&self, what: &str) {
         println!("{:>6.1} s  {what}", self.started.elapsed().as_secs_f32());
     }
@@ -31,7 +30,6 @@ impl Steps {
         println!("          {what}");
     }
 
-    /// Ends the demo.
     pub fn end(&self) {
         println!("Every pod runs on a node that can run it; {:.1} s in total.\n", self.started.elapsed().as_secs_f32());
         println!("This cluster ends now. To try things by hand:");

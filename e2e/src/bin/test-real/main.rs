@@ -25,7 +25,7 @@ const SECOND: &str = "\
 It will now let the pool write
 - the label node.kubernetes.io/windows-build on Windows nodes where it is missing or wrong; this one stays
 - the label and the annotation of the pool on these nodes
-- a RuntimeClass for each Windows version, where nobody has one of that name
+- a RuntimeClass for each Windows version, unless there is one of that name
 and then
 - remove that build label from one node, and wait until winpool restores it
 - run one pod for each Windows version, from mcr.microsoft.com/windows/nanoserver, and one Linux pod that the kubelet has to refuse

@@ -26,7 +26,6 @@ impl Report {
             .collect();
     }
 
-    /// Records a check that passed.
     pub fn passed(&mut self, check: &str) {
         eprintln!("passed: {check}");
         self.checks.push((check.to_owned(), None));
@@ -38,7 +37,6 @@ impl Report {
         self.checks.push((check.to_owned(), Some(why.to_owned())));
     }
 
-    /// Records the result of a check.
     pub fn check(&mut self, check: &str, result: Result<(), String>) {
         match result {
             Ok(()) => self.passed(check),
@@ -46,7 +44,6 @@ impl Report {
         }
     }
 
-    /// True if no check has failed.
     pub fn all_passed(&self) -> bool {
         self.checks.iter().all(|(_, why)| why.is_none())
     }

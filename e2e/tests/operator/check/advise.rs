@@ -5,14 +5,10 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy, apps::v1::Deployment, core::v1::Namespace,
 };
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-};
 use proptest::test_runner::TestRunner;
-use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 use winpool_core::lint::{Facts, advise, rule};
-use winpool_e2e::{LIMIT, lend, lend_cluster, lend_with, manifests, wait_for};
+use winpool_e2e::{Lent, lend_with, prelude::*};
 
 use super::{Answer, create, create_all, facts, findings, generated, set, workload};
 
@@ -43,6 +39,18 @@ async fn install(client: &Client) {
         .await
         .unwrap();
     }
+}
+
+/// An administrator's client of an API server with the component. The tests share it, because the API server needs seconds to
+/// compile the expressions, and all but one create objects in dry runs.
+async fn advised() -> Client {
+    static SERVER: OnceCell<Lent> = OnceCell::const_new();
+    let server = SERVER.get_or_init(async || {
+        let server = lend().await.unwrap();
+        install(&server.client()).await;
+        server
+    });
+    server.await.connect().unwrap()
 }
 
 /// The rules of which the warnings speak. Kubernetes warns of things by itself too.
@@ -76,9 +84,7 @@ fn without_empty_lists(value: Value) -> Value {
 
 #[tokio::test]
 async fn warnings_are_what_check_says_for_thousands_of_generated_workloads() {
-    let server = lend().await.unwrap();
-    let client = server.client();
-    install(&client).await;
+    let client = advised().await;
     let facts = facts().await;
     let mut runner = TestRunner::deterministic();
     let objects: Vec<Value> =
@@ -108,9 +114,7 @@ async fn warnings_are_what_check_says_for_thousands_of_generated_workloads() {
 
 #[tokio::test]
 async fn a_warning_names_the_rule_and_the_remedy_and_nothing_is_refused() {
-    let server = lend().await.unwrap();
-    let client = server.client();
-    install(&client).await;
+    let client = advised().await;
     let answer = create(&client, "default", &probe("Deployment")).await;
     assert_eq!(answer.code, 201);
     assert_eq!(answer.warnings.len(), 1);
@@ -137,9 +141,7 @@ async fn the_expressions_fit_the_kinds_that_they_are_for() {
 
 #[tokio::test]
 async fn users_who_cannot_fix_it_are_not_warned() {
-    let server = lend().await.unwrap();
-    let client = server.client();
-    install(&client).await;
+    let client = advised().await;
     assert!(create(&client, "kube-system", &probe("Pod")).await.warnings.is_empty(), "namespaces that are left alone");
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let ours = serde_json::from_value(json!({"metadata": {"name": "winpool-system"}})).unwrap();
@@ -153,13 +155,15 @@ async fn users_who_cannot_fix_it_are_not_warned() {
 
     // An update that does not touch the template.
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
-    deployments.create(&PostParams::default(), &serde_json::from_value(probe("Deployment")).unwrap()).await.unwrap();
+    let mut stored = probe("Deployment");
+    stored["metadata"]["name"] = json!("stored");
+    deployments.create(&PostParams::default(), &serde_json::from_value(stored).unwrap()).await.unwrap();
     for (change, warned) in [
         (json!({"spec": {"replicas": 3}}), false),
         (json!({"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}), true),
     ] {
         let request = kube::core::Request::new("/apis/apps/v1/namespaces/default/deployments");
-        let request = request.patch("probe", &PatchParams::default(), &Patch::Merge(&change)).unwrap();
+        let request = request.patch("stored", &PatchParams::default(), &Patch::Merge(&change)).unwrap();
         let answer = client.send(request.map(kube::client::Body::from)).await.unwrap();
         assert_eq!(answer.headers().contains_key("Warning"), warned, "{change}");
     }
@@ -195,9 +199,7 @@ async fn the_audit_event_names_every_rule() {
 /// The policies still warn for pods ten times larger than real ones. Over the cost limit of CEL they would be silent.
 #[tokio::test]
 async fn the_largest_pod_is_far_from_the_limits() {
-    let server = lend().await.unwrap();
-    let client = server.client();
-    install(&client).await;
+    let client = advised().await;
     let mounts: Vec<Value> = (0..50).map(|n| json!({"name": format!("v{n}"), "mountPath": format!("/v{n}")})).collect();
     let mut containers: Vec<Value> = (0..100)
         .map(|n| json!({"name": format!("c{n}"), "image": "example.com/app:1.0", "volumeMounts": mounts}))

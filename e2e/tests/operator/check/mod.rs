@@ -8,10 +8,9 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
-use kube::{Client, client::Body};
-use serde_json::{Value, json};
+use kube::client::Body;
 use winpool_core::lint::{Facts, Finding, Workload, check};
-use winpool_e2e::running_kubernetes;
+use winpool_e2e::{harness, prelude::*, running_kubernetes};
 
 /// Requests in parallel.
 const HANDS: usize = 8;
@@ -54,30 +53,10 @@ async fn create_all(client: &Client, objects: Vec<Value>) -> Vec<(Value, Answer)
     answers.buffer_unordered(HANDS).collect().await
 }
 
-/// An object of this kind with this pod spec.
 fn workload(kind: &str, pod: &Value) -> Value {
-    let labels = json!({"app": "probe"});
-    let mut pod = pod.clone();
-    if matches!(kind, "Job" | "CronJob") {
-        pod["restartPolicy"] = json!("Never");
-    }
-    let template = json!({"metadata": {"labels": labels}, "spec": pod});
-    let metadata = json!({"name": "probe"});
     match kind {
-        "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": pod}),
-        "Job" => json!({"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": {"template": template}}),
-        "CronJob" => json!({
-            "apiVersion": "batch/v1", "kind": kind, "metadata": metadata,
-            "spec": {"schedule": "0 0 * * *", "jobTemplate": {"spec": {"template": template}}},
-        }),
-        "StatefulSet" => json!({
-            "apiVersion": "apps/v1", "kind": kind, "metadata": metadata,
-            "spec": {"serviceName": "probe", "selector": {"matchLabels": labels}, "template": template},
-        }),
-        _ => json!({
-            "apiVersion": "apps/v1", "kind": kind, "metadata": metadata,
-            "spec": {"selector": {"matchLabels": labels}, "template": template},
-        }),
+        "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "probe"}, "spec": pod}),
+        _ => harness::workload(kind, "probe", pod.clone()),
     }
 }
 
@@ -86,7 +65,6 @@ async fn facts() -> Facts {
     Facts::of_version(Some(running_kubernetes().await.unwrap()))
 }
 
-/// The results of the rules.
 fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
     check(&Workload::read(object).unwrap().unwrap(), facts)
 }

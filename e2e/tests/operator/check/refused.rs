@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use proptest::test_runner::TestRunner;
-use serde_json::{Value, json};
 use winpool_core::lint::{Consequence, Facts};
-use winpool_e2e::{Feature, lend};
+use winpool_e2e::{Feature, prelude::*};
 
 use super::{Answer, create, create_all, facts, findings, generated, set, workload};
 

@@ -1,22 +1,15 @@
 //! Windows pods that get a RuntimeClass assigned.
 
-use k8s_openapi::api::{core::v1::Pod, node::v1::RuntimeClass};
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, PostParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use winpool_core::{
     api::names::{CLASS_FROM, IMAGES_RUN_ON},
     windows::product::PRODUCTS,
 };
-use winpool_e2e::{
-    Cluster, MUTATING_ADMISSION_POLICY,
-    harness::{BUILD, Harness, Operator},
-    lend_cluster, manifests, needs, scene,
-};
+use winpool_e2e::{prelude::*, scene};
 
-use super::{admitted, admitted_until, assert_no_panic, comparable, install, namespace, pod, pods, pool};
+use super::{
+    admitted, admitted_until, assert_no_panic, class_status, comparable, install, namespace, phase, pod, pods, pool,
+};
 
 /// The class that a pod got, and the source of the decision.
 fn given(pod: &Pod) -> Option<(&str, &str)> {
@@ -39,16 +32,8 @@ fn with_images(images: &[&str]) -> Value {
 
 /// A class as winpool creates it, and its entry in the status of its pool.
 async fn class(harness: &Harness, name: &str, build: &str, state: &str) -> Value {
-    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: build, "pool": "a"});
-    let _: RuntimeClass = harness
-        .create(json!({
-            "metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
-        }))
-        .await;
-    let isolation = if name.ends_with("hyperv") { "HyperV" } else { "Process" };
-    json!({
-        "name": name, "build": build, "isolation": isolation, "handler": "runhcs-wcow-process", "state": state, "nodes": 1,
-    })
+    let _: RuntimeClass = harness.create(windows_class(name, &json!({BUILD: build, "pool": "a"}))).await;
+    class_status(name, build, state)
 }
 
 /// A pool `default` with classes in every state.
@@ -148,7 +133,7 @@ async fn a_pod_that_selects_a_version_is_not_changed() {
 }
 
 #[tokio::test]
-async fn image_tags_choose_a_class_only_where_they_can_mean_nothing_else_and_the_class_is_ready() {
+async fn image_tags_choose_a_class_only_if_they_are_unambiguous() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness, json!({"runtimeClassName": "windows-2022-big", "fromImageTags": true})).await;
@@ -236,7 +221,7 @@ async fn image_tags_choose_a_class_only_where_they_can_mean_nothing_else_and_the
 }
 
 #[tokio::test]
-async fn a_default_class_that_is_not_ready_is_never_given_and_without_a_pool_none_is() {
+async fn a_default_class_is_given_only_while_it_is_ready() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness, json!({})).await;
@@ -275,52 +260,24 @@ async fn a_default_class_that_is_not_ready_is_never_given_and_without_a_pool_non
     assert_no_panic(&harness.server);
 }
 
-/// A workload with a template that says `os: {name: windows}`, the image, and nothing else.
-fn workload(kind: &str, name: &str, namespace: &str, image: &str) -> Value {
-    let template = json!({
-        "metadata": {"labels": {"app": name}},
-        "spec": {"os": {"name": "windows"}, "containers": [{"name": "app", "image": image}]},
-    });
-    let selector = json!({"matchLabels": {"app": name}});
-    let (version, mut spec) = match kind {
-        "Job" => ("batch/v1", json!({"template": template})),
-        "StatefulSet" => ("apps/v1", json!({"template": template, "selector": selector, "serviceName": name})),
-        _ => ("apps/v1", json!({"template": template, "selector": selector})),
-    };
-    if kind == "Job" {
-        spec["template"]["spec"]["restartPolicy"] = json!("Never");
-    }
-    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
-}
-
 #[tokio::test]
-async fn a_template_that_only_says_windows_runs_on_the_matching_build_for_each_way_to_choose_it() {
+async fn a_template_that_only_says_windows_runs_on_the_chosen_build() {
     needs!(MUTATING_ADMISSION_POLICY);
-    let cluster = lend_cluster().await.unwrap();
-    let client = cluster.client();
-    scene::nodes_join(&cluster).await.unwrap();
-    scene::install_crd(&cluster.client()).await.unwrap();
-    let operator = Operator::on(&cluster).await;
-    scene::pool_gets_ready(&cluster).await.unwrap();
-    let pool = json!({
-        "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"},
-        "spec": {"podDefaults": {"runtimeClassName": "windows-2025", "fromImageTags": true}},
-    });
-    manifests::apply(&client, &[serde_json::from_value(pool).unwrap()]).await.unwrap();
-    install(&client, "assign-class").await;
-    namespace(
-        &client,
-        "legacy",
-        // Restricted: what the policy adds is accepted there too.
-        json!({"winpool.dev/runtime-class": "windows-2019", "pod-security.kubernetes.io/warn": "restricted"}),
-    )
-    .await;
-    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), "legacy");
+    let harness = Harness::with_nodes(scene::nodes()).await;
+    let client = &harness.client;
+    let _operator = harness.operator().await;
+    harness
+        .apply_until_ready(json!({"podDefaults": {"runtimeClassName": "windows-2025", "fromImageTags": true}}))
+        .await;
+    install(client, "assign-class").await;
+    // Restricted: what the policy adds is accepted there too.
+    let labels = json!({"winpool.dev/runtime-class": "windows-2019", "pod-security.kubernetes.io/warn": "restricted"});
+    namespace(client, "legacy", labels).await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "legacy");
     let account = async || Ok(accounts.get_opt("default").await?);
-    cluster.wait_for("namespace legacy has its service account", account).await.unwrap();
-    let probe = windows(&json!({}));
+    wait_for("namespace legacy has its service account", LIMIT, account).await.unwrap();
     let given_by_pool = |pod: &Pod| given(pod) == Some(("windows-2025", "pool"));
-    admitted_until(&pods(&client, "default"), &probe, "classes are given", given_by_pool).await;
+    admitted_until(&harness.pods(), &windows(&json!({})), "classes are given", given_by_pool).await;
 
     let ways = [
         ("legacy", "example.com/app:1.0", "10.0.17763.", "namespace"),
@@ -331,32 +288,29 @@ async fn a_template_that_only_says_windows_runs_on_the_matching_build_for_each_w
     for (namespace, image, kernel, from) in ways {
         for kind in ["Deployment", "StatefulSet", "Job"] {
             let name = format!("{}-{from}", kind.to_lowercase());
-            let object = serde_json::from_value(workload(kind, &name, namespace, image)).unwrap();
-            manifests::apply(&client, &[object]).await.unwrap();
+            let containers = json!([{"name": "app", "image": image}]);
+            let mut object = workload(kind, &name, json!({"os": {"name": "windows"}, "containers": containers}));
+            object["metadata"]["namespace"] = json!(namespace);
+            if kind == "Deployment" {
+                object["spec"]["replicas"] = json!(1);
+            }
+            harness.apply(object).await;
             expected.push((namespace, name, kernel, from));
         }
     }
     for (namespace, name, kernel, from) in expected {
-        let pod = running(&cluster, namespace, &name).await;
-        let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
-        let node: k8s_openapi::api::core::v1::Node = Api::all(client.clone()).get(&node).await.unwrap();
+        let of_workload = ListParams::default().labels(&format!("app={name}"));
+        let running = async || {
+            let pods = pods(client, namespace).list(&of_workload).await?.items;
+            Ok(pods.into_iter().find(|pod| matches!(phase(pod), Some("Running" | "Succeeded"))))
+        };
+        let pod = wait_for(&format!("a pod of {name} runs"), LIMIT, running).await.unwrap();
+        let node = harness.node(node_of(&pod).unwrap()).await;
         let runs_on = node.status.unwrap().node_info.unwrap().kernel_version;
         assert!(runs_on.starts_with(kernel), "{name} runs on {runs_on}");
         assert_eq!(pod.annotations()[CLASS_FROM], from, "{name}");
     }
-    operator.stop().await;
-    assert_no_panic(cluster.api_server());
-}
-
-async fn running(cluster: &Cluster, namespace: &str, name: &str) -> Pod {
-    let pods = pods(&cluster.client(), namespace);
-    let of_workload = ListParams::default().labels(&format!("app={name}"));
-    let running = async || {
-        let pods = pods.list(&of_workload).await?.items;
-        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
-        Ok(pods.into_iter().find(|pod| matches!(phase(pod).as_deref(), Some("Running" | "Succeeded"))))
-    };
-    cluster.wait_for(&format!("a pod of {name} runs"), running).await.unwrap()
+    assert_no_panic(&harness.server);
 }
 
 #[tokio::test]

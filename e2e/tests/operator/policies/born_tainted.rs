@@ -1,25 +1,14 @@
 //! Windows nodes that are registered with their taint.
 
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Node;
-use kube::{
-    ResourceExt,
-    api::{Patch, PatchParams, WatchEvent, WatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::{api::WindowsPool, plan::Applied};
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{
-        APPLIED, Harness, NOT_READY, OS_WINDOWS, POOL, approved, has_taint, label, lasting_taints, schema, taints,
-    },
-    needs,
-};
+use kube::api::{WatchEvent, WatchParams};
+use winpool_core::plan::Applied;
+use winpool_e2e::prelude::*;
 
 use super::{admitted, admitted_until, assert_no_panic, install, pool};
 
 fn node(name: &str) -> SimulatedNode {
-    SimulatedNode::windows("10.0.20348.2655").name(name)
+    SimulatedNode::server_2022(name)
 }
 
 async fn until_born_with(harness: &Harness, node: &SimulatedNode, expected: &[&str]) {
@@ -28,7 +17,7 @@ async fn until_born_with(harness: &Harness, node: &SimulatedNode, expected: &[&s
 }
 
 #[tokio::test]
-async fn without_an_operator_a_node_is_registered_with_its_taint_and_the_operator_has_nothing_to_do() {
+async fn a_node_is_registered_with_its_taint_without_an_operator() {
     needs!(MUTATING_ADMISSION_POLICY);
     let (harness, log) = Harness::audited().await;
     // The taint is checked and approved with the first node of a pool.
@@ -63,10 +52,8 @@ async fn without_an_operator_a_node_is_registered_with_its_taint_and_the_operato
     let linux = first.iter().find(|node| node.name_any() == "linux-a").unwrap();
     assert_eq!((taints(linux), label(linux, POOL)), (vec![NOT_READY.to_owned()], None));
 
-    let operator = harness.operator().await;
-    let converged =
-        |number| move |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.nodes.converged == number);
-    harness.pool_until("default", "has its nodes", converged(2)).await;
+    let _operator = harness.operator().await;
+    harness.nodes_until("default", "has its nodes", |nodes| nodes.converged == 2).await;
     harness.ready("default").await;
     assert_eq!(log.patches("win-a").len(), 0, "it was born as it has to be");
 
@@ -76,7 +63,6 @@ async fn without_an_operator_a_node_is_registered_with_its_taint_and_the_operato
     assert!(!has_taint(&win, OS_WINDOWS), "what it was born with goes too");
     assert_eq!((label(&win, POOL), win.annotations().get(APPLIED)), (None, None));
     assert!(has_taint(&win, "example.com/startup:NoExecute"));
-    operator.stop().await;
     assert_no_panic(&harness.server);
 }
 
@@ -200,8 +186,7 @@ async fn taints_at_registration_depend_on_the_pool_and_the_node() {
     }
     let deleting = json!({"nodeSelector": {"group": "deleting"}, "taintPolicy": "Always"});
     pool(&harness, "deleting", deleting, json!({})).await;
-    let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/stay"]}}));
-    harness.pools().patch("deleting", &PatchParams::default(), &finalizer).await.unwrap();
+    merge(&harness.pools(), "deleting", json!({"metadata": {"finalizers": ["example.com/stay"]}})).await;
     harness.delete_pool("deleting").await;
     // The API server sees pools in the order of their changes: if it knows the last one, it knows all.
     pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;
@@ -260,12 +245,11 @@ async fn one_of_several_pools_claims_a_new_node_and_the_operator_hands_it_over()
         assert_eq!(Applied::parse(&born.annotations()[APPLIED]).unwrap().pool, owner);
         names.push(name);
     }
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     for name in names {
         let right = |node: &Node| label(node, POOL) == Some("older") && lasting_taints(node) == ["older:NoSchedule"];
         harness.node_until(&name, "belongs to the older pool", right).await;
     }
-    operator.stop().await;
     assert_no_panic(&harness.server);
 }
 

@@ -5,21 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::{
-    core::v1::{Node, Pod},
-    node::v1::RuntimeClass,
-};
-use kube::Api;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
 use winpool_core::api::Taint;
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{Harness, POOL, approved, label, taints},
-    needs,
-};
+use winpool_e2e::prelude::*;
 
-use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
+use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool};
 
 /// A name of the greatest length: a prefix of 253 characters and a name of 63.
 fn key(number: usize) -> String {
@@ -74,7 +64,7 @@ async fn the_largest_pool_with_huge_nodes_and_pods_is_far_from_the_limits() {
     }
     let class = spec["podDefaults"]["runtimeClassName"].clone();
     let _: RuntimeClass = harness.create(json!({"metadata": {"name": class}, "handler": "h"})).await;
-    let mut node = SimulatedNode::windows("10.0.20348.2655").name("win");
+    let mut node = SimulatedNode::server_2022("win");
     for (key, value) in spec["nodeSelector"].as_object().unwrap() {
         node = node.label(key, value.as_str().unwrap());
     }
@@ -146,17 +136,14 @@ async fn measure_what_each_policy_adds_to_a_create() {
     let silent = pod(&json!({}));
     for component in ["born-tainted", "assign-class", "tolerate-windows", "linux-by-default"] {
         let harness = Harness::new().await;
-        let class = json!({
-            "name": "windows-2022", "build": "10.0.20348", "isolation": "Process", "handler": "h", "state": "Applied",
-            "nodes": 1,
-        });
+        let class = class_status("windows-2022", "10.0.20348", "Applied");
         let status = json!({"approvedTaints": approved(["os=windows:NoSchedule"]), "runtimeClasses": [class]});
         pool(&harness, "default", json!({"podDefaults": {"runtimeClassName": "windows-2022"}}), status).await;
         let _: RuntimeClass = harness.create(json!({"metadata": {"name": "windows-2022"}, "handler": "h"})).await;
         install(&harness.client, component).await;
         if component == "born-tainted" {
             let nodes = harness.nodes();
-            let node = SimulatedNode::windows("10.0.20348.2655").name("win");
+            let node = SimulatedNode::server_2022("win");
             let linux = json!(node.clone().label("kubernetes.io/os", "linux").node());
             let node = json!(node.node());
             let tainted = |node: &Node| label(node, POOL).is_some();

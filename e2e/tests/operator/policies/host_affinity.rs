@@ -1,23 +1,9 @@
 //! Pods of a class without a build that get a required node affinity to the hosts that run their images.
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{ListParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool_core::{
-    api::{ClassState, WindowsPool},
-    windows::{compatibility::can_run_by_process_isolation, product::PRODUCTS},
-};
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{BUILD, Harness, Operator},
-    lend_cluster, manifests, needs,
-    scene::install_crd,
-};
+use winpool_core::windows::{compatibility::can_run_by_process_isolation, product::PRODUCTS};
+use winpool_e2e::{prelude::*, scene};
 
-use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
+use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool};
 
 const ON_2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 
@@ -53,20 +39,10 @@ fn hosts(pod: &Pod) -> Vec<String> {
 /// A pool `default` with classes without a build and with one, and the policies in force.
 async fn scene() -> Harness {
     let harness = Harness::new().await;
-    let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"});
     let mut classes = Vec::new();
-    for (name, build, isolation) in
-        [("any", "Any", "Process"), ("windows-2022", "10.0.20348", "Process"), ("any-hyperv", "Any", "HyperV")]
-    {
-        let _: k8s_openapi::api::node::v1::RuntimeClass = harness
-            .create(json!({
-                "metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
-            }))
-            .await;
-        classes.push(json!({
-            "name": name, "build": build, "isolation": isolation, "handler": "runhcs-wcow-process", "state": "Applied",
-            "nodes": 1,
-        }));
+    for (name, build) in [("any", "Any"), ("windows-2022", "10.0.20348"), ("any-hyperv", "Any")] {
+        let _: RuntimeClass = harness.create(windows_class(name, &json!({}))).await;
+        classes.push(class_status(name, build, "Applied"));
     }
     pool(&harness, "default", json!({}), json!({"runtimeClasses": classes})).await;
     install(&harness.client, "assign-class").await;
@@ -174,31 +150,15 @@ async fn an_affinity_that_a_pod_has_keeps_its_meaning() {
 #[tokio::test]
 async fn the_scheduler_uses_all_hosts_that_run_the_image_and_no_other() {
     needs!(MUTATING_ADMISSION_POLICY);
-    let cluster = lend_cluster().await.unwrap();
-    let client = cluster.client();
-    for (name, version) in
-        [("win-2019", "10.0.17763.6659"), ("win-2022", "10.0.20348.2655"), ("win-2025", "10.0.26100.4061")]
-    {
-        SimulatedNode::windows(version).name(name).join(&client).await.unwrap();
-        cluster.node_ready(name).await.unwrap();
-    }
-    install_crd(&client).await.unwrap();
-    let operator = Operator::on(&cluster).await;
-    let declared = json!({
-        "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"},
-        "spec": {"runtimeClasses": [{"name": "any", "version": "Any"}]},
-    });
-    manifests::apply(&client, &[serde_json::from_value(declared).unwrap()]).await.unwrap();
-    let pools: Api<WindowsPool> = Api::all(client.clone());
-    let has_class = async || {
-        let status = pools.get("default").await?.status.unwrap_or_default();
-        Ok(status
-            .runtime_classes
-            .iter()
-            .any(|class| class.name == "any" && class.state == ClassState::Applied)
-            .then_some(()))
+    let harness = Harness::with_nodes(scene::windows_servers()).await;
+    let client = harness.client.clone();
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({"runtimeClasses": [{"name": "any", "version": "Any"}]})).await;
+    let has_class = |pool: &WindowsPool| {
+        let mut classes = pool.status.iter().flat_map(|status| &status.runtime_classes);
+        classes.any(|class| class.name == "any" && class.state == ClassState::Applied)
     };
-    cluster.wait_for("the pool has its class", has_class).await.unwrap();
+    harness.pool_until("default", "has its class", has_class).await;
     install(&client, "assign-class").await;
     let default = pods(&client, "default");
     admitted_until(&default, &with_images(&[ON_2022]), "pods get an affinity", |pod| !hosts(pod).is_empty()).await;
@@ -213,17 +173,11 @@ async fn the_scheduler_uses_all_hosts_that_run_the_image_and_no_other() {
     }
     let placed = async || {
         let pods = default.list(&ListParams::default()).await?.items;
-        let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        let is_refused = |pod: &Pod| {
-            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().any(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
-        };
-        let mut nodes: Vec<String> = pods.iter().filter_map(node).collect();
+        let mut nodes: Vec<String> = pods.iter().filter_map(node_of).map(str::to_owned).collect();
         nodes.sort();
-        let refused = pods.iter().filter(|pod| node(pod).is_none() && is_refused(pod)).count();
+        let refused = pods.iter().filter(|pod| node_of(pod).is_none() && unschedulable(pod).is_some()).count();
         Ok((nodes.len() == 2 && refused == 1).then_some(nodes))
     };
-    let nodes = cluster.wait_for("two pods have a node and one has none", placed).await.unwrap();
+    let nodes = wait_for("two pods have a node and one has none", LIMIT, placed).await.unwrap();
     assert_eq!(nodes, ["win-2022", "win-2025"]);
-    operator.stop().await;
 }

@@ -1,20 +1,10 @@
 //! Workloads that do not name an operating system run on Linux.
 
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY,
-    harness::{BUILD, Harness},
-    lend_cluster, manifests, needs, scene,
-};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use winpool_e2e::{prelude::*, scene};
 
 use super::{
-    admitted, admitted_until, assert_no_panic, comparable, daemon_set, install, namespace, pod, pods, restart,
-    rolled_out, runs_on,
+    admitted, admitted_until, assert_no_panic, comparable, install, namespace, pod, pods, restart, rolled_out, runs_on,
 };
 
 fn selects_linux(spec: &Value) -> bool {
@@ -33,7 +23,7 @@ async fn in_force(harness: &Harness) {
     let silent = |pod: &Pod| selects_linux(&json!(pod)["spec"]);
     admitted_until(&pods(&harness.client, "default"), &pod(&json!({})), "pods go to Linux", silent).await;
     let silent = |set: &DaemonSet| selects_linux(&json!(set)["spec"]["template"]["spec"]);
-    admitted_until(&sets, &daemon_set("probe", &json!({})), "DaemonSets go to Linux", silent).await;
+    admitted_until(&sets, &workload("DaemonSet", "probe", json!({})), "DaemonSets go to Linux", silent).await;
 }
 
 #[tokio::test]
@@ -83,7 +73,7 @@ async fn only_workloads_that_do_not_name_an_operating_system_get_a_selector() {
                 expected["spec"]["nodeSelector"]["kubernetes.io/os"] = json!("linux");
             }
             assert_eq!(comparable(&pods[0]), expected, "nothing else changes");
-            let set: DaemonSet = admitted(&sets, &daemon_set("probe", spec)).await.unwrap();
+            let set: DaemonSet = admitted(&sets, &workload("DaemonSet", "probe", spec.clone())).await.unwrap();
             assert_eq!(selects_linux(&json!(set)["spec"]["template"]["spec"]), moved, "DaemonSet {spec}");
         }
     }
@@ -101,29 +91,27 @@ async fn only_workloads_that_do_not_name_an_operating_system_get_a_selector() {
 }
 
 #[tokio::test]
-async fn a_linux_daemonset_that_tolerates_everything_runs_on_linux_only_and_one_that_exists_with_its_next_rollout() {
+async fn a_linux_daemon_set_that_tolerates_everything_runs_on_linux_only() {
     needs!(MUTATING_ADMISSION_POLICY);
-    let cluster = lend_cluster().await.unwrap();
-    let client = cluster.client();
-    scene::nodes_join(&cluster).await.unwrap();
+    let harness = Harness::with_nodes(scene::nodes()).await;
+    let client = &harness.client;
     let everything = json!({"tolerations": [{"operator": "Exists"}]});
-    let old = daemon_set("old", &everything);
-    manifests::apply(&client, &[serde_json::from_value(old).unwrap()]).await.unwrap();
+    harness.apply(workload("DaemonSet", "old", everything.clone())).await;
     let (linux, all) = (["linux-a", "linux-b"], ["linux-a", "linux-b", "win-2019-a", "win-2022-a", "win-2025-a"]);
-    runs_on(&cluster, "old", &all).await;
+    runs_on(client, "old", &all).await;
 
-    install(&client, "linux-by-default").await;
+    install(client, "linux-by-default").await;
     let sets: Api<DaemonSet> = Api::default_namespaced(client.clone());
-    let set = daemon_set("exporter", &everything);
+    let set = workload("DaemonSet", "exporter", everything);
     let silent = |set: &DaemonSet| selects_linux(&json!(set)["spec"]["template"]["spec"]);
     admitted_until(&sets, &set, "DaemonSets go to Linux", silent).await;
-    manifests::apply(&client, &[serde_json::from_value(set).unwrap()]).await.unwrap();
-    rolled_out(&cluster, "exporter", linux.len()).await;
-    runs_on(&cluster, "exporter", &linux).await;
+    harness.apply(set).await;
+    rolled_out(client, "exporter", 2).await;
+    runs_on(client, "exporter", &linux).await;
 
-    runs_on(&cluster, "old", &all).await;
-    sets.patch("old", &PatchParams::default(), &Patch::Merge(restart())).await.unwrap();
-    rolled_out(&cluster, "old", linux.len()).await;
-    runs_on(&cluster, "old", &linux).await;
-    assert_no_panic(cluster.api_server());
+    runs_on(client, "old", &all).await;
+    merge(&sets, "old", restart()).await;
+    rolled_out(client, "old", 2).await;
+    runs_on(client, "old", &linux).await;
+    assert_no_panic(&harness.server);
 }

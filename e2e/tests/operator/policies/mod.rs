@@ -12,17 +12,9 @@ mod webhooks;
 
 use std::fmt::Debug;
 
-use k8s_openapi::api::{
-    apps::v1::DaemonSet,
-    core::v1::{Namespace, Pod},
-};
-use kube::{
-    Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Namespace};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
-use winpool_e2e::{ApiServer, Cluster, LIMIT, harness::Harness, manifests, wait_for};
+use winpool_e2e::{ApiServer, prelude::*};
 
 fn dry_run() -> PostParams {
     PostParams { dry_run: true, ..PostParams::default() }
@@ -67,8 +59,15 @@ fn assert_no_panic(server: &ApiServer) {
 /// Creates a pool with the status that an operator would write, without an operator.
 async fn pool(harness: &Harness, name: &str, spec: Value, status: Value) {
     harness.apply_pool_named(name, spec).await;
-    let status = Patch::Merge(json!({"status": status}));
-    harness.pools().patch_status(name, &PatchParams::default(), &status).await.unwrap();
+    merge_status(&harness.pools(), name, json!({"status": status})).await;
+}
+
+/// An entry of `status.runtimeClasses`.
+fn class_status(name: &str, build: &str, state: &str) -> Value {
+    let isolation = if name.ends_with("hyperv") { "HyperV" } else { "Process" };
+    json!({
+        "name": name, "build": build, "isolation": isolation, "handler": "runhcs-wcow-process", "state": state, "nodes": 1,
+    })
 }
 
 async fn namespace(client: &Client, name: &str, labels: Value) {
@@ -87,16 +86,6 @@ fn pod(spec: &Value) -> Value {
     json!({"metadata": {"name": "probe"}, "spec": all})
 }
 
-/// A DaemonSet whose pods are like [`pod`].
-fn daemon_set(name: &str, spec: &Value) -> Value {
-    let mut template = pod(spec);
-    template["metadata"] = json!({"labels": {"app": name}});
-    json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
-    })
-}
-
 /// The object without the fields that differ between creations and between namespaces.
 fn comparable(pod: &Pod) -> Value {
     let mut pod = json!(pod);
@@ -106,37 +95,38 @@ fn comparable(pod: &Pod) -> Value {
 }
 
 /// The patch of `kubectl rollout restart`.
-fn restart() -> Value {
+pub(super) fn restart() -> Value {
     json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}}}}})
 }
 
 /// Waits until pods of the newest template run, one on each of these nodes and nowhere else.
-async fn runs_on(cluster: &Cluster, name: &str, nodes: &[&str]) {
+async fn runs_on(client: &Client, name: &str, nodes: &[&str]) {
+    let (pods, of_set) = (pods(client, "default"), ListParams::default().labels(&format!("app={name}")));
     let running = async || {
-        let mut on = running_on(&cluster.client(), name).await?;
-        on.sort();
+        let mut pods = pods.list(&of_set).await?.items;
+        pods.retain(|pod| phase(pod) == Some("Running") && pod.metadata.deletion_timestamp.is_none());
+        let mut on: Vec<_> = pods.iter().filter_map(node_of).collect();
+        on.sort_unstable();
         Ok((on == nodes).then_some(()))
     };
-    cluster.wait_for(&format!("{name} runs on {nodes:?}"), running).await.unwrap();
+    wait_for(&format!("{name} runs on {nodes:?}"), LIMIT, running).await.unwrap();
 }
 
-async fn running_on(client: &Client, name: &str) -> winpool_e2e::Result<Vec<String>> {
-    let pods = pods(client, "default").list(&ListParams::default().labels(&format!("app={name}"))).await?.items;
-    let running = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-    let on = |pod: Pod| pod.spec.and_then(|spec| spec.node_name).unwrap_or_default();
-    Ok(pods.into_iter().filter(|pod| running(pod) && pod.metadata.deletion_timestamp.is_none()).map(on).collect())
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
 }
 
-/// The rule of `kubectl rollout status`.
-async fn rolled_out(cluster: &Cluster, name: &str, number: usize) {
-    let sets: Api<DaemonSet> = Api::default_namespaced(cluster.client());
+/// Waits until the DaemonSet has this number of pods, all of its newest template: the rule of `kubectl rollout status`.
+pub(super) async fn rolled_out(client: &Client, name: &str, number: i32) {
+    let sets: Api<DaemonSet> = Api::default_namespaced(client.clone());
     let done = async || {
         let set = sets.get(name).await?;
-        let Some(status) = set.status else { return Ok(None) };
-        let wanted = i32::try_from(number).ok();
-        let current = status.observed_generation == set.metadata.generation;
-        let all = [status.updated_number_scheduled, status.number_available] == [wanted; 2];
-        Ok((current && all && Some(status.desired_number_scheduled) == wanted).then_some(()))
+        let status = set.status.filter(|status| status.observed_generation == set.metadata.generation);
+        let numbers = status.map(|status| {
+            let (updated, available) = (status.updated_number_scheduled, status.number_available);
+            [status.desired_number_scheduled, updated.unwrap_or_default(), available.unwrap_or_default()]
+        });
+        Ok((numbers == Some([number; 3])).then_some(()))
     };
-    cluster.wait_for(&format!("{name} is rolled out to {number} nodes"), done).await.unwrap();
+    wait_for(&format!("{name} is rolled out to {number} nodes"), LIMIT, done).await.unwrap();
 }

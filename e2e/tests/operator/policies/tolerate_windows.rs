@@ -1,20 +1,10 @@
 //! Pods and `DaemonSets` that say Windows get tolerations for Windows nodes.
 
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
-use winpool_core::windows::taint::SPELLINGS;
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, SimulatedNode,
-    harness::{BUILD, Harness, Operator},
-    lend_cluster, manifests, needs, scene,
-};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use winpool_e2e::{prelude::*, scene};
 
 use super::{
-    admitted, admitted_until, assert_no_panic, comparable, daemon_set, install, pod, pods, pool, restart, rolled_out,
+    admitted, admitted_until, assert_no_panic, class_status, comparable, install, pod, pods, pool, restart, rolled_out,
     runs_on,
 };
 
@@ -51,9 +41,7 @@ async fn scene(harness: &Harness) {
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
         "nodeSelector": {"pool": "a"},
     });
-    let class = json!({
-        "name": "of-a", "build": "10.0.17763", "isolation": "Process", "handler": "h", "state": "Applied", "nodes": 0,
-    });
+    let class = class_status("of-a", "10.0.17763", "Applied");
     pool(harness, "a", spec, json!({"runtimeClasses": [class]})).await;
     let spec = json!({"taints": [taint("b", "NoSchedule")], "nodeSelector": {"pool": "b"}, "taintPolicy": "Never"});
     pool(harness, "b", spec, json!({})).await;
@@ -66,7 +54,7 @@ async fn scene(harness: &Harness) {
     let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());
     let all = |pod: &Pod| tolerates(pod).len() == 3;
     admitted_until(&default, &windows, "pods tolerate", all).await;
-    let set = daemon_set("probe", &json!({"os": {"name": "windows"}}));
+    let set = workload("DaemonSet", "probe", json!({"os": {"name": "windows"}}));
     let all = |set: &DaemonSet| tolerations(&json!(set)["spec"]["template"]["spec"]).len() == 3;
     admitted_until(&sets, &set, "DaemonSets tolerate", all).await;
 }
@@ -115,7 +103,7 @@ async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
         expected.sort_unstable();
         let pod: Pod = admitted(&default, &pod(&spec)).await.unwrap();
         assert_eq!(sorted(tolerates(&pod)), expected, "pod {spec}");
-        let set: DaemonSet = admitted(&sets, &daemon_set("probe", &spec)).await.unwrap();
+        let set: DaemonSet = admitted(&sets, &workload("DaemonSet", "probe", spec.clone())).await.unwrap();
         let template = json!(set)["spec"]["template"]["spec"].take();
         assert_eq!(sorted(tolerations(&template)), expected, "DaemonSet {spec}");
         let by_labels = spec["nodeSelector"].is_object() || spec["affinity"].is_object();
@@ -128,7 +116,7 @@ async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
     // By its class alone: the pool of that class, and which others depends on who is asked first.
     let by_class = json!({"runtimeClassName": "of-a"});
     let pod_of_a: Pod = admitted(&default, &pod(&by_class)).await.unwrap();
-    let set: DaemonSet = admitted(&sets, &daemon_set("probe", &by_class)).await.unwrap();
+    let set: DaemonSet = admitted(&sets, &workload("DaemonSet", "probe", by_class)).await.unwrap();
     let template = json!(set)["spec"]["template"]["spec"].take();
     for tolerated in [tolerates(&pod_of_a), tolerations(&template)] {
         assert!(of_a.iter().all(|taint| tolerated.contains(&(*taint).to_owned())), "{tolerated:?}");
@@ -145,29 +133,14 @@ async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
 }
 
 #[tokio::test]
-async fn every_known_spelling_is_tolerated_where_a_pool_leaves_nodes_that_carry_one_as_they_are() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let harness = Harness::new().await;
-    pool(&harness, "default", json!({}), json!({})).await;
-    install(&harness.client, "tolerate-windows").await;
-    let default = pods(&harness.client, "default");
-    let windows = pod(&json!({"os": {"name": "windows"}}));
-    let mut expected: Vec<String> =
-        SPELLINGS.iter().map(|spelling| format!("{}={}:NoSchedule", spelling.key, spelling.value)).collect();
-    expected.sort();
-    let all = |pod: &Pod| tolerates(pod) == expected;
-    admitted_until(&default, &windows, "every spelling is tolerated", all).await;
-}
-
-#[tokio::test]
 async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());
-    let old = daemon_set("old", &json!({"os": {"name": "windows"}}));
-    manifests::apply(&harness.client, &[serde_json::from_value(old).unwrap()]).await.unwrap();
+    let old = workload("DaemonSet", "old", json!({"os": {"name": "windows"}}));
+    harness.apply(old).await;
     scene(&harness).await;
-    let edit = async |patch: Value| sets.patch("old", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    let edit = async |patch: Value| merge(&sets, "old", patch).await;
     let noted = edit(json!({"metadata": {"annotations": {"a": "b"}}})).await;
     assert_eq!(noted.metadata.generation, Some(1));
     let scaled = edit(json!({"spec": {"minReadySeconds": 1}})).await;
@@ -176,9 +149,9 @@ async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
     assert_eq!(tolerations(&json!(restarted)["spec"]["template"]["spec"]).len(), 3);
 
     // Nor does applying the same manifest again, in either way.
-    let manifest = daemon_set("new", &json!({"os": {"name": "windows"}}));
+    let manifest = workload("DaemonSet", "new", json!({"os": {"name": "windows"}}));
     for _ in 0..2 {
-        manifests::apply(&harness.client, &[serde_json::from_value(manifest.clone()).unwrap()]).await.unwrap();
+        harness.apply(manifest.clone()).await;
     }
     let applied = sets.get("new").await.unwrap();
     assert_eq!(
@@ -195,29 +168,25 @@ async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
 }
 
 #[tokio::test]
-async fn a_windows_daemonset_without_toleration_runs_on_all_tainted_windows_nodes_also_after_a_restart() {
+async fn a_windows_daemon_set_without_toleration_runs_on_all_windows_nodes() {
     needs!(MUTATING_ADMISSION_POLICY);
-    let cluster = lend_cluster().await.unwrap();
-    let client = cluster.client();
-    scene::nodes_join(&cluster).await.unwrap();
-    let spelled = SimulatedNode::windows("10.0.20348.2655").name("win-spelled");
-    spelled.taint("node.kubernetes.io/os", "Windows", "NoSchedule").join(&client).await.unwrap();
-    cluster.node_ready("win-spelled").await.unwrap();
-    scene::install_crd(&cluster.client()).await.unwrap();
-    let operator = Operator::on(&cluster).await;
-    scene::pool_gets_ready(&cluster).await.unwrap();
-    install(&client, "tolerate-windows").await;
+    let spelled = SimulatedNode::server_2022("win-spelled");
+    let spelled = spelled.taint("node.kubernetes.io/os", "Windows", "NoSchedule");
+    let harness = Harness::with_nodes(scene::nodes().into_iter().chain([spelled])).await;
+    let client = &harness.client;
+    let _operator = harness.operator().await;
+    harness.apply_until_ready(json!({})).await;
+    install(client, "tolerate-windows").await;
     let sets: Api<DaemonSet> = Api::default_namespaced(client.clone());
-    let set = daemon_set("logs", &json!({"os": {"name": "windows"}}));
+    let set = workload("DaemonSet", "logs", json!({"os": {"name": "windows"}}));
     let tolerating = |set: &DaemonSet| !tolerations(&json!(set)["spec"]["template"]["spec"]).is_empty();
     admitted_until(&sets, &set, "DaemonSets tolerate", tolerating).await;
 
-    manifests::apply(&client, &[serde_json::from_value(set).unwrap()]).await.unwrap();
+    harness.apply(set).await;
     let windows = ["win-2019-a", "win-2022-a", "win-2025-a", "win-spelled"];
-    runs_on(&cluster, "logs", &windows).await;
-    sets.patch("logs", &PatchParams::default(), &Patch::Merge(restart())).await.unwrap();
-    rolled_out(&cluster, "logs", windows.len()).await;
-    runs_on(&cluster, "logs", &windows).await;
-    operator.stop().await;
-    assert_no_panic(cluster.api_server());
+    runs_on(client, "logs", &windows).await;
+    merge(&sets, "logs", restart()).await;
+    rolled_out(client, "logs", 4).await;
+    runs_on(client, "logs", &windows).await;
+    assert_no_panic(&harness.server);
 }

@@ -1,14 +1,8 @@
 //! Mutating webhooks, which see a pod after the policies and before the API server adds what its RuntimeClass says.
 
-use k8s_openapi::api::{core::v1::Pod, node::v1::RuntimeClass};
-use serde_json::{Value, json};
-use winpool_e2e::{
-    MUTATING_ADMISSION_POLICY, PodWebhook,
-    harness::{BUILD, Harness},
-    needs,
-};
+use winpool_e2e::{PodWebhook, prelude::*};
 
-use super::{admitted, admitted_until, assert_no_panic, install, namespace, pod, pods, pool};
+use super::{admitted, admitted_until, assert_no_panic, class_status, install, namespace, pod, pods, pool};
 
 /// The resource with which EKS gives a pod on Windows its address.
 const ADDRESS: &str = "vpc.amazonaws.com/PrivateIPv4Address";
@@ -33,17 +27,10 @@ fn has_address(pod: &Pod) -> bool {
 async fn a_pod_that_gets_a_class_gets_its_address_from_the_webhook_of_eks() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
-    let class_selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
-    let _: RuntimeClass = harness
-        .create(json!({
-            "metadata": {"name": "windows-2022"}, "handler": "runhcs-wcow-process",
-            "scheduling": {"nodeSelector": class_selector},
-        }))
-        .await;
-    let class = json!({
-        "name": "windows-2022", "build": "10.0.20348", "isolation": "Process", "handler": "runhcs-wcow-process",
-        "state": "Applied", "nodes": 1,
-    });
+    let class = windows_class("windows-2022", &json!({BUILD: "10.0.20348"}));
+    let class_selector = class["scheduling"]["nodeSelector"].clone();
+    let _: RuntimeClass = harness.create(class).await;
+    let class = class_status("windows-2022", "10.0.20348", "Applied");
     pool(&harness, "default", json!({}), json!({"runtimeClasses": [class]})).await;
     install(&harness.client, "assign-class").await;
     namespace(&harness.client, "legacy", json!({"winpool.dev/runtime-class": "windows-2022"})).await;

@@ -1,8 +1,7 @@
 //! Random nodes and pods.
 
-use serde_json::{Value, json};
 use winpool_core::pod::PodSpec;
-use winpool_e2e::{Dice, SimulatedNode};
+use winpool_e2e::prelude::*;
 
 pub const NODES: usize = 12;
 const BUILDS: [&str; 3] = ["10.0.17763", "10.0.20348", "10.0.26100"];

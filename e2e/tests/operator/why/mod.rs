@@ -6,27 +6,14 @@ mod generator;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::{
-    apps::v1::DaemonSet,
-    core::v1::{Node, Pod},
-    node::v1::RuntimeClass,
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use winpool_core::{
     api::names,
     explain::pod::{Machine, PodStory, answer, answer_template},
     image::Images,
     pod::{self, Class, Workload, WorkloadKind},
 };
-use winpool_e2e::{
-    Cluster, Dice, LIMIT,
-    harness::{node_of, unschedulable},
-    lend_cluster, wait_for,
-};
+use winpool_e2e::prelude::*;
 
 use generator::{NODES, any_node, any_spec, applied, node_name, starts};
 
@@ -41,7 +28,6 @@ struct Stage {
     nodes: BTreeMap<String, Node>,
     machines: Vec<Machine>,
     classes: BTreeMap<String, Class>,
-    /// Pods created so far.
     pods: usize,
 }
 
@@ -58,7 +44,7 @@ impl Stage {
         }
         let nodes: Api<Node> = Api::all(client.clone());
         let cordon = json!({"spec": {"unschedulable": true}});
-        nodes.patch(&node_name(1), &PatchParams::default(), &Patch::Merge(cordon)).await.unwrap();
+        merge(&nodes, &node_name(1), cordon).await;
         let classes: Api<RuntimeClass> = Api::all(client.clone());
         for (name, build) in [("windows-2019", Some("10.0.17763")), ("windows-2022", Some("10.0.20348")), ("any", None)]
         {
@@ -183,7 +169,7 @@ fn will_start(answer: &PodStory) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn the_nodes_that_why_calls_possible_are_those_on_which_the_scheduler_puts_the_pod() {
+async fn why_pod_agrees_with_the_scheduler() {
     let dice = &mut Dice::new(7);
     let mut stage = Stage::set(dice).await;
     let (mut landed, mut nowhere, mut refused, mut remedied) = (0, 0, 0, 0);
@@ -276,7 +262,7 @@ async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Opti
 }
 
 #[tokio::test]
-async fn the_nodes_that_why_calls_possible_are_those_for_which_the_daemon_set_controller_makes_pods() {
+async fn why_daemonset_agrees_with_the_daemon_set_controller() {
     let dice = &mut Dice::new(11);
     let mut stage = Stage::set(dice).await;
     let (mut landed, mut remedied, mut refused) = (0, 0, 0);

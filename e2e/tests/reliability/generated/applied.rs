@@ -5,23 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{
-    Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, ListParams, PostParams},
-};
-use serde_json::{Value, json};
+use kube::api::DynamicObject;
 use winpool_core::{
-    api::{TaintPolicy, WindowsPool},
+    api::TaintPolicy,
     explain::forecast::{ForecastOutcome, Snapshot, forecast},
     plan::{self, GuardedPool, Pool, WantedTaints},
 };
 use winpool_e2e::{
-    Dice, SimulatedNode,
-    harness::{
-        APPLIED, Harness, Operator, POOL,
-        schema::{loosen_schema, object, untyped},
-    },
+    harness::schema::{loosen_schema, object, untyped},
+    prelude::*,
 };
 
 use crate::drift::{drift, look, no_drift, writes_stop, writes_within};
@@ -163,7 +155,7 @@ fn in_group(group: u64, mut spec: Value) -> Value {
     spec
 }
 
-/// Replaces the spec of every pool by a valid one, and waits until nobody writes any more.
+/// Replaces the spec of every pool by a valid one, and waits until the writes stop.
 async fn put_valid_pools(client: &Client) {
     for group in 0..GROUPS {
         let spec = json!({
@@ -224,7 +216,7 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
     }
 }
 
-/// Waits until the status of every pool is current, everything is as planned, and nobody writes any more.
+/// Waits until the status of every pool is current, everything is as planned, and the writes have stopped.
 async fn settled(client: &Client, when: &str) {
     let mut waiting = Vec::new();
     let reported = winpool_e2e::wait_for("every pool is reported", LIMIT, async || {

@@ -6,16 +6,13 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{Api, Client, api::PostParams};
 use serde::Deserialize;
-use serde_json::{Value, json};
 use winpool::{
     cli::{cluster::Cluster, plan::snapshot},
     controllers::GuardedPool,
 };
 use winpool_core::explain::forecast::forecast;
-use winpool_e2e::{Dice, lend, scene::install_crd};
+use winpool_e2e::{prelude::*, scene::install_crd};
 
 use super::{first, generator::Generator};
 
@@ -23,13 +20,13 @@ use super::{first, generator::Generator};
 const AT_A_TIME: usize = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_generated_pools_are_refused_with_a_message_or_valid_for_the_operator_too() {
+async fn thousands_of_generated_pools_are_refused_or_valid_for_winpool_too() {
     judge(3_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: make chaos-long"]
-async fn a_hundred_thousand_generated_pools_are_refused_with_a_message_or_valid_for_the_operator_too() {
+async fn a_hundred_thousand_pools_are_refused_or_valid_for_winpool_too() {
     judge(100_000).await;
 }
 
@@ -83,7 +80,7 @@ async fn ask(client: &Client, number: u64, spec: &Value) -> Result<bool, String>
         Err(kube::Error::Api(status)) => {
             let told = status.message.contains("spec") || status.message.contains("metadata.name");
             if !told || !matches!(status.code, 400 | 422) {
-                return Err(format!("a refusal that helps nobody: {} {}", status.code, status.message));
+                return Err(format!("a refusal without a remedy: {} {}", status.code, status.message));
             }
             let unknown = strict && status.message.contains("unknown field");
             // winpool must also recognize specs that an older schema would have stored.

@@ -1,8 +1,8 @@
 //! Generates specs of pools from the schema. The same seed gives the same specs.
 
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 use winpool_core::api::crd;
-use winpool_e2e::Dice;
+use winpool_e2e::prelude::*;
 
 /// Generates specs.
 pub struct Generator {

@@ -188,7 +188,7 @@ impl fmt::Display for Findings {
     }
 }
 
-/// Checks all versions: winpool's writes change nothing foreign, each edit of the ledger has its effect, and nobody else
+/// Checks all versions: winpool's writes change nothing foreign, each edit of the ledger has its effect, and no other client
 /// changes what the writers wrote.
 pub fn examine(history: &History, ledger: &Ledger) -> Findings {
     let edits = ledger.edits();
@@ -228,5 +228,5 @@ fn judge(before: &Version, after: &Version, edit: Option<&Edit>, findings: &mut 
     }
     let untouched =
         before.foreign_taints() == after.foreign_taints() && before.writers_labels() == after.writers_labels();
-    (!untouched).then(|| "somebody changed what the writers wrote".to_owned())
+    (!untouched).then(|| "another client changed what the writers wrote".to_owned())
 }

@@ -104,7 +104,7 @@ impl Ledger {
     }
 }
 
-/// The differences between the nodes and the ledger, including values that nobody wrote.
+/// The differences between the nodes and the ledger, including values that no writer wrote.
 pub fn survivors(ledger: &Ledger, nodes: &BTreeMap<String, super::history::Version>) -> Vec<String> {
     let ends = ledger.ends();
     let mut found: BTreeMap<(String, String), Value> = BTreeMap::new();
@@ -124,6 +124,6 @@ pub fn survivors(ledger: &Ledger, nodes: &BTreeMap<String, super::history::Versi
         }
     }
     let stray = found.into_iter().filter(|((_, key), _)| !key.ends_with(GROUP));
-    faults.extend(stray.map(|((node, key), value)| format!("{node}, {key}: found {value}, which nobody wrote")));
+    faults.extend(stray.map(|((node, key), value)| format!("{node}, {key}: found {value}, which no writer wrote")));
     faults
 }

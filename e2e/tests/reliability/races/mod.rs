@@ -13,21 +13,10 @@ use std::{
 };
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
-use kube::{
-    Api, Client, Config, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
-use serde_json::json;
+use kube::Config;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool::Options;
-use winpool_e2e::{
-    Cluster, Dice, Flags, Kubelet, LIMIT, SimulatedNode, free_port,
-    harness::{Account, Operator, condition},
-    lend, lend_cluster_with, sample,
-    scene::install_crd,
-    wait_for,
-};
+use winpool_e2e::{Flags, free_port, lend_cluster_with, prelude::*, sample, scene::install_crd};
 
 use crate::drift::no_drift;
 use history::{Recorder, Version, examine, nodes};
@@ -121,7 +110,7 @@ async fn join(client: &Client, count: usize) -> Vec<Kubelet> {
     let mut kubelets = Vec::new();
     for number in 0..count {
         let group = if number % 2 == 0 { "a" } else { "b" };
-        let node = SimulatedNode::windows("10.0.20348.2655").name(&format!("win-{number:02}")).label(GROUP, group);
+        let node = SimulatedNode::server_2022(&format!("win-{number:02}")).label(GROUP, group);
         kubelets.push(node.join(client).await.unwrap());
     }
     kubelets
@@ -168,7 +157,7 @@ async fn fall_silent(client: Client, names: Vec<String>, stop: CancellationToken
             "holderIdentity": "nobody", "leaseDurationSeconds": SILENCE,
             "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
         }});
-        leases.patch(name, &PatchParams::default(), &Patch::Merge(lease)).await.unwrap();
+        merge(&leases, name, lease).await;
         tokio::select! {
             () = stop.cancelled() => {}
             () = tokio::time::sleep(Duration::from_secs(1)) => {}

@@ -4,13 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::jiff::Timestamp;
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use kube::api::DynamicObject;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::Dice;
+use winpool_e2e::prelude::*;
 
 use super::{
     history::{Version, nodes},

@@ -11,16 +11,9 @@ use std::{
 
 use futures::{StreamExt, stream};
 use json_patch::Patch as JsonPatch;
-use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-use winpool_core::api::WindowsPool;
-use winpool_e2e::{Dice, Kubelet, SimulatedNode, WINDOWS_BUILD};
+use winpool_e2e::{WINDOWS_BUILD, prelude::*};
 
 const TEAM: &str = "example.com/team";
 const KERNELS: [&str; 4] = ["10.0.17763.6659", "10.0.20348.2655", "10.0.20348.2700", "10.0.26100.4061"];
@@ -56,7 +49,7 @@ impl Fleet {
         self.nodes.lock().unwrap().push(kubelet);
     }
 
-    /// Takes a node out, so that nobody else changes it meanwhile.
+    /// Takes a node out, so that no other task changes it meanwhile.
     fn take(&self, dice: &mut Dice) -> Kubelet {
         let mut nodes = self.nodes.lock().unwrap();
         let index = dice.roll(nodes.len());
@@ -118,7 +111,7 @@ impl Churn {
             6 => {
                 let label = json!({"metadata": {"labels": {TEAM: self.dice.pick(&["a", "b", "c"])}}});
                 let nodes: Api<Node> = Api::all(self.client.clone());
-                nodes.patch(kubelet.name(), &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+                merge(&nodes, kubelet.name(), label).await;
                 self.fleet.give_back(kubelet);
                 "given to another team"
             }

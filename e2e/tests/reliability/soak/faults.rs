@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, process::Command, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use winpool_e2e::{Dice, Fault, FaultProxy, Refusal, Schedule};
 
-/// The percentage of requests that meet a fault.
 const PERCENT: u8 = 10;
 
 /// Injects faults all the time. At intervals the network is cut, responses are held back, or the process is stopped.
