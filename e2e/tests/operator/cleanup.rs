@@ -132,7 +132,7 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
         "  2 with the taint windows:NoSchedule, which winpool added\n",
         "3 RuntimeClasses to delete, used by no pod:\n  b-2022, compatible, windows-2019\n",
         "  used: used by 1 pod, such as default/app\n",
-        "1 WindowsPool to keep, with the finalizer winpool.dev/cleanup:\n  b\n",
+        "1 WindowsPool to keep; winpool removes the finalizer winpool.dev/cleanup:\n  b\n",
         "1 Node with winpool.dev/ignore: \"true\":\n  b-ignored\n",
     ] {
         assert!(text.contains(said), "{said}\n{text}");
