@@ -29,8 +29,9 @@ KUBERNETES ?=
 ifneq ($(KUBERNETES),)
 export WINPOOL_E2E_KUBERNETES := $(KUBERNETES)
 endif
-# The address of the source, for the labels of an image. The release workflow sets it.
+# The address of the source, for the labels of an image, krew's manifest and links. The release workflow sets it.
 SOURCE ?=
+PUBLISHED = $(or $(SOURCE),https://github.com/winpool/winpool)
 # All timestamps are that of the commit, so that builds are reproducible.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
@@ -322,7 +323,7 @@ krew: binary ## Build the archives of the kubectl plugin and krew's manifest of 
 			&& tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) \
 				--directory target/krew/$$arch LICENSE kubectl-winpool \
 				| gzip --no-name --best > $(DIST)/kubectl-winpool-linux-$$arch.tar.gz || exit; done \
-		&& .ci/krew-manifest v$(VERSION) $(or $(SOURCE),https://github.com/winpool/winpool) $(DIST) $(ARCHS) > target/krew/winpool.yaml \
+		&& .ci/krew-manifest v$(VERSION) $(PUBLISHED) $(DIST) $(ARCHS) > target/krew/winpool.yaml \
 		&& $(KREW)/validate-krew-manifest -skip-install -manifest $(CURDIR)/target/krew/winpool.yaml \
 		&& KREW_ROOT=$(CURDIR)/target/krew/root $(KREW)/krew install --manifest $(CURDIR)/target/krew/winpool.yaml \
 			--archive $(CURDIR)/$(DIST)/kubectl-winpool-linux-$(HOST_ARCH).tar.gz \
@@ -338,7 +339,8 @@ dist: image sbom chart krew ## Build all files of a release, in target/dist, tar
 notes: ## Write the section of this version in CHANGELOG.md to target/notes.md; TAG=v0.1.0: fail if the version is another
 	@[ -z "$(TAG)" ] || [ "$(TAG)" = v$(VERSION) ] || { echo "Cargo.toml has the version $(VERSION), and the tag is $(TAG)" >&2; exit 1; }
 	@mkdir -p target
-	@awk -v head="## [$(VERSION)]" 'index($$0, "## ") == 1 { on = index($$0, head) == 1; next } on' CHANGELOG.md > target/notes.md
+	@awk -v head="## [$(VERSION)]" 'index($$0, "## ") == 1 { on = index($$0, head) == 1; next } on' CHANGELOG.md \
+		| sed -E 's|\]\(([^):#][^):]*)\)|]($(PUBLISHED)/blob/v$(VERSION)/\1)|g' > target/notes.md
 	@grep -q '[^[:space:]]' target/notes.md || { echo "CHANGELOG.md has no section for $(VERSION)" >&2; exit 1; }
 
 .PHONY: version

@@ -238,7 +238,7 @@ fn node_readiness(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
 fn kubelet(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     writeln!(
         out,
-        "# The kubelet sets kubernetes.io/os and the build by itself. It puts its taints on when it creates its Node, never later."
+        "# The kubelet sets kubernetes.io/os and the build itself. It sets taints only when it creates its Node, never later."
     )?;
     if !nodes.labels.is_empty() {
         writeln!(out, "# Its labels are a flag: --node-labels={}", nodes.labels_as(","))?;
@@ -246,7 +246,7 @@ fn kubelet(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     writeln!(out, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration")?;
     writeln!(
         out,
-        "# Windows needs memory that is no pod's: reserve at least 2 GB. The kubelet subtracts it from what it offers for pods."
+        "# Reserve at least 2 GB of memory for Windows itself. The kubelet subtracts it from the memory for pods."
     )?;
     writeln!(out, "systemReserved:\n  memory: 2Gi")?;
     if !nodes.taints.is_empty() {

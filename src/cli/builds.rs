@@ -109,8 +109,8 @@ fn text(rows: &[Row]) -> Text {
         ]);
     }
     let mut text = Text::new();
-    let note = "Each runs these images by process isolation, other builds than its own with containerd 1.7.19 or later. By Hyper-V \
-                isolation each runs its own and older ones (-o json lists them).";
+    let note = "IMAGES OF lists the images that a version runs by process isolation; those of another version need containerd \
+                1.7.19 or later. By Hyper-V isolation it runs its own and older ones (-o json lists them).";
     text.table(&table).gap().paragraph("", note);
     text
 }

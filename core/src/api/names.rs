@@ -113,7 +113,7 @@ pub mod reason {
         pub const BUILD_UNKNOWN: &str = "BuildUnknown";
         /// Neither this release nor `spec.buildNames` has a name for a build.
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
-        /// Pods on the nodes do not tolerate a taint that the pool wants.
+        /// Workloads do not tolerate a taint that the pool wants, or winpool may not list pods.
         pub const WORKLOADS_NOT_TOLERATING: &str = "WorkloadsNotTolerating";
         /// Pods were created before their RuntimeClass tolerated a taint.
         pub const PODS_CREATED_TOO_EARLY: &str = "PodsCreatedTooEarly";
@@ -141,7 +141,7 @@ pub mod reason {
         pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
         /// winpool does not manage the RuntimeClass of this name, or it belongs to an older pool.
         pub const CLASS_CONFLICT: &str = "ClassConflict";
-        /// Kubernetes' documentation does not support Hyper-V isolation.
+        /// Kubernetes does not officially support Hyper-V isolation.
         pub const HYPERV_NOT_SUPPORTED: &str = "HyperVNotSupported";
         /// The name that a RuntimeClass would have is not a valid object name.
         pub const CLASS_NAME_INVALID: &str = "ClassNameInvalid";

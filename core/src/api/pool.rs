@@ -247,7 +247,7 @@ pub fn crd() -> CustomResourceDefinition {
         if let Some(spec) = root.properties.as_mut().and_then(|p| p.get_mut("spec")) {
             spec.default = Some(JSON(json!({})));
         }
-        drop_nulls(root);
+        simplify(root);
         if let Some(spec) = property(root, "spec") {
             bound_tolerations(spec);
             default_retired_value(spec);
@@ -285,14 +285,17 @@ fn bound_tolerations(spec: &mut JSONSchemaProps) {
 }
 
 /// Makes the API server drop fields that are null instead of storing the null. Null means omitted everywhere, and CEL
-/// rules then see no field.
-fn drop_nulls(schema: &mut JSONSchemaProps) {
+/// rules then see no field. Writes each description on one line, because `kubectl explain` wraps lines itself.
+fn simplify(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
-    schema.properties.iter_mut().flatten().for_each(|(_, property)| drop_nulls(property));
+    if let Some(description) = &mut schema.description {
+        *description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+    schema.properties.iter_mut().flatten().for_each(|(_, property)| simplify(property));
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        drop_nulls(items);
+        simplify(items);
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        drop_nulls(values);
+        simplify(values);
     }
 }

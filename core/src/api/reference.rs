@@ -102,7 +102,7 @@ fn object(out: &mut String, path: &str, schema: &JSONSchemaProps) -> fmt::Result
     let messages: Vec<&str> =
         schema.x_kubernetes_validations.iter().flatten().filter_map(|rule| rule.message.as_deref()).collect();
     if !messages.is_empty() {
-        writeln!(out, "\nRefused, with these words:\n")?;
+        writeln!(out, "\nThe API server refuses a value with one of these messages:\n")?;
         messages.iter().try_for_each(|message| writeln!(out, "- {}", prose(message)))?;
     }
     for (name, field) in properties {

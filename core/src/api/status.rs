@@ -20,7 +20,7 @@ pub struct WindowsPoolStatus {
     /// The number of nodes by state.
     #[serde(default)]
     pub nodes: NodeCounts,
-    /// Short forms of the lists below, for `kubectl get windowspools -o wide`.
+    /// The names in `runtimeClasses` and `builds`, for `kubectl get windowspools -o wide`.
     #[serde(default)]
     pub summary: Summary,
     /// Every taint that winpool may have added to nodes of this pool, as `key=value:effect`. winpool removes a taint only if
@@ -162,19 +162,15 @@ pub struct RuntimeClassStatus {
     pub isolation: Isolation,
     /// The handler that it names.
     pub handler: String,
-    /// `Applied`, `Adopted`, `Satisfied`, `Conflict` or `Pending`.
+    /// `Applied`: winpool created it, and it is up to date. `Adopted`: winpool did not create it but manages it, and it is up
+    /// to date. `Satisfied`: winpool does not manage it, and it meets the pool's needs. `Conflict`: winpool does not manage
+    /// it or cannot change it, and it does not meet the pool's needs; see `problems`. `Pending`: winpool has yet to write it.
     pub state: ClassState,
     /// Number of the pool's nodes with that build.
     pub nodes: i64,
 }
 
 /// State of a RuntimeClass.
-///
-/// - `Applied`: winpool created it, and it is up to date.
-/// - `Adopted`: winpool did not create it but manages it, and it is up to date.
-/// - `Satisfied`: winpool does not manage it, and it meets the pool's needs.
-/// - `Conflict`: winpool does not manage it or cannot change it, and it does not meet the pool's needs; see `problems`.
-/// - `Pending`: winpool has yet to write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ClassState {
     /// winpool created it, and it is up to date.
@@ -211,15 +207,12 @@ impl ClassState {
 pub struct AdmissionPolicyStatus {
     /// Name of the component, such as `born-tainted`.
     pub name: String,
-    /// `Installed`, `NotInstalled` or `Unsupported`.
+    /// `Installed`: the cluster has it. `NotInstalled`: the cluster does not have it. `Unsupported`: this Kubernetes version
+    /// has no policies of its kind.
     pub state: AdmissionPolicyState,
 }
 
 /// State of an admission policy.
-///
-/// - `Installed`: the cluster has it.
-/// - `NotInstalled`: the cluster does not have it.
-/// - `Unsupported`: this Kubernetes version has no policies of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AdmissionPolicyState {
     /// The cluster has it.

@@ -256,7 +256,7 @@ fn class_of(pool: &Pool, build: Build) -> Option<String> {
 fn image_change(name: &str, retired: Build, target: Option<Build>) -> String {
     let Some(target) = target else { return "build the image for another version".to_owned() };
     let moved = image::for_build(name, target)
-        .map_or_else(|| format!("build the image for {target}"), |image| format!("{image}, once there is one"));
+        .map_or_else(|| format!("build the image for {target}"), |image| format!("{image}, once it exists"));
     if can_run_by_process_isolation(target, retired) {
         format!("{moved}; may stay where containerd is 1.7.19 or later")
     } else {

@@ -32,7 +32,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Rejected),
         Scope::Any,
         "securityContext.windowsOptions.gmsaCredentialSpecName",
-        "gmsaCredentialSpecName has to be a name that an object can have: lower-case letters, digits, '-' and '.'",
+        "gmsaCredentialSpecName is not a valid object name: it may have lower-case letters, digits, '-' and '.'",
         "write the name of the GMSACredentialSpec",
         own(invalid_name),
     ),
@@ -61,7 +61,7 @@ pub(super) const RULES: &[Rule] = &[
         Scope::CredentialSpec,
         "credspec",
         "the object is not a credential specification: credspec needs DomainJoinConfig and ActiveDirectoryConfig",
-        "make the object from the JSON file that New-CredentialSpec of the PowerShell module CredentialSpec writes",
+        "create the object from the JSON file that New-CredentialSpec of the PowerShell module CredentialSpec writes",
         Test::Object(|object, _, hits| {
             if !is_credential_spec(&object["credspec"]) {
                 hits.push(Hit::at("credspec"));

@@ -29,7 +29,7 @@ pub(super) const SERVICES: &[Rule] = &[
         Judgement(Warning, Ignored),
         Scope::Service,
         "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
-        "Windows does not support a longest time for sessions: no more than the default of 10800 seconds is certain",
+        "Windows does not support this time limit: sessions may end after the default of 10800 seconds",
         "remove it, and let clients reconnect",
         Test::Object(|service, _, hits| {
             let field = ["spec", "sessionAffinityConfig", "clientIP", "timeoutSeconds"];
@@ -43,7 +43,7 @@ pub(super) const SERVICES: &[Rule] = &[
         Judgement(Warning, Fails),
         Scope::Service,
         "spec.ipFamilies",
-        "Windows pods have no IPv6 without IPv4, so a Service of IPv6 alone does not reach them",
+        "Windows pods have no IPv6 without IPv4, so a Service with IPv6 only does not reach them",
         "add IPv4 to ipFamilies, with ipFamilyPolicy: PreferDualStack",
         Test::Object(|service, _, hits| {
             let families = get(service, &["spec", "ipFamilies"]).and_then(Value::as_array);
@@ -83,8 +83,8 @@ pub(super) const NODES: &[Rule] = &[
         Judgement(Info, Note),
         Scope::Node,
         "status.allocatable.memory",
-        "less than 2 GiB of memory is reserved for Windows, the runtime and the kubelet, and no eviction frees any",
-        "set --system-reserved and --kube-reserved of the kubelet to memory of 2Gi together",
+        "less than 2 GiB of memory is reserved for Windows, the runtime and the kubelet, and Windows nodes evict no pods to free memory",
+        "reserve 2Gi of memory in total with the kubelet's --system-reserved and --kube-reserved",
         Test::Object(reserved_memory),
     ),
     rule(
@@ -92,7 +92,7 @@ pub(super) const NODES: &[Rule] = &[
         Judgement(Warning, Fails),
         Scope::Node,
         "status.images",
-        "only registry.k8s.io/pause:3.10.2 and later have a variant for Windows Server 2025, and the node has older ones alone",
+        "only registry.k8s.io/pause:3.10.2 and later have a variant for Windows Server 2025, and the node has only older ones",
         "configure a newer pause image in containerd on the node",
         Test::Object(pause_image),
     ),

@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Fails),
         Scope::Windows,
         "nodeSelector",
-        "the scheduler does not look at os.name: the pod may land on Linux, where it never starts",
+        "the scheduler does not read os.name: the pod may land on a Linux node, where it never starts",
         SELECT_WINDOWS,
         Test::Own {
             find: os_selector,
@@ -96,7 +96,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Warning, Fails),
         Scope::WindowsImage,
         "nodeSelector",
-        "the image is one for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
+        "the image is for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
         "add os.name: windows and nodeSelector kubernetes.io/os: windows, or a runtimeClassName",
         own(|subject, hits| {
             let hit = Hit::at("nodeSelector");
@@ -129,8 +129,8 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Pending),
         Scope::Windows,
         "tolerations",
-        "the DaemonSet controller makes no pods for nodes whose taints the template does not tolerate, and reports nothing; \
-         what a RuntimeClass tolerates does not count (kubernetes/kubernetes#111590)",
+        "the DaemonSet controller creates no pods for nodes whose taints the template does not tolerate, and reports no \
+         error; it ignores the tolerations of a RuntimeClass (kubernetes/kubernetes#111590)",
         "add the tolerations to the template",
         own(daemon_set_toleration),
     ),
@@ -139,7 +139,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Info, Note),
         Scope::Windows,
         "tolerations",
-        "the pod tolerates no Windows taint, and what taints the nodes have is not known; a WindowsPool puts on \
+        "the pod tolerates no Windows taint, and the taints of the nodes are not known; a WindowsPool adds \
          os=windows:NoSchedule by default",
         TOLERATE,
         own(unknown_toleration),
@@ -149,7 +149,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Warning, Note),
         Scope::Windows,
         "tolerations",
-        "it is not known which taints it tolerates: the operators Gt and Lt need the feature gate \
+        "winpool cannot tell which taints it tolerates: the operators Gt and Lt need the feature gate \
          TaintTolerationComparisonOperators, which is alpha and off by default, and the API server refuses others",
         "use the operator Equal or Exists",
         own(|subject, hits| {
@@ -254,8 +254,8 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let missing: Vec<Taint> = missing.into_iter().filter(|taint| subject.facts.is_windows_taint(taint)).collect();
     if !missing.is_empty() {
         let message = format!(
-            "the DaemonSet controller makes no pods for nodes with {}, which the template does not tolerate, and reports \
-             nothing; what a RuntimeClass tolerates does not count (kubernetes/kubernetes#111590)",
+            "the DaemonSet controller creates no pods for nodes with {}, which the template does not tolerate, and reports \
+             no error; it ignores the tolerations of a RuntimeClass (kubernetes/kubernetes#111590)",
             list(&missing)
         );
         hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&missing)));

@@ -27,7 +27,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Info, Note),
         Scope::Windows,
         "containers[*].resources",
-        "without a cpu and a memory request the scheduler takes the container for empty, and Windows, which has no \
+        "without a cpu and a memory request the scheduler assumes that the container uses nothing, and Windows, which has no \
          out-of-memory killer, pages to disk when the node is full",
         "set requests of cpu and memory, and a memory limit",
         own(resources),
@@ -59,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Warning, Note),
         Scope::Any,
         "containers[*].image",
-        "Microsoft's Windows images on Docker Hub get no updates any more; their Windows builds are out of service",
+        "Microsoft's Windows images on Docker Hub no longer get updates; their Windows builds are out of support",
         "use Microsoft's registry",
         own(docker_hub_images),
     ),
@@ -86,7 +86,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Fails),
         Scope::Windows,
         "containers[*].volumeMounts[*].mountPath",
-        "a Windows container cannot have a volume in the place of its whole drive",
+        "a Windows container cannot mount a volume over its whole drive",
         "mount it in a directory, such as C:/data",
         own(mount_roots),
     ),
@@ -110,7 +110,7 @@ fn resources(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let lacking: Vec<&str> = ["cpu", "memory"].into_iter().filter(lacks).collect();
         if !lacking.is_empty() {
             let message = format!(
-                "the container has no request of {}: the scheduler takes it for empty, and Windows, which has no \
+                "the container has no request of {}: the scheduler assumes that it uses nothing, and Windows, which has no \
                  out-of-memory killer, pages to disk when the node is full",
                 lacking.join(" and ")
             );

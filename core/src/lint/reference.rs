@@ -15,40 +15,40 @@ const INTRODUCTION: &str = "<!-- Written by `make generate` from core/src/lint/.
 # Rules of `winpool check`
 
 Each rule has a name, which `--ignore` takes. *Rejected*: the API server refuses the object. *Fails*: containers do not
-start or do not work. *Pending*: no node is found, or a DaemonSet makes no pods. *Ignored*: the field has no effect.
-*Note*: nothing happens; it is to be known.
+start or do not work. *Pending*: no node fits, or a DaemonSet gets no pods. *Ignored*: the field has no effect.
+*Note*: for your information.
 
-Where two verdicts stand, the second is for a pod that is meant for Windows but does not have `os.name: windows`: then
-the API server refuses nothing. Rules marked with † are also in the admission policy `advise`. Fields are paths in the
+If a rule has two judgements, the second is for a pod that is meant for Windows but does not have `os.name: windows`: the
+API server does not refuse such a pod. Rules marked with † are also in the admission policy `advise`. Fields are paths in the
 pod spec.
 ";
 
 const GROUPS: [(&str, &str); 8] = [
     (
         "Placement",
-        "Whether pods find a node on which their images start. Some rules need to know nodes, pools or RuntimeClasses, \
-         and say nothing where these are not known.",
+        "Pods must find a node on which their images start. Some rules need nodes, pools or RuntimeClasses, and report nothing \
+         if these are not known.",
     ),
     (
         "Images in registries",
-        "Only with `--resolve-images`. If a registry tells for which systems an image was built, its tag does not count.",
+        "Only with `--resolve-images`. If a registry says for which systems an image was built, its tag does not count.",
     ),
     ("What the API server refuses", "Tested against a Kubernetes 1.37 API server."),
     (
         "What Windows does not do",
-        "From the Kubernetes documentation, and where it is silent or differs, from the code.",
+        "The source is the Kubernetes documentation, or the code where the documentation says nothing or contradicts itself.",
     ),
     (
         "What is recommended",
-        "From the Kubernetes documentation. [Its statements](windows-documentation.md) are mapped to rules one by one.",
+        "The source is the Kubernetes documentation. [Its statements](windows-documentation.md) are mapped to rules one by one.",
     ),
     (
         "Group managed service accounts",
         "Fields are paths in the pod spec, or in the GMSACredentialSpec. winpool knows these objects if they are among the \
          manifests or if it may list them.",
     ),
-    ("Services", "About Services that select pods for Windows. Fields are paths in the Service."),
-    ("Nodes", "About Windows nodes. Fields are paths in the Node."),
+    ("Services", "These rules are for Services that select pods for Windows. Fields are paths in the Service."),
+    ("Nodes", "These rules are for Windows nodes. Fields are paths in the Node."),
 ];
 
 /// Returns the rules as Markdown.

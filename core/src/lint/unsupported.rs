@@ -45,10 +45,10 @@ const NON_ROOT: &str =
 const NON_ROOT_REMEDY: &str =
     "set windowsOptions.runAsUserName: ContainerUser if the image runs as ContainerAdministrator";
 /// The sources differ: impossible with Docker, possible with containerd.
-const SUB_PATH: &str = "the documentation calls subPath unsupported on Windows; with containerd it is said to work";
+const SUB_PATH: &str = "the documentation calls subPath unsupported on Windows; with containerd it reportedly works";
 const SUB_PATH_REMEDY: &str = "try it, or mount the whole volume";
 const MODE: &str = "Windows has no file modes: every container of the pod can read the files";
-const MODE_REMEDY: &str = "remove it: keep apart what is secret by pods";
+const MODE_REMEDY: &str = "remove it, and put containers that must not share files into separate pods";
 /// 0644, the API server's default.
 const DEFAULT_MODE: Trigger = Trigger::OtherNumberThan(0o644);
 
@@ -115,7 +115,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Info, Note),
         Test::Own { find: memory_limit, cel: None },
         "containers[*].resources.limits.memory",
-        "Windows has no out-of-memory killer: a container that takes more memory than the node has makes it page",
+        "Windows has no out-of-memory killer: a container that uses more memory than the node has makes the node page to disk",
         "set resources.limits.memory, equal to the request",
     ),
     lint(
@@ -124,7 +124,7 @@ pub(super) const RULES: &[Rule] = &[
         // kubernetes/mount-utils mount_windows.go creates a directory for a mount of type "tmpfs".
         test(At::Volume, &["emptyDir", "medium"], Trigger::OneOf(&["Memory"])),
         "volumes[*].emptyDir.medium",
-        "Windows has no volumes in memory: what is written there is on the node's disk",
+        "Windows has no volumes in memory: the data is on the node's disk",
         "remove medium, and keep secrets off the volume",
     ),
     lint(
@@ -133,7 +133,7 @@ pub(super) const RULES: &[Rule] = &[
         test(At::Volume, &["secret"], Trigger::Present),
         "volumes[*].secret",
         "on Windows a Secret in a volume is in clear text on the node's disk",
-        "encrypt the node's disk, and restrict access to the kubelet's folder",
+        "encrypt the node's disk, and restrict access to the kubelet's directory",
     ),
     lint(
         "secret-volume-mode",
@@ -220,7 +220,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Info, Note),
         test(At::Container, &["terminationMessagePath"], Trigger::OtherThan("/dev/termination-log")),
         "containers[*].terminationMessagePath",
-        "Windows maps single files with limits; the default path works because it does not exist there",
+        "Windows mounts single files only with limits; the default path works because it does not exist there",
         "remove it, and read the logs instead: terminationMessagePolicy: FallbackToLogsOnError",
     ),
 ];

@@ -289,10 +289,9 @@ fn hyperv_problem(name: &str) -> Problem {
     Problem {
         reason: reason::HYPERV_NOT_SUPPORTED.to_owned(),
         object: ObjectReference::runtime_class(name),
-        message:
-            "the Kubernetes documentation does not support Hyper-V isolation; it works where the container runtime \
+        message: "Kubernetes does not officially support Hyper-V isolation; it works if the container runtime \
                   has the handler"
-                .to_owned(),
+            .to_owned(),
     }
 }
 

@@ -121,7 +121,7 @@ pub fn known_error(message: &str) -> Option<KnownError> {
 pub fn reference() -> String {
     let mut text = "<!-- Written by `make generate` from core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
         If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\
-        Two texts with \"with\" between them are both in the message.\n\n\
+        If two texts are joined by \"with\", the message has both.\n\n\
         | Error | Meaning | Remedy | Source |\n|---|---|---|---|\n"
         .to_owned();
     for group in ERRORS.chunk_by(|a, b| (a.meaning, a.remedy) == (b.meaning, b.remedy)) {

@@ -45,7 +45,7 @@ fn selector_affinity_class_and_image_pin_and_each_says_what_to_write() {
     Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> node.kubernetes.io/windows-build: 10.0.26100
     Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow 10.0.26100
     Class spec.template.spec.runtimeClassName: windows-2019 -> runtimeClassName: windows-2025
-    Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> mcr.microsoft.com/windows/servercore:ltsc2025, once there is one
+    Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> mcr.microsoft.com/windows/servercore:ltsc2025, once it exists
     ");
     insta::assert_snapshot!(pins(&all, &Facts::none(), None).join("\n"), @"
     Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> remove node.kubernetes.io/windows-build, or name another build
@@ -123,7 +123,7 @@ fn images_of_2022_may_stay_on_2025() {
         Build::new(20348),
         Some(Build::new(26100)),
     );
-    insta::assert_snapshot!(found.unwrap().pins[0].change, @"app:ltsc2025, once there is one; may stay where containerd is 1.7.19 or later");
+    insta::assert_snapshot!(found.unwrap().pins[0].change, @"app:ltsc2025, once it exists; may stay where containerd is 1.7.19 or later");
 }
 
 #[test]

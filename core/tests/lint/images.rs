@@ -218,7 +218,7 @@ fn a_migration_is_a_list_of_images_and_where_they_are() {
         ("one:1", false, 26100, "OtherTag: one:1-ltsc2025"),
         ("full:10.0.17763.1", false, 26100, "OtherTag: full:10.0.26100.1"),
         ("one:1", false, 20348, "Nowhere: build the image for 10.0.20348"),
-        ("gone:ltsc2019", false, 26100, "Nowhere: gone:ltsc2025, once there is one"),
+        ("gone:ltsc2019", false, 26100, "Nowhere: gone:ltsc2025, once it exists"),
         ("nothing:1", true, 26100, "Unknown: unknown: cannot reach a.b"),
         ("nothing:1", false, 26100, ""),
         ("linux:1", false, 26100, ""),

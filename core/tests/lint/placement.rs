@@ -149,7 +149,7 @@ fn a_daemon_set_has_to_tolerate_every_taint_and_to_select_by_itself() {
         found.iter().map(|finding| finding.rule.as_str()).collect::<Vec<_>>(),
         ["daemon-set-toleration-missing"]
     );
-    insta::assert_snapshot!(found[0].message, @"the DaemonSet controller makes no pods for nodes with windows=true:NoSchedule, which the template does not tolerate, and reports nothing; what a RuntimeClass tolerates does not count (kubernetes/kubernetes#111590)");
+    insta::assert_snapshot!(found[0].message, @"the DaemonSet controller creates no pods for nodes with windows=true:NoSchedule, which the template does not tolerate, and reports no error; it ignores the tolerations of a RuntimeClass (kubernetes/kubernetes#111590)");
     assert_eq!(broken("Deployment", &selecting("10.0.20348"), &foreign), [""; 0]);
 
     let gpu = cluster(&[("10.0.20348", TAINT), ("10.0.20348", &["example.com/gpu=true:NoSchedule"])], &[], &[]);

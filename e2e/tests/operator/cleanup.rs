@@ -117,7 +117,7 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
         "  2 with the taint windows:NoSchedule, which winpool added\n",
         "3 RuntimeClasses to delete, used by no pod:\n  b-2022, compatible, windows-2019\n",
         "  used: used by 1 pod, such as default/app\n",
-        "1 WindowsPool to keep, with the finalizer winpool.dev/cleanup:\n  b\n",
+        "1 WindowsPool to keep; winpool removes the finalizer winpool.dev/cleanup:\n  b\n",
         "1 Node with winpool.dev/ignore: \"true\":\n  b-ignored\n",
     ] {
         assert!(text.contains(said), "{said}\n{text}");
@@ -244,7 +244,7 @@ async fn a_pool_that_waits_for_a_removed_operator_is_deleted() {
     harness.delete_pool("default").await;
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    assert!(text.contains("1 WindowsPool being deleted, gone afterwards, with the finalizer"), "{text}");
+    assert!(text.contains("1 WindowsPool being deleted, gone afterwards; winpool removes the finalizer"), "{text}");
     assert_eq!(face(&harness.node("win").await), before);
     assert_eq!(harness.pools().get_opt("default").await.unwrap(), None);
     harness.delete_definition().await;

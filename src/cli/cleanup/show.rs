@@ -30,11 +30,7 @@ pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut i
         writeln!(out, "\n{} to delete, used by no pod:\n  {}", count(deleted.len(), "RuntimeClass"), some(names))?;
     }
     if !released.is_empty() {
-        writeln!(
-            out,
-            "\n{} to release: winpool removes its labels and stops managing them:",
-            count(released.len(), "RuntimeClass")
-        )?;
+        writeln!(out, "\n{} to release: winpool only removes its own labels:", count(released.len(), "RuntimeClass"))?;
     }
     for (class, end) in released {
         if let ClassRetirement::Release { why, .. } = end {
@@ -46,13 +42,13 @@ pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut i
         if !pools.is_empty() {
             let names = pools.iter().map(|pool| pool.name.clone().unwrap_or_default());
             let (pools, finalizer) = (count(pools.len(), "WindowsPool"), names::CLEANUP);
-            writeln!(out, "\n{pools} {what}, with the finalizer {finalizer}:\n  {}", some(names))?;
+            writeln!(out, "\n{pools} {what}; winpool removes the finalizer {finalizer}:\n  {}", some(names))?;
         }
     }
     let (going, staying): (Vec<_>, Vec<_>) = held.iter().partition(|held| held.is_deleted());
     for (held, what) in [(staying, "to keep"), (going, "being deleted, gone afterwards")] {
         if !held.is_empty() {
-            writeln!(out, "\nObjects of the installation {what}, with the finalizer {}:", names::CLEANUP)?;
+            writeln!(out, "\nObjects of the installation {what}; winpool removes the finalizer {}:", names::CLEANUP)?;
         }
         for held in held {
             writeln!(out, "  {}", held.object())?;
@@ -85,10 +81,10 @@ fn show_nodes(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
 fn show_what_stays(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
     if !findings.ignored.is_empty() {
         let (nodes, names) = (count(findings.ignored.len(), "Node"), some(findings.ignored.iter().cloned()));
-        writeln!(out, "\nLeft alone: {nodes} with {}: \"true\":\n  {names}", names::IGNORE)?;
+        writeln!(out, "\nNot changed: {nodes} with {}: \"true\":\n  {names}", names::IGNORE)?;
     }
     if !findings.doubtful.is_empty() {
-        writeln!(out, "\nLeft alone: taints that their node says are winpool's, but that no WindowsPool knows:")?;
+        writeln!(out, "\nNot changed: taints that only the annotation of their node claims for winpool:")?;
     }
     for (node, taint) in findings.doubtful.iter().take(SHOWN) {
         let (key, effect) = (&taint.key, &taint.effect);

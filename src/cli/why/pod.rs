@@ -234,9 +234,10 @@ pub(super) fn text(answer: &PodStory) -> Text {
     landings(&mut text, &answer.nodes);
     text.gap();
     match &answer.remedy {
-        None => {
-            text.paragraph("", "Nothing has to be changed: winpool knows of no node that could keep it from starting.")
-        }
+        None => text.paragraph(
+            "",
+            "No change is needed: winpool knows no node on which the pod can be scheduled and does not start.",
+        ),
         Some(remedy) => text.styled("", WARN, "To make it land and start:").paragraph("  ", remedy),
     };
     text.hanging("", "", DIM, "Not considered: cpu, memory, volumes, ports, and the resources of other pods.", "");

@@ -25,7 +25,7 @@ pub(super) const MALFORMED: Rule = rule(
     Judgement(Error, Pending),
     Scope::Any,
     "nodeSelector",
-    "the value of node.kubernetes.io/windows-build is no build, so no node has it",
+    "the value of node.kubernetes.io/windows-build is not a build, so no node has it",
     "write 10.0.<number>, such as 10.0.20348",
     own(malformed),
 );
@@ -35,7 +35,8 @@ pub(super) const NOT_SELECTED: Rule = rule(
     Judgement(Warning, Fails),
     Scope::Windows,
     "nodeSelector",
-    "the cluster has Windows nodes of several builds, and an image starts on hosts of its own build alone, unless its tag has one for each",
+    "the cluster has Windows nodes of several builds, and an image starts only on hosts of its own build, unless its tag has a \
+     variant for each",
     "add a runtimeClassName, or nodeSelector node.kubernetes.io/windows-build",
     own(not_selected),
 );
@@ -85,7 +86,7 @@ fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         && value.parse::<Build>().is_err()
     {
         let value: String = value.chars().take(63).collect();
-        let message = format!("{}={value:?} is no build, so no node has it", names::WINDOWS_BUILD);
+        let message = format!("{}={value:?} is not a build, so no node has it", names::WINDOWS_BUILD);
         hits.push(Hit::at("nodeSelector").saying(message));
     }
 }

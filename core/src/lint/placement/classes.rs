@@ -21,8 +21,8 @@ pub(super) const DAEMON_SET: Rule = rule(
     Judgement(Error, Pending),
     Scope::Any,
     "runtimeClassName",
-    "the DaemonSet controller looks at the template's own selector and never at the class: it wants pods on nodes where the \
-     class forbids them, and these stay Pending (kubernetes/kubernetes#111590)",
+    "the DaemonSet controller reads the template's own selector and ignores that of the class: it creates pods for nodes \
+     that the class does not allow, and these pods stay Pending (kubernetes/kubernetes#111590)",
     "add the class's selector to the template's nodeSelector",
     own(daemon_set),
 );
@@ -42,7 +42,7 @@ pub(super) const SELECTOR: Rule = rule(
     Judgement(Error, Rejected),
     Scope::Any,
     "nodeSelector",
-    "nodeSelector and the RuntimeClass's scheduling.nodeSelector want different values of one label",
+    "nodeSelector and the RuntimeClass's scheduling.nodeSelector require different values of the same label",
     "remove the label from nodeSelector, or choose another class",
     own(selector),
 );

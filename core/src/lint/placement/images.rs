@@ -72,7 +72,7 @@ const UNKNOWN: Rule = rule(
     Scope::Any,
     "containers[*].image",
     "the registry does not say for which systems the image was built; this never changes the exit code",
-    "resolve what the reason names; until then winpool judges the image by its tag",
+    "fix what the message names; until then winpool judges the image by its tag",
     own(unknown),
 );
 
