@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::Build;
+use super::{Build, number};
 
 /// A minor version of Kubernetes, such as 1.36.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -108,11 +108,6 @@ const DOCUMENTED: &[Documented] = &[
 
 /// The newest minor version of Kubernetes 1 whose list is known.
 pub const NEWEST: u32 = DOCUMENTED[DOCUMENTED.len() - 1].last;
-
-/// Parses a number of digits only.
-fn number(text: &str) -> Option<u32> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}
 
 fn excerpt(text: &str) -> String {
     text.chars().take(40).collect()
