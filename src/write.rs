@@ -39,7 +39,7 @@ use crate::{
     },
     cache::node::CachedNode,
     election::Leadership,
-    metrics::{Metrics, Operation},
+    metrics::Metrics,
     telemetry::words,
 };
 
@@ -123,7 +123,7 @@ impl Applier {
     pub async fn create_class(&self, class: &RuntimeClass) -> Result<RuntimeClass, RequestError> {
         let parameters = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let result = self.send(self.classes.create(&parameters, class)).await;
-        self.metrics.class_write(Operation::Create, &result);
+        self.metrics.class_write("create", &result);
         result
     }
 
@@ -142,7 +142,7 @@ impl Applier {
     pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, RequestError> {
         let patch: Patch<()> = Patch::Json(patch);
         let result = self.send(self.classes.patch(name, &patch_parameters(), &patch)).await;
-        self.metrics.class_write(Operation::Patch, &result);
+        self.metrics.class_write("patch", &result);
         result
     }
 
@@ -157,7 +157,7 @@ impl Applier {
         let parameters =
             DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::default() };
         let result = self.send(self.classes.delete(&class.name_any(), &parameters)).await.map(|_| ());
-        self.metrics.class_write(Operation::Delete, &result);
+        self.metrics.class_write("delete", &result);
         result
     }
 

@@ -201,7 +201,7 @@ impl Loop {
         }
         let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
         let exists = |name: &str| pools.iter().any(|pool| pool.name_any() == name);
-        self.context.metrics.keep_pools(exists);
+        self.context.metrics.gauges.keep_pools(exists);
         let mut memory = std::mem::take(&mut self.memory);
         if let Some(Step::Publish(policy)) = self.with_cluster(&pools, &classes, |cluster| memory.drop_gone(cluster)) {
             self.context.policy.publish(policy);
@@ -248,8 +248,8 @@ impl Loop {
                 Step::Publish(policy) => self.context.policy.publish(policy),
                 Step::Wait(until) => {
                     if let Some(status) = memory.status_of(&name) {
-                        self.context.metrics.classes(&name, &status.runtime_classes);
-                        self.context.metrics.conditions(&name, &status.conditions);
+                        self.context.metrics.gauges.classes(&name, &status.runtime_classes);
+                        self.context.metrics.gauges.conditions(&name, &status.conditions);
                     }
                     if let Some((started, error)) = self.rounds.remove(&name) {
                         self.context.metrics.reconciled(CONTROLLER, started.elapsed(), error);
