@@ -69,127 +69,104 @@ pub(super) fn write_results() -> Vec<&'static str> {
     ["ok"].into_iter().chain(RequestError::WORDS).collect()
 }
 
-pub(super) static BUILD_INFO: Description =
-    gauge("winpool_build_info", &[open("version", "version of winpool")], "Always 1, with the version that runs");
+/// Declares metrics, and a table of them in this order.
+macro_rules! metrics {
+    ($($metric:ident = $description:expr;)+) => {
+        $(pub(super) static $metric: Description = $description;)+
+        /// Every metric, in the order of the reference.
+        pub static METRICS: &[&Description] = &[$(&$metric),+];
+    };
+}
 
-pub(super) static LEADER: Description = gauge("winpool_leader", &[], "1 if this process leads, 0 if it is a standby");
-
-pub(super) static RECONCILES: Description = counter(
-    "winpool_reconcile_total",
-    &[CONTROLLER, closed("result", || RESULTS.to_vec())],
-    "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that need \
-     no change are not reconciled",
-);
-
-pub(super) static RECONCILE_ERRORS: Description = counter(
-    "winpool_reconcile_errors_total",
-    &[CONTROLLER, closed("reason", || RequestError::WORDS.to_vec())],
-    "Reconciles that failed and are tried again. Writes that the API server refuses permanently are not \
-     counted here: see the state blocked of winpool_nodes",
-);
-
-pub(super) static RECONCILE_DURATION: Description =
-    histogram("winpool_reconcile_duration_seconds", &[CONTROLLER], "Duration of reconciles, including their requests");
-
-pub(super) static NODE_WRITES: Description = counter(
-    "winpool_node_writes_total",
-    &[closed("operation", || vec!["patch"]), closed("result", write_results)],
-    "Requests that write a Node",
-);
-
-pub(super) static CLASS_WRITES: Description = counter(
-    "winpool_runtimeclass_writes_total",
-    &[closed("operation", || OPERATIONS.to_vec()), closed("result", write_results)],
-    "Requests that write a RuntimeClass",
-);
-
-pub(super) static CONVERGENCE: Description = histogram(
-    "winpool_node_convergence_seconds",
-    &[],
-    "Time from the first event of a Node that needs a write to the accepted patch. Nodes that are never \
-     written are not included: see winpool_nodes",
-);
-
-pub(super) static NODES: Description = gauge(
-    "winpool_nodes",
-    &[
-        POOL,
-        open(
-            "build",
-            "a build with a name, such as `10.0.20348`; `other` for all that neither this release nor \
-             `spec.buildNames` names; `unknown` where the node reports none",
-        ),
-        closed("state", || State::ALL.map(State::as_str).to_vec()),
-    ],
-    "Windows nodes of a pool. With mode DryRun, pending nodes are those that would be changed. Combinations \
-     without nodes are absent",
-);
-
-pub(super) static RUNTIME_CLASSES: Description = gauge(
-    "winpool_runtimeclasses",
-    &[POOL, closed("state", || ClassState::ALL.map(ClassState::as_str).to_vec())],
-    "RuntimeClasses of a pool. States without classes are absent",
-);
-
-pub(super) static PENDING_CHANGES: Description = gauge(
-    "winpool_pending_changes",
-    &[POOL],
-    "Nodes and RuntimeClasses that still need a write. With mode DryRun: what Enforce would write. With \
-     Enforce: what is about to be written, and what waits because it is held, contested or refused",
-);
-
-pub(super) static POOL_CONDITION: Description = gauge(
-    "winpool_pool_condition",
-    &[POOL, closed("type", || condition::all().collect()), closed("status", || CONDITION_STATUS.to_vec())],
-    "1 for the status that a condition of a pool has, 0 for the others",
-);
-
-pub(super) static END_OF_SUPPORT: Description = gauge(
-    "winpool_windows_end_of_support_timestamp_seconds",
-    &[open("build", BUILD)],
-    "End of Microsoft's support of a build that nodes of a pool run, in seconds since 1970",
-);
-
-pub(super) static KUBE_REQUESTS: Description = counter(
-    "winpool_kube_requests_total",
-    &[
-        closed("verb", || asked::VERBS.to_vec()),
-        closed("resource", || asked::RESOURCES.to_vec()),
-        open("code", "HTTP status; `error` without an answer; `cancelled` if winpool no longer waited for one"),
-    ],
-    "Requests to the API server, including Events. A watch counts once, when it is answered",
-);
-
-pub(super) static RESIDENT_MEMORY: Description = gauge("process_resident_memory_bytes", &[], "Resident memory");
-
-pub(super) static CPU: Description = counter("process_cpu_seconds_total", &[], "User and system CPU time");
-
-pub(super) static START_TIME: Description =
-    gauge("process_start_time_seconds", &[], "Start of the process, in seconds since 1970");
-
-pub(super) static OPEN_FILES: Description = gauge("process_open_fds", &[], "Open files, including connections");
-
-/// Every metric, in the order of the reference.
-pub static METRICS: &[&Description] = &[
-    &BUILD_INFO,
-    &LEADER,
-    &NODES,
-    &RUNTIME_CLASSES,
-    &PENDING_CHANGES,
-    &POOL_CONDITION,
-    &END_OF_SUPPORT,
-    &CONVERGENCE,
-    &NODE_WRITES,
-    &CLASS_WRITES,
-    &RECONCILES,
-    &RECONCILE_ERRORS,
-    &RECONCILE_DURATION,
-    &KUBE_REQUESTS,
-    &RESIDENT_MEMORY,
-    &CPU,
-    &START_TIME,
-    &OPEN_FILES,
-];
+metrics! {
+    BUILD_INFO = gauge(
+        "winpool_build_info",
+        &[open("version", "version of winpool")],
+        "Always 1, with the version that runs",
+    );
+    LEADER = gauge("winpool_leader", &[], "1 if this process leads, 0 if it is a standby");
+    NODES = gauge(
+        "winpool_nodes",
+        &[
+            POOL,
+            open(
+                "build",
+                "a build with a name, such as `10.0.20348`; `other` for all that neither this release nor \
+                 `spec.buildNames` names; `unknown` where the node reports none",
+            ),
+            closed("state", || State::ALL.map(State::as_str).to_vec()),
+        ],
+        "Windows nodes of a pool. With mode DryRun, pending nodes are those that would be changed. Combinations \
+         without nodes are absent",
+    );
+    RUNTIME_CLASSES = gauge(
+        "winpool_runtimeclasses",
+        &[POOL, closed("state", || ClassState::ALL.map(ClassState::as_str).to_vec())],
+        "RuntimeClasses of a pool. States without classes are absent",
+    );
+    PENDING_CHANGES = gauge(
+        "winpool_pending_changes",
+        &[POOL],
+        "Nodes and RuntimeClasses that still need a write. With mode DryRun: what Enforce would write. With \
+         Enforce: what is about to be written, and what waits because it is held, contested or refused",
+    );
+    POOL_CONDITION = gauge(
+        "winpool_pool_condition",
+        &[POOL, closed("type", || condition::all().collect()), closed("status", || CONDITION_STATUS.to_vec())],
+        "1 for the status that a condition of a pool has, 0 for the others",
+    );
+    END_OF_SUPPORT = gauge(
+        "winpool_windows_end_of_support_timestamp_seconds",
+        &[open("build", BUILD)],
+        "End of Microsoft's support of a build that nodes of a pool run, in seconds since 1970",
+    );
+    CONVERGENCE = histogram(
+        "winpool_node_convergence_seconds",
+        &[],
+        "Time from the first event of a Node that needs a write to the accepted patch. Nodes that are never \
+         written are not included: see winpool_nodes",
+    );
+    NODE_WRITES = counter(
+        "winpool_node_writes_total",
+        &[closed("operation", || vec!["patch"]), closed("result", write_results)],
+        "Requests that write a Node",
+    );
+    CLASS_WRITES = counter(
+        "winpool_runtimeclass_writes_total",
+        &[closed("operation", || OPERATIONS.to_vec()), closed("result", write_results)],
+        "Requests that write a RuntimeClass",
+    );
+    RECONCILES = counter(
+        "winpool_reconcile_total",
+        &[CONTROLLER, closed("result", || RESULTS.to_vec())],
+        "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that need \
+         no change are not reconciled",
+    );
+    RECONCILE_ERRORS = counter(
+        "winpool_reconcile_errors_total",
+        &[CONTROLLER, closed("reason", || RequestError::WORDS.to_vec())],
+        "Reconciles that failed and are tried again. Writes that the API server refuses permanently are not \
+         counted here: see the state blocked of winpool_nodes",
+    );
+    RECONCILE_DURATION = histogram(
+        "winpool_reconcile_duration_seconds",
+        &[CONTROLLER],
+        "Duration of reconciles, including their requests",
+    );
+    KUBE_REQUESTS = counter(
+        "winpool_kube_requests_total",
+        &[
+            closed("verb", || asked::VERBS.to_vec()),
+            closed("resource", || asked::RESOURCES.to_vec()),
+            open("code", "HTTP status; `error` without an answer; `cancelled` if winpool no longer waited for one"),
+        ],
+        "Requests to the API server, including Events. A watch counts once, when it is answered",
+    );
+    RESIDENT_MEMORY = gauge("process_resident_memory_bytes", &[], "Resident memory");
+    CPU = counter("process_cpu_seconds_total", &[], "User and system CPU time");
+    START_TIME = gauge("process_start_time_seconds", &[], "Start of the process, in seconds since 1970");
+    OPEN_FILES = gauge("process_open_fds", &[], "Open files, including connections");
+}
 
 impl Description {
     /// The name without the parts that the format adds itself.
