@@ -289,16 +289,12 @@ impl Inner {
                 self.subtract(&name, contribution);
             }
             for contribution in &contributions {
-                self.add(&name, contribution);
+                self.pools.entry(contribution.pool.clone()).or_default().add(&name, contribution);
             }
             entry.contributions = contributions;
         }
         self.nodes.insert(name, entry);
         changed
-    }
-
-    fn add(&mut self, name: &Arc<str>, contribution: &Contribution) {
-        self.pools.entry(contribution.pool.clone()).or_default().add(name, contribution);
     }
 
     fn subtract(&mut self, name: &Arc<str>, contribution: &Contribution) {

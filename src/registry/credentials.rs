@@ -74,9 +74,6 @@ struct Helped {
 
 impl Credentials {
     /// Reads this file, or Docker's own if it is there.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read.
     pub(super) fn read(file: Option<&Path>) -> Result<Self, OptionsError> {
         let variable = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let directory = variable("DOCKER_CONFIG").or_else(|| Some(variable("HOME")?.join(".docker")));

@@ -82,9 +82,6 @@ pub struct Registry {
 
 impl Registry {
     /// Makes a client. It sends nothing yet.
-    ///
-    /// # Errors
-    /// Fails if a file that the options name cannot be used, or the user's Docker configuration cannot be read.
     pub fn new(mut options: Options) -> Result<Self, OptionsError> {
         Ok(Self {
             disk: Disk::new(options.registry_cache.take()),
@@ -110,9 +107,6 @@ impl Registry {
     }
 
     /// Returns the platforms for which an image was built.
-    ///
-    /// # Errors
-    /// Fails if the registry does not tell, within a time limit.
     pub async fn platforms(&self, image: &ImageReference) -> Result<ImagePlatforms, RegistryError> {
         let answer = timeout(self.limit, self.look_up(image)).await.unwrap_or(Err(Problem::TimedOut(self.limit)));
         match &answer {

@@ -41,9 +41,6 @@ pub(super) struct Web {
 
 impl Web {
     /// Returns clients that use plain HTTP for the hosts `plain` and also trust the certificates in the file `authorities`.
-    ///
-    /// # Errors
-    /// Fails if the file with certificates cannot be used.
     pub(super) fn new(plain: Vec<String>, authorities: Option<&Path>) -> Result<Self, OptionsError> {
         let roots = authorities.map(roots).transpose()?;
         Ok(Self { plain, roots, proxies: Matcher::from_env(), clients: Mutex::default() })

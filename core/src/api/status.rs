@@ -169,12 +169,6 @@ pub struct RuntimeClassStatus {
 }
 
 /// State of a RuntimeClass.
-///
-/// - `Applied`: winpool created it, and it is up to date.
-/// - `Adopted`: winpool did not create it but manages it, and it is up to date.
-/// - `Satisfied`: winpool does not manage it, and it meets the pool's needs.
-/// - `Conflict`: winpool does not manage it or cannot change it, and it does not meet the pool's needs; see `problems`.
-/// - `Pending`: winpool has yet to write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ClassState {
     /// winpool created it, and it is up to date.
@@ -183,7 +177,7 @@ pub enum ClassState {
     Adopted,
     /// winpool does not manage it, and it meets the pool's needs.
     Satisfied,
-    /// winpool does not manage it or cannot change it, and it does not meet the pool's needs.
+    /// winpool does not manage it or cannot change it, and it does not meet the pool's needs; see `problems`.
     Conflict,
     /// winpool has yet to write it.
     Pending,
@@ -216,10 +210,6 @@ pub struct AdmissionPolicyStatus {
 }
 
 /// State of an admission policy.
-///
-/// - `Installed`: the cluster has it.
-/// - `NotInstalled`: the cluster does not have it.
-/// - `Unsupported`: this Kubernetes version has no policies of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AdmissionPolicyState {
     /// The cluster has it.

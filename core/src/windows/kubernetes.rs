@@ -25,10 +25,6 @@ impl KubernetesVersion {
     ///
     /// `minor` is "numeric possibly followed by +" (kubernetes/component-base `version/base.go`): builds that were not
     /// made from a release tag report `36+`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if `major` or `minor` is not a number.
     pub fn parse(major: &str, minor: &str) -> Result<Self, ParseKubernetesVersionError> {
         let version = || {
             let minor = minor.strip_suffix('+').unwrap_or(minor);
