@@ -26,18 +26,14 @@ use apply::apply;
 /// Versions, taints and image names.
 pub fn versions(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    match text.parse::<KernelVersion>() {
-        Ok(KernelVersion { build, revision }) => {
-            let written = revision.map_or_else(|| build.to_string(), |revision| format!("{build}.{revision}"));
-            assert_eq!(written.parse(), Ok(KernelVersion { build, revision }));
-            assert_eq!(build.to_string().parse(), Ok(build));
-            assert!((1..=999_999).contains(&build.number()), "{build}");
-        }
-        Err(error) => assert_harmless(&error.to_string()),
+    if let Ok(KernelVersion { build, revision }) = text.parse() {
+        let written = revision.map_or_else(|| build.to_string(), |revision| format!("{build}.{revision}"));
+        assert_eq!(written.parse(), Ok(KernelVersion { build, revision }));
+        assert_eq!(build.to_string().parse(), Ok(build));
+        assert!((1..=999_999).contains(&build.number()), "{build}");
     }
-    match text.parse::<Build>() {
-        Ok(build) => assert_eq!(build.to_string(), text),
-        Err(error) => assert_harmless(&error.to_string()),
+    if let Ok(build) = text.parse::<Build>() {
+        assert_eq!(build.to_string(), text);
     }
     if let Ok(runtime) = text.parse::<ContainerRuntime>()
         && runtime.is_containerd_at_least(1, 7, 19)
@@ -172,11 +168,6 @@ impl Keep for Any {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         Ok(Some(Self(manifest)))
     }
-}
-
-/// A message of winpool's that contains text from others is short and has no terminal codes.
-fn assert_harmless(message: &str) {
-    assert!(message.len() < 4000 && !message.chars().any(char::is_control), "{message:?}");
 }
 
 /// Only complete nodes: the API server never sends others.

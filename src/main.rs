@@ -1,10 +1,9 @@
 use std::{
-    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use kube::Config;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +11,6 @@ use winpool::{
     Options,
     api_server::causes::with_causes,
     cli::{Outcome, blockers, builds, check, cleanup, generate, images, output, plan, reference, render, status, why},
-    removal::installation::Installation,
     telemetry::{self, LogFormat},
 };
 
@@ -68,29 +66,8 @@ enum Command {
   winpool run
   winpool run --listen 127.0.0.1:8080 --leader-election false")]
 struct Run {
-    /// Address of /metrics, /healthz and /readyz.
-    #[arg(long, env = "WINPOOL_LISTEN", default_value = "0.0.0.0:8080")]
-    listen: SocketAddr,
-    /// Number of nodes to write at the same time; each uses one connection.
-    #[arg(long, env = "WINPOOL_CONCURRENCY", default_value_t = Options::DEFAULT_CONCURRENCY,
-          value_parser = clap::value_parser!(u16).range(1..=256))]
-    concurrency: u16,
-    /// Elect a leader, so that several replicas can run; only the one that holds the Lease writes.
-    #[arg(long, env = "WINPOOL_LEADER_ELECTION", value_name = "true|false", default_value_t = true,
-          action = ArgAction::Set)]
-    leader_election: bool,
-    /// Namespace of the Lease; the one of the pod or of the current context if not set.
-    #[arg(long, env = "WINPOOL_LEASE_NAMESPACE", value_name = "NAMESPACE")]
-    lease_namespace: Option<String>,
-    /// Name of the operator's ClusterRoleBinding and of the objects installed with it. If they are being deleted, the operator
-    /// cleans up the cluster and exits.
-    #[arg(long, env = "WINPOOL_INSTALLATION", default_value = Installation::DEFAULT_NAME)]
-    installation: String,
-    /// Read Karpenter's NodePools and EC2NodeClasses, and report declared RuntimeClasses that cannot start from zero nodes. The
-    /// operator needs permission to list them.
-    #[arg(long, env = "WINPOOL_KARPENTER", value_name = "true|false", default_value_t = false,
-          default_missing_value = "true", num_args = 0..=1, action = ArgAction::Set)]
-    karpenter: bool,
+    #[command(flatten)]
+    options: Options,
     /// Format of log lines; `RUST_LOG` sets the level.
     #[arg(long, env = "WINPOOL_LOG_FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
@@ -98,11 +75,8 @@ struct Run {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let command = match Cli::command().bin_name(program()).try_get_matches() {
-        Ok(matches) => Cli::from_arg_matches(&matches),
-        Err(error) => Err(error),
-    };
-    let command = match command {
+    let matches = Cli::command().bin_name(program()).try_get_matches();
+    let command = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command }) => command,
         Err(error) => {
             // Help and version go to standard output. A usage error ends with 1 like any other error, because 2 means
@@ -172,16 +146,7 @@ async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
             stop.cancel();
         }
     });
-    let options = Options {
-        listen: Some(arguments.listen),
-        concurrency: arguments.concurrency,
-        leader_election: arguments.leader_election,
-        lease_namespace: arguments.lease_namespace,
-        installation: Some(arguments.installation),
-        karpenter: arguments.karpenter,
-        ..Options::default()
-    };
-    Ok(winpool::run(config, options, stop).await?)
+    Ok(winpool::run(config, arguments.options, stop).await?)
 }
 
 #[cfg(test)]

@@ -4,15 +4,13 @@ mod gauges;
 mod process;
 pub mod reference;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use winpool_core::api::RuntimeClassStatus;
 
 use self::{gauges::Gauges, process::Process};
 use crate::{
@@ -20,74 +18,29 @@ use crate::{
     cache::index::Index,
 };
 
+/// Labels whose values are closed lists.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
 /// The metrics of one process.
 pub struct Metrics {
-    registry: Registry,
-    reconciles: Family<ReconcileLabels, Counter>,
-    errors: Family<ErrorLabels, Counter>,
-    durations: Family<ControllerLabels, Histogram, fn() -> Histogram>,
-    node_writes: Family<WriteLabels, Counter>,
-    class_writes: Family<WriteLabels, Counter>,
+    reconciles: Family<Labels<2>, Counter>,
+    errors: Family<Labels<2>, Counter>,
+    durations: Family<Labels<1>, Histogram, fn() -> Histogram>,
+    node_writes: Family<Labels<2>, Counter>,
+    class_writes: Family<Labels<2>, Counter>,
     convergence: Histogram,
-    requests: Family<RequestLabels, Counter>,
-    gauges: Gauges,
+    requests: Family<[(&'static str, Cow<'static, str>); 3], Counter>,
     leader: Gauge,
+    pub(crate) gauges: Gauges,
+    registry: Registry,
 }
 
 /// Values of the label `controller`.
 const CONTROLLERS: [&str; 2] = ["node", "pool"];
 /// Values of the label `result` of reconciles.
 const RESULTS: [&str; 2] = ["ok", "error"];
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ControllerLabels {
-    controller: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReconcileLabels {
-    controller: &'static str,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ErrorLabels {
-    controller: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WriteLabels {
-    operation: &'static str,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    verb: &'static str,
-    resource: &'static str,
-    code: String,
-}
-
-/// An operation of a write, as metrics name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    Create,
-    Patch,
-    Delete,
-}
-
-impl Operation {
-    const ALL: [Self; 3] = [Self::Create, Self::Patch, Self::Delete];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Patch => "patch",
-            Self::Delete => "delete",
-        }
-    }
-}
+/// Values of the label `operation`. Nodes are only patched.
+const OPERATIONS: [&str; 3] = ["create", "patch", "delete"];
 
 /// Buckets from a millisecond to a minute.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0];
@@ -99,60 +52,47 @@ fn histogram() -> Histogram {
 impl Metrics {
     /// Creates all metrics, at zero. Gauges of nodes are read from `index` when they are scraped.
     pub fn new(index: Arc<Index>) -> Self {
-        let leader = Gauge::default();
-        let mut metrics = Self {
-            registry: Registry::default(),
-            reconciles: Family::default(),
-            errors: Family::default(),
-            durations: Family::new_with_constructor(histogram),
-            node_writes: Family::default(),
-            class_writes: Family::default(),
-            convergence: histogram(),
-            requests: Family::default(),
-            gauges: Gauges::new(index, leader.clone()),
+        let mut registry = Registry::default();
+        let all = &mut registry;
+        let build: Family<Labels<1>, Gauge> = reference::BUILD_INFO.register(all, Family::default());
+        build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+        let leader = reference::LEADER.register(all, Gauge::default());
+        let gauges = Gauges::new(index, leader.clone());
+        all.register_collector(Box::new(gauges.clone()));
+        all.register_collector(Box::new(Process));
+        let metrics = Self {
+            reconciles: reference::RECONCILES.register(all, Family::default()),
+            errors: reference::RECONCILE_ERRORS.register(all, Family::default()),
+            durations: reference::RECONCILE_DURATION.register(all, Family::new_with_constructor(histogram)),
+            node_writes: reference::NODE_WRITES.register(all, Family::default()),
+            class_writes: reference::CLASS_WRITES.register(all, Family::default()),
+            convergence: reference::CONVERGENCE.register(all, histogram()),
+            requests: reference::KUBE_REQUESTS.register(all, Family::default()),
             leader,
+            gauges,
+            registry,
         };
         metrics.start_at_zero();
-        let mut registry = Registry::default();
-        metrics.register(&mut registry);
-        metrics.registry = registry;
         metrics
     }
 
     /// Creates the counters at zero: Prometheus does not see the growth of a counter that first appears at 1.
     fn start_at_zero(&self) {
         for controller in CONTROLLERS {
-            drop(self.durations.get_or_create(&ControllerLabels { controller }));
+            drop(self.durations.get_or_create(&[("controller", controller)]));
             for result in RESULTS {
-                drop(self.reconciles.get_or_create(&ReconcileLabels { controller, result }));
+                drop(self.reconciles.get_or_create(&[("controller", controller), ("result", result)]));
             }
             for reason in RequestError::WORDS {
-                drop(self.errors.get_or_create(&ErrorLabels { controller, reason }));
+                drop(self.errors.get_or_create(&[("controller", controller), ("reason", reason)]));
             }
         }
-        for result in ["ok"].into_iter().chain(RequestError::WORDS) {
-            let labels = |operation: Operation| WriteLabels { operation: operation.as_str(), result };
-            drop(self.node_writes.get_or_create(&labels(Operation::Patch)));
-            for operation in Operation::ALL {
-                drop(self.class_writes.get_or_create(&labels(operation)));
+        for result in reference::write_results() {
+            drop(self.node_writes.get_or_create(&[("operation", "patch"), ("result", result)]));
+            for operation in OPERATIONS {
+                drop(self.class_writes.get_or_create(&[("operation", operation), ("result", result)]));
             }
         }
-    }
-
-    fn register(&self, registry: &mut Registry) {
-        let build: Family<[(&str, &str); 1], Gauge> = Family::default();
-        build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
-        reference::BUILD_INFO.register(registry, build);
-        reference::LEADER.register(registry, self.leader.clone());
-        reference::RECONCILES.register(registry, self.reconciles.clone());
-        reference::RECONCILE_ERRORS.register(registry, self.errors.clone());
-        reference::RECONCILE_DURATION.register(registry, self.durations.clone());
-        reference::NODE_WRITES.register(registry, self.node_writes.clone());
-        reference::CLASS_WRITES.register(registry, self.class_writes.clone());
-        reference::CONVERGENCE.register(registry, self.convergence.clone());
-        reference::KUBE_REQUESTS.register(registry, self.requests.clone());
-        registry.register_collector(Box::new(self.gauges.clone()));
-        registry.register_collector(Box::new(Process));
     }
 
     /// Encodes all metrics as `OpenMetrics` text.
@@ -171,21 +111,21 @@ impl Metrics {
     pub fn reconciled(&self, controller: &'static str, took: Duration, error: Option<&'static str>) {
         let [ok, failed] = RESULTS;
         let result = if error.is_some() { failed } else { ok };
-        self.reconciles.get_or_create(&ReconcileLabels { controller, result }).inc();
-        self.durations.get_or_create(&ControllerLabels { controller }).observe(took.as_secs_f64());
+        self.reconciles.get_or_create(&[("controller", controller), ("result", result)]).inc();
+        self.durations.get_or_create(&[("controller", controller)]).observe(took.as_secs_f64());
         if let Some(reason) = error {
-            self.errors.get_or_create(&ErrorLabels { controller, reason }).inc();
+            self.errors.get_or_create(&[("controller", controller), ("reason", reason)]).inc();
         }
     }
 
     /// Records a patch of a Node.
     pub fn node_write<T>(&self, result: &Result<T, RequestError>) {
-        self.node_writes.get_or_create(&labels(Operation::Patch, result)).inc();
+        self.node_writes.get_or_create(&[("operation", "patch"), ("result", word(result))]).inc();
     }
 
-    /// Records a write of a RuntimeClass.
-    pub fn class_write<T>(&self, operation: Operation, result: &Result<T, RequestError>) {
-        self.class_writes.get_or_create(&labels(operation, result)).inc();
+    /// Records a write of a RuntimeClass; `operation` is one of [`OPERATIONS`].
+    pub fn class_write<T>(&self, operation: &'static str, result: &Result<T, RequestError>) {
+        self.class_writes.get_or_create(&[("operation", operation), ("result", word(result))]).inc();
     }
 
     /// Records that a node that needed a write has it.
@@ -195,28 +135,13 @@ impl Metrics {
 
     /// Records a request to the API server; `code` is its answer.
     pub fn kube_request(&self, Asked { verb, resource }: Asked, code: String) {
-        self.requests.get_or_create(&RequestLabels { verb, resource, code }).inc();
-    }
-
-    /// Records the RuntimeClasses of a pool.
-    pub fn classes(&self, pool: &str, classes: &[RuntimeClassStatus]) {
-        self.gauges.classes(pool, classes);
-    }
-
-    /// Records the conditions of a pool.
-    pub fn conditions(&self, pool: &str, conditions: &[Condition]) {
-        self.gauges.conditions(pool, conditions);
-    }
-
-    /// Forgets deleted pools.
-    pub fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
-        self.gauges.keep_pools(exists);
+        let labels = [("verb", verb.into()), ("resource", resource.into()), ("code", code.into())];
+        self.requests.get_or_create(&labels).inc();
     }
 }
 
-fn labels<T>(operation: Operation, result: &Result<T, RequestError>) -> WriteLabels {
-    let result = result.as_ref().map_or_else(RequestError::as_str, |_| "ok");
-    WriteLabels { operation: operation.as_str(), result }
+fn word<T>(result: &Result<T, RequestError>) -> &'static str {
+    result.as_ref().map_or_else(RequestError::as_str, |_| "ok")
 }
 
 #[cfg(test)]

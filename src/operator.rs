@@ -6,10 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::ArgAction;
 use futures::FutureExt;
 use kube::{Api, Client, Config, runtime::reflector};
 use thiserror::Error;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use winpool_core::plan::reconcile::Pauses;
 
@@ -26,34 +27,45 @@ use crate::{
 };
 
 /// The options of `winpool run`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// The address of `/metrics`, `/healthz` and `/readyz`; `None` for no endpoints.
+    /// Address of /metrics, /healthz and /readyz.
+    #[arg(long, env = "WINPOOL_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: Option<SocketAddr>,
-    /// The number of nodes written at the same time. Each takes one connection.
+    /// Number of nodes to write at the same time; each uses one connection.
+    #[arg(long, env = "WINPOOL_CONCURRENCY", default_value_t = Self::DEFAULT_CONCURRENCY,
+          value_parser = clap::value_parser!(u16).range(1..=256))]
     pub concurrency: u16,
-    /// If true, several processes may run, and only the holder of the Lease writes.
+    /// Elect a leader, so that several replicas can run; only the one that holds the Lease writes.
+    #[arg(long, env = "WINPOOL_LEADER_ELECTION", value_name = "true|false", default_value_t = true,
+          action = ArgAction::Set)]
     pub leader_election: bool,
-    /// The namespace of the Lease; `None` for that of the pod, or of the kubeconfig's context.
+    /// Namespace of the Lease; the one of the pod or of the current context if not set.
+    #[arg(long, env = "WINPOOL_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     pub lease_namespace: Option<String>,
+    /// Name of the operator's ClusterRoleBinding and of the objects installed with it. If they are being deleted, the operator
+    /// cleans up the cluster and exits.
+    #[arg(long, env = "WINPOOL_INSTALLATION", default_value = Installation::DEFAULT_NAME)]
+    pub installation: Option<String>,
+    /// Read Karpenter's NodePools and EC2NodeClasses, and report declared RuntimeClasses that cannot start from zero nodes. The
+    /// operator needs permission to list them.
+    #[arg(long, env = "WINPOOL_KARPENTER", value_name = "true|false", default_value_t = false,
+          default_missing_value = "true", num_args = 0..=1, action = ArgAction::Set)]
+    pub karpenter: bool,
     /// The pause after a write that was refused, and the time for which nodes that refuse may delay the deletion of
     /// their pool.
+    #[arg(skip = Self::DEFAULT_PATIENCE)]
     pub patience: Duration,
     /// The other pauses of the loop of pools.
+    #[arg(skip)]
     pub pauses: Pauses,
-    /// The name of the operator's ClusterRoleBinding and of the objects installed with it. When it is being deleted,
-    /// the operator cleans up and ends. `None` turns that off.
-    pub installation: Option<String>,
-    /// If true, winpool reads Karpenter's NodePools and EC2NodeClasses, to report RuntimeClasses that cannot start
-    /// from zero nodes.
-    pub karpenter: bool,
 }
 
 impl Options {
     /// More than 16 requests at the same time are no faster.
     pub const DEFAULT_CONCURRENCY: u16 = 16;
     /// Long enough not to disturb, and short enough that a corrected policy soon takes effect.
-    pub const DEFAULT_PATIENCE: Duration = Duration::from_mins(10);
+    const DEFAULT_PATIENCE: Duration = Duration::from_mins(10);
 }
 
 /// No endpoints and no cleanup on removal.
@@ -72,31 +84,23 @@ impl Default for Options {
     }
 }
 
-/// The operator cannot start or continue.
+/// The operator cannot start.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The configuration of the client is not usable.
     #[error("cannot make a client from the kubeconfig: {0}")]
     Client(#[source] Box<kube::Error>),
-    /// The port is taken, or not allowed.
     #[error("cannot listen on {address}; choose another address with --listen: {error}")]
     Listen {
         address: SocketAddr,
         #[source]
         error: std::io::Error,
     },
-    /// The endpoints failed while running.
-    #[error("the endpoints failed: {0}")]
-    Serve(#[source] std::io::Error),
 }
 
 /// The time limit for requests in flight. The Lease is released after that.
 const GRACE: Duration = Duration::from_secs(4);
 
 /// Runs the operator until `stop` is cancelled.
-///
-/// # Errors
-/// Fails if it cannot start, or if its endpoints fail.
 pub async fn run(config: Config, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let namespace = config.default_namespace.clone();
     let index = Arc::new(Index::default());
@@ -118,14 +122,14 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         leadership,
         metrics: Arc::clone(&metrics),
         index,
-        policy: Publisher::new(),
+        policy: Publisher::default(),
         nodes,
         metadata: Api::all(client.clone()),
         pods: Api::all(client.clone()),
         pools,
         classes,
         control_plane: controllers::pool::ControlPlane::new(&client, options.karpenter),
-        synced: Synced::new(),
+        synced: Synced::default(),
         changed: watch::Sender::new(()),
         client: client.clone(),
         patience: options.patience,
@@ -133,7 +137,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     });
     let endpoints = server::Endpoints { metrics, ready: context.synced.subscribe() };
     let listener = match options.listen {
-        Some(address) => Some(server::listen(address).await.map_err(|error| Error::Listen { address, error })?),
+        Some(address) => Some(TcpListener::bind(address).await.map_err(|error| Error::Listen { address, error })?),
         None => None,
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "winpool starts");
@@ -158,22 +162,20 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     });
     let serving = async {
         if let Some(listener) = listener {
-            return server::serve(listener, endpoints, ending.child_token()).await.map_err(Error::Serve);
+            server::serve(listener, endpoints, ending.child_token()).await;
         }
-        ending.cancelled().await;
-        Ok(())
     };
-    let ended = async { tokio::join!(controllers, serving).1 };
+    let ended = async { tokio::join!(controllers, serving) };
     let overdue = async {
         ending.cancelled().await;
         tokio::time::sleep(GRACE).await;
     };
     let working = async {
         tokio::select! {
-            result = ended => Some(result),
+            _ = ended => true,
             () = overdue => {
                 tracing::warn!("requests in flight did not end in time");
-                None
+                false
             }
             never = context.follow_leadership() => match never {},
         }
@@ -186,7 +188,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         removed.then_some((installation, leads, until))
     }
     .boxed();
-    let (worked, removed) = tokio::join!(working, removal);
+    let (in_time, removed) = tokio::join!(working, removal);
     if let Some((installation, leads, until)) = removed {
         // The Lease is kept, so that no other process leads any more.
         installation.remove(parting, leads, until).boxed().await;
@@ -194,11 +196,12 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         return Ok(());
     }
     // Requests in flight may still arrive, so the Lease is not released but expires.
-    let Some(result) = worked else { return Ok(()) };
-    resign.cancel();
-    while election.join_next().await.is_some() {}
-    tracing::info!("winpool ends");
-    result
+    if in_time {
+        resign.cancel();
+        while election.join_next().await.is_some() {}
+        tracing::info!("winpool ends");
+    }
+    Ok(())
 }
 
 /// Becomes a candidate once the caches are filled, so that a leader can work at once.

@@ -10,6 +10,16 @@ use winpool_core::api::names;
 
 use crate::api_server::error::in_time;
 
+/// A label of nodes from a known provisioner, and the place where their taints and labels are configured.
+const REMEDIES: [(&str, &str); 3] = [
+    ("kubernetes.azure.com/agentpool", "set the same taint and label on the AKS node pool, whose API keeps its own"),
+    (
+        "node.openshift.io/os_id",
+        "set the same taint in the kubelet configuration of the Windows Machine Config Operator",
+    ),
+    ("karpenter.sh/nodepool", "set the same taint in the Karpenter NodePool"),
+];
+
 /// Describes the other writer: the field manager that last wrote taints or labels, if a fresh read shows one, and the
 /// setting to change if the node's provisioner is known.
 pub async fn find(nodes: &Api<PartialObjectMeta<Node>>, name: &str) -> String {
@@ -19,8 +29,12 @@ pub async fn find(nodes: &Api<PartialObjectMeta<Node>>, name: &str) -> String {
 
 fn describe(manager: Option<&str>, node: &ObjectMeta) -> String {
     let manager = manager.unwrap_or("unknown");
-    let remedy = remedy(node)
-        .unwrap_or("find out which controller writes its taints and labels, or set winpool.dev/ignore on it");
+    let labels = node.labels.as_ref();
+    let known = REMEDIES.iter().find(|(label, _)| labels.is_some_and(|labels| labels.contains_key(*label)));
+    let remedy = known.map_or(
+        "find out which controller writes its taints and labels, or set winpool.dev/ignore on it",
+        |(_, remedy)| remedy,
+    );
     format!("another writer keeps reverting winpool's changes (field manager: {manager}); {remedy}")
 }
 
@@ -39,20 +53,6 @@ fn writes_labels_or_taints(entry: &ManagedFieldsEntry) -> bool {
         |path: &[&str]| path.iter().try_fold(&fields.0, |value, key| value.get(key)).is_some_and(Value::is_object);
     let label = format!("f:{}", names::WINDOWS_BUILD);
     has(&["f:spec", "f:taints"]) || has(&["f:metadata", "f:labels", &label])
-}
-
-/// The place where such nodes' taints and labels are configured.
-fn remedy(node: &ObjectMeta) -> Option<&'static str> {
-    let has = |key: &str| node.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
-    if has("kubernetes.azure.com/agentpool") {
-        Some("set the same taint and label on the AKS node pool, whose API keeps its own")
-    } else if has("node.openshift.io/os_id") {
-        Some("set the same taint in the kubelet configuration of the Windows Machine Config Operator")
-    } else if has("karpenter.sh/nodepool") {
-        Some("set the same taint in the Karpenter NodePool")
-    } else {
-        None
-    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 //!
 //! Node reconciles know nothing else about a pool. There is a policy only while this process leads.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use winpool_core::plan::Policy;
 
-/// Holds the published policy.
+/// Holds the published policy. Without one, nothing is written.
+#[derive(Default)]
 pub struct Publisher {
     published: Mutex<Published>,
     policy: watch::Sender<Option<Arc<Policy>>>,
@@ -22,11 +24,6 @@ struct Published {
 }
 
 impl Publisher {
-    /// Without a policy, nothing is written.
-    pub fn new() -> Self {
-        Self { published: Mutex::default(), policy: watch::Sender::new(None) }
-    }
-
     /// Receives the current policy and every change.
     pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Policy>>> {
         self.policy.subscribe()
@@ -34,19 +31,19 @@ impl Publisher {
 
     /// Begins a term of leadership, without a policy.
     pub fn open(&self, term: u64) {
-        *self.lock() = Published { term: Some(term), ..Published::default() };
+        *self.published.lock() = Published { term: Some(term), ..Published::default() };
         self.policy.send_replace(None);
     }
 
     /// Ends the term: removes the policy, and refuses new ones.
     pub fn withdraw(&self) {
-        *self.lock() = Published::default();
+        *self.published.lock() = Published::default();
         self.policy.send_replace(None);
     }
 
     /// The open term of leadership.
     pub fn term(&self) -> Option<u64> {
-        self.lock().term
+        self.published.lock().term
     }
 
     /// The current policy; `None` until the first one is published.
@@ -56,28 +53,18 @@ impl Publisher {
 
     /// True if no reconcile uses an older policy any more.
     pub fn is_settled(&self) -> bool {
-        self.lock().former.iter().all(|policy| policy.strong_count() == 0)
+        self.published.lock().former.iter().all(|policy| policy.strong_count() == 0)
     }
 
     /// Publishes this policy. Does nothing while no term is open.
     pub fn publish(&self, policy: Arc<Policy>) {
-        let mut published = self.lock();
+        let mut published = self.published.lock();
         if published.term.is_none() {
             return;
         }
         published.former.retain(|policy| policy.strong_count() > 0);
         let former = self.policy.send_replace(Some(policy));
         published.former.extend(former.as_ref().map(Arc::downgrade));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Published> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Default for Publisher {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -93,7 +80,7 @@ mod tests {
 
     #[test]
     fn work_by_a_former_policy_is_known_until_it_ends() {
-        let publisher = Publisher::new();
+        let publisher = Publisher::default();
         publisher.open(1);
         publisher.publish(policy());
         let by_the_first = publisher.current();

@@ -1,6 +1,6 @@
 //! The endpoints `/metrics`, `/healthz` and `/readyz`.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router, extract::State, http::StatusCode, http::header::CONTENT_TYPE, response::IntoResponse, routing::get,
@@ -18,22 +18,15 @@ pub struct Endpoints {
     pub ready: watch::Receiver<bool>,
 }
 
-/// Opens the port.
-///
-/// # Errors
-/// Fails if the address is taken or not allowed.
-pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await
-}
-
 /// Answers until `stop` is cancelled.
-pub async fn serve(listener: TcpListener, endpoints: Endpoints, stop: CancellationToken) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, endpoints: Endpoints, stop: CancellationToken) {
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(readyz))
         .with_state(endpoints);
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+    // axum never returns an error: if a connection cannot be accepted, it waits and goes on.
+    let _ = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
 }
 
 async fn metrics(State(endpoints): State<Endpoints>) -> impl IntoResponse {

@@ -32,9 +32,6 @@ pub enum LogFormat {
 }
 
 /// Starts logging, at the level of `RUST_LOG` (default `info`).
-///
-/// # Errors
-/// Fails if `RUST_LOG` is not a filter.
 pub fn start(format: LogFormat) -> Result<(), ParseError> {
     let directives = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let filter = directives.as_deref().unwrap_or(DIRECTIVES).parse()?;
@@ -92,18 +89,20 @@ pub(crate) fn list(things: impl IntoIterator<Item = String>) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::{
         io::Write,
         sync::{Arc, Mutex},
     };
 
     use serde_json::Value;
+    use tracing::subscriber::DefaultGuard;
 
     use super::*;
 
+    /// Lines of the log.
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
 
     impl Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -115,12 +114,24 @@ mod tests {
         }
     }
 
+    impl Lines {
+        /// Records the log of this thread while the guard exists.
+        pub(crate) fn record(format: LogFormat) -> (Self, DefaultGuard) {
+            let lines = Self::default();
+            let writer = lines.clone();
+            let subscriber = subscriber(format, "info".parse().unwrap(), move || writer.clone(), false);
+            (lines, tracing::subscriber::set_default(subscriber))
+        }
+
+        pub(crate) fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
     fn logged(format: LogFormat, log: impl FnOnce()) -> String {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = subscriber(format, "info".parse().unwrap(), move || writer.clone(), false);
-        tracing::subscriber::with_default(subscriber, log);
-        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+        let (lines, _guard) = Lines::record(format);
+        log();
+        lines.text()
     }
 
     /// A line break, a forged line, terminal codes, a direction mark, and too much of it.

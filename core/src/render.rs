@@ -41,48 +41,16 @@ pub enum Provisioner {
     NodeReadiness,
 }
 
-impl Provisioner {
-    pub const ALL: [Self; 7] = [
-        Self::Kubelet,
-        Self::Karpenter,
-        Self::ClusterAutoscaler,
-        Self::Eksctl,
-        Self::Aks,
-        Self::Gke,
-        Self::NodeReadiness,
-    ];
-
-    /// Returns the name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kubelet => "kubelet",
-            Self::Karpenter => "karpenter",
-            Self::ClusterAutoscaler => "cluster-autoscaler",
-            Self::Eksctl => "eksctl",
-            Self::Aks => "aks",
-            Self::Gke => "gke",
-            Self::NodeReadiness => "node-readiness",
-        }
-    }
-
-    /// Returns the title of the rendered text.
-    pub fn language(self) -> &'static str {
-        match self {
-            Self::Kubelet => "`KubeletConfiguration`",
-            Self::Karpenter => "A Karpenter `NodePool`",
-            Self::ClusterAutoscaler => "Tags of an Auto Scaling group",
-            Self::Eksctl => "A node group of eksctl",
-            Self::Aks => "`az aks nodepool add`",
-            Self::Gke => "`gcloud container node-pools create`",
-            Self::NodeReadiness => "A `NodeReadinessRule` of node-readiness-controller",
-        }
-    }
-
-    /// Returns the provisioner with this name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|provisioner| provisioner.name() == name)
-    }
-}
+/// The provisioners, each with its name on the command line and the title of the rendered text.
+pub const PROVISIONERS: [(Provisioner, &str, &str); 7] = [
+    (Provisioner::Kubelet, "kubelet", "`KubeletConfiguration`"),
+    (Provisioner::Karpenter, "karpenter", "A Karpenter `NodePool`"),
+    (Provisioner::ClusterAutoscaler, "cluster-autoscaler", "Tags of an Auto Scaling group"),
+    (Provisioner::Eksctl, "eksctl", "A node group of eksctl"),
+    (Provisioner::Aks, "aks", "`az aks nodepool add`"),
+    (Provisioner::Gke, "gke", "`gcloud container node-pools create`"),
+    (Provisioner::NodeReadiness, "node-readiness", "A `NodeReadinessRule` of node-readiness-controller"),
+];
 
 /// Renders the labels and taints of this pool, for nodes with this Windows version if one is given.
 pub fn render(provisioner: Provisioner, pool: &Pool, windows: Option<&Product>) -> String {
@@ -121,16 +89,15 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    fn labels_as(&self, separator: &str) -> String {
-        let pairs: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        pairs.join(separator)
-    }
-
     /// Returns the labels from which an autoscaler learns the properties of a node before it exists. They include the
     /// labels that winpool adds later.
     fn template_labels(&self) -> Vec<(&str, &str)> {
         let capabilities = self.capabilities.iter().map(|key| (key.as_str(), "true"));
         self.labels.iter().copied().chain(capabilities).collect()
+    }
+
+    fn template_labels_as_text(&self, separator: &str) -> String {
+        as_text(&self.template_labels(), separator)
     }
 
     fn taints_as_text(&self) -> String {
@@ -162,7 +129,7 @@ fn may_set(provisioner: Provisioner, key: &str) -> bool {
         Provisioner::Aks => !kubernetes && !within("kubernetes.azure.com"),
         // They only describe nodes.
         Provisioner::ClusterAutoscaler | Provisioner::NodeReadiness => true,
-        Provisioner::Karpenter => aws::may_set_with_karpenter(key) || !kubernetes || allowed,
+        Provisioner::Karpenter => aws::is_of_instance_types(key) || !kubernetes || allowed,
         _ => !kubernetes || allowed,
     }
 }
@@ -210,6 +177,10 @@ fn taint_list(out: &mut String, indent: &str, taints: &[Taint]) -> fmt::Result {
     Ok(())
 }
 
+fn as_text(labels: &[(&str, &str)], separator: &str) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(separator)
+}
+
 fn label_map(out: &mut String, indent: &str, labels: &[(&str, &str)]) -> fmt::Result {
     labels.iter().try_for_each(|(key, value)| writeln!(out, "{indent}{}: {}", json!(key), json!(value)))
 }
@@ -241,7 +212,7 @@ fn kubelet(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
         "# The kubelet sets kubernetes.io/os and the build itself. It sets taints only when it creates its Node, never later."
     )?;
     if !nodes.labels.is_empty() {
-        writeln!(out, "# Its labels are a flag: --node-labels={}", nodes.labels_as(","))?;
+        writeln!(out, "# Its labels are a flag: --node-labels={}", as_text(&nodes.labels, ","))?;
     }
     writeln!(out, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration")?;
     writeln!(

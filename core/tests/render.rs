@@ -7,14 +7,14 @@ use std::fmt::Write;
 
 use common::pool;
 use winpool_core::{
-    render::{Provisioner, refusal, render},
+    render::{PROVISIONERS, Provisioner, refusal, render},
     windows::product::by_version,
 };
 
 #[test]
 fn an_empty_pool_is_its_taint() {
     let pool = pool("{}");
-    for provisioner in Provisioner::ALL {
+    for (provisioner, ..) in PROVISIONERS {
         insta::assert_snapshot!(format!("empty_{provisioner:?}"), render(provisioner, &pool, None));
     }
 }
@@ -26,7 +26,7 @@ fn each_provisioner_gets_labels_taints_and_image_of_each_windows() {
          taints: [{key: os, value: windows, effect: NoSchedule}, {key: gpu, effect: PreferNoSchedule}], \
          runtimeClasses: [{name: apps, version: 2022, hostMatch: Compatible}, {name: vms, version: 2022, isolation: HyperV}]}}",
     );
-    for provisioner in Provisioner::ALL {
+    for (provisioner, ..) in PROVISIONERS {
         let mut all = String::new();
         for version in ["20h2", "2019", "2022", "23h2", "2025"] {
             writeln!(all, "--- {version}\n{}", render(provisioner, &pool, by_version(version))).unwrap();
@@ -38,7 +38,7 @@ fn each_provisioner_gets_labels_taints_and_image_of_each_windows() {
 #[test]
 fn a_pool_that_taints_nothing_renders_no_taint() {
     let pool = pool("spec: {taintPolicy: Never}");
-    for provisioner in Provisioner::ALL.into_iter().filter(|provisioner| *provisioner != Provisioner::NodeReadiness) {
+    for (provisioner, ..) in PROVISIONERS.into_iter().filter(|(known, ..)| *known != Provisioner::NodeReadiness) {
         let text = render(provisioner, &pool, by_version("2022"));
         assert!(text.contains("# No taints: taintPolicy is Never.") && !text.contains("NoSchedule"), "{text}");
     }

@@ -2,7 +2,7 @@
 
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, ListParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde_json::{Value, json};
 use winpool_core::plan::Autoscalers;
@@ -20,13 +20,7 @@ const KINDS: [(&str, &str, &str); 2] =
 pub(crate) async fn read(client: &Client) -> Result<Autoscalers, RequestError> {
     let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
     for (group, kind, plural) in KINDS {
-        let resource = ApiResource {
-            group: group.to_owned(),
-            version: "v1".to_owned(),
-            api_version: format!("{group}/v1"),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        };
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
         let refers = |pool: &Value| pool.to_string().contains(group);
         if !objects.is_empty() && !objects.iter().any(refers) {
             continue;

@@ -54,10 +54,6 @@ fn naming(config: &Config) -> impl Fn(BoxError) -> BoxError + Clone + Send + Syn
 ///
 /// The client retries nothing: its callers limit and count their attempts for each object, and kube's 15 attempts
 /// would block for minutes.
-///
-/// # Errors
-/// Fails if the configuration is not usable: certificates that cannot be read, an unknown way to log in or kind of
-/// proxy.
 pub fn connect(mut config: Config, metrics: Option<Arc<Metrics>>) -> kube::Result<Client> {
     config.default_retry = false;
     config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));

@@ -19,7 +19,6 @@ pub enum RequestError {
     /// Another write came first, or an object with that name exists. Read it again and plan again.
     #[error("another write came in between")]
     Conflict,
-    /// The object is gone.
     #[error("the object is gone")]
     Gone,
     /// The API server or one of its policies refuses this write, and will refuse it again.
@@ -28,7 +27,6 @@ pub enum RequestError {
     /// The API server cannot be reached, is busy, or failed.
     #[error("the API server did not answer as it should: {}", with_causes(.0.as_ref()))]
     Failed(#[source] Box<kube::Error>),
-    /// No answer within this time.
     #[error("the API server did not answer within {0:?}")]
     TimedOut(Duration),
     /// This process does not lead, or stopped leading before the answer. The present leader plans and writes.

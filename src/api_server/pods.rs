@@ -1,16 +1,23 @@
 //! Lists pods and workloads. They are read only to see who uses a RuntimeClass or who could not be scheduled any more;
 //! they are never watched or cached.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client, Resource,
-    api::{ApiResource, ListParams},
+    api::{ApiResource, GroupVersionKind, ListParams},
     core::DynamicResourceScope,
 };
 use serde::Deserialize;
-use winpool_core::pod::{self, LISTED_KINDS, Workload, WorkloadKind};
+use winpool_core::{
+    api::Taint,
+    plan::ClassUsers,
+    pod::{self, LISTED_KINDS, Workload, WorkloadKind},
+};
 
 use crate::api_server::error::RequestError;
 
@@ -36,11 +43,20 @@ pub(crate) fn unfinished() -> ListParams {
     ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed")
 }
 
-/// Lists all pods of the cluster that have not finished.
-pub(crate) async fn list_unfinished(pods: &Api<ListedPod>) -> Result<Vec<pod::Pod>, RequestError> {
-    let mut found = Vec::new();
-    pages::each(pods, unfinished(), |listed: ListedPod| found.push(listed.pod)).await?;
-    Ok(found)
+/// Counts the users of these RuntimeClasses, page by page: no pod is kept. `taints` are those that a pod of the classes
+/// has to tolerate. The inner error is the API server's message if pods may not be listed.
+pub(crate) async fn users(
+    pods: &Api<ListedPod>,
+    classes: &BTreeSet<String>,
+    taints: &[Taint],
+) -> Result<Result<BTreeMap<String, ClassUsers>, String>, RequestError> {
+    let mut users = ClassUsers::count([], classes, taints);
+    let add = |listed: ListedPod| ClassUsers::add(&mut users, &listed.pod, taints);
+    match pages::each(pods, unfinished(), add).await {
+        Ok(()) => Ok(Ok(users)),
+        Err(RequestError::Denied(words)) => Ok(Err(words)),
+        Err(error) => Err(error),
+    }
 }
 
 /// A workload as winpool reads it: an object that creates pods from a template.
@@ -91,13 +107,8 @@ pub(crate) fn workloads(client: &Client, kind: WorkloadKind, namespace: Option<&
     let known = LISTED_KINDS.iter().find(|(known, ..)| *known == kind);
     let (group, version, plural) =
         known.map_or(("", "", ""), |(_, group, version, plural)| (*group, *version, *plural));
-    let resource = ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
-        kind: kind.as_str().to_owned(),
-        plural: plural.to_owned(),
-    };
+    let kind = GroupVersionKind::gvk(group, version, kind.as_str());
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
@@ -109,57 +120,5 @@ pub(crate) fn of_kind(kind: WorkloadKind) -> ListParams {
     match kind {
         WorkloadKind::ReplicaSet => ListParams::default().labels("!pod-template-hash"),
         _ => ListParams::default(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-    use winpool_core::pod::PodProgress;
-
-    use super::*;
-
-    fn read(spec: &Value, status: &Value) -> pod::Pod {
-        let owner =
-            json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f7", "uid": "u", "controller": true});
-        let metadata = json!({
-            "name": "web-5d8f7-x", "namespace": "shop", "labels": {"pod-template-hash": "5d8f7"}, "ownerReferences": [owner],
-        });
-        let pod: ListedPod =
-            serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap();
-        pod.pod
-    }
-
-    #[test]
-    fn the_fields_that_plans_need_are_read() {
-        let pod = read(
-            &json!({
-                "nodeName": "win", "runtimeClassName": "windows-2019", "os": {"name": "windows"},
-                "nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}], "containers": [],
-                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                    {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]},
-                ]}}},
-            }),
-            &json!({"phase": "Running"}),
-        );
-        assert_eq!(pod.workload(), "Deployment shop/web");
-        let spec = &pod.spec;
-        assert_eq!((spec.node.as_deref(), spec.runtime_class.as_deref()), (Some("win"), Some("windows-2019")));
-        assert_eq!((spec.os.as_deref(), spec.node_selector["a"].as_str()), (Some("windows"), "b"));
-        assert_eq!((spec.tolerations.len(), spec.terms.len(), spec.target(None)), (1, 1, pod::Target::Windows));
-        assert_eq!((pod.progress, pod.is_terminating()), (PodProgress::Started, false));
-    }
-
-    #[test]
-    fn a_pod_whose_image_is_not_for_windows_never_started() {
-        let waiting = |message: &str| {
-            let state = json!({"waiting": {"reason": "ErrImagePull", "message": message}});
-            let container =
-                json!({"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state});
-            read(&json!({"nodeName": "win"}), &json!({"phase": "Pending", "containerStatuses": [container]}))
-        };
-        let stray = waiting("failed to pull image: no match for platform in manifest: not found");
-        assert_eq!(stray.progress, PodProgress::ImageOfAnotherSystem);
-        assert_eq!(waiting("back-off pulling image").progress, PodProgress::Waiting);
     }
 }

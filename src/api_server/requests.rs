@@ -45,12 +45,13 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let asked = Asked::of(request.method(), request.uri());
-        let count = Count { metrics: Arc::clone(&self.metrics), asked, code: None };
+        let mut count = Count { metrics: Arc::clone(&self.metrics), asked, code: "cancelled".to_owned() };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
             let code = answer.as_ref().ok().map(Response::status);
-            count.answered(code.as_ref().map_or("error", StatusCode::as_str));
+            code.as_ref().map_or("error", StatusCode::as_str).clone_into(&mut count.code);
+            drop(count);
             if let Some(pause) = answer.as_ref().ok().and_then(pause) {
                 tokio::time::sleep(pause).await;
             }
@@ -71,19 +72,12 @@ fn pause<A>(answer: &Response<A>) -> Option<Duration> {
 struct Count {
     metrics: Arc<Metrics>,
     asked: Asked,
-    code: Option<String>,
-}
-
-impl Count {
-    fn answered(mut self, code: &str) {
-        self.code = Some(code.to_owned());
-    }
+    code: String,
 }
 
 impl Drop for Count {
     fn drop(&mut self) {
-        let code = self.code.take().unwrap_or_else(|| "cancelled".to_owned());
-        self.metrics.kube_request(self.asked, code);
+        self.metrics.kube_request(self.asked, std::mem::take(&mut self.code));
     }
 }
 

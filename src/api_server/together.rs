@@ -9,20 +9,22 @@
 //! sent before all requests have it. (Through a proxy that the kubeconfig names, kube's own client sends them, which
 //! withholds nothing. No operator in a cluster needs one.)
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{io, time::Duration};
 
-use axum::http::{HeaderValue, Request, StatusCode, header::EXPECT};
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use axum::http::{
+    HeaderValue, Request, StatusCode,
+    header::{CONTENT_LENGTH, EXPECT},
+};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream, FuturesUnordered},
+};
+use http_body_util::{Either, StreamBody};
 use hyper::{
-    body::{Body, Frame, SizeHint},
+    body::{Bytes, Frame},
     ext::on_informational,
 };
-use kube::Client;
+use kube::{Client, client::Body};
 use tokio::{sync::watch, time::timeout};
 use tower::BoxError;
 
@@ -34,16 +36,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub type Refused = (usize, kube::Error);
 
 /// Sends these requests, on a connection each. If one is refused before the API server reads its body, none is
-/// executed.
-///
-/// # Errors
-/// Returns the first request that fails.
+/// executed. The error is that of the first request that fails.
 pub async fn send(client: &Client, requests: Vec<Request<Vec<u8>>>) -> Result<(), Refused> {
     let all = requests.len();
     let (gate, permitted) = (watch::Sender::new(false), watch::Sender::new(0));
     let mut answers: FuturesUnordered<_> = (0..)
         .zip(requests)
         .map(async |(number, mut request): (usize, Request<Vec<u8>>)| {
+            let length = HeaderValue::from(request.body().len());
+            request.headers_mut().insert(CONTENT_LENGTH, length);
             request.headers_mut().insert(EXPECT, HeaderValue::from_static("100-continue"));
             request.extensions_mut().insert(Gate(gate.subscribe()));
             let permitted = permitted.clone();
@@ -77,45 +78,20 @@ pub async fn send(client: &Client, requests: Vec<Request<Vec<u8>>>) -> Result<()
 #[derive(Clone)]
 struct Gate(watch::Receiver<bool>);
 
-pub struct Gated<B> {
-    gate: Option<BoxFuture<'static, Result<(), io::Error>>>,
-    body: B,
-}
+/// A body as it is, or withheld.
+type Gated = Either<Body, StreamBody<BoxStream<'static, Result<Frame<Bytes>, BoxError>>>>;
 
 /// Withholds bodies, right before the requests are sent.
-pub fn gated<B>(mut request: Request<B>) -> Request<Gated<B>> {
-    let gate = request.extensions_mut().remove::<Gate>().map(|Gate(mut open)| {
-        let opens = async move { open.wait_for(|open| *open).await.map(drop).map_err(io::Error::other) };
-        opens.boxed()
-    });
-    request.map(|body| Gated { gate, body })
-}
-
-impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Gated<B> {
-    type Data = B::Data;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        if let Some(gate) = &mut self.gate {
-            let opened = ready!(gate.poll_unpin(context));
-            self.gate = None;
-            if let Err(error) = opened {
-                return Poll::Ready(Some(Err(error.into())));
-            }
-        }
-        Pin::new(&mut self.body).poll_frame(context).map_err(Into::into)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
+pub fn gated(mut request: Request<Body>) -> Request<Gated> {
+    let gate = request.extensions_mut().remove::<Gate>();
+    request.map(|body| {
+        let Some(Gate(mut open)) = gate else { return Either::Left(body) };
+        let opened = async move {
+            open.wait_for(|open| *open).await?;
+            Ok(Frame::data(body.collect_bytes().await?))
+        };
+        Either::Right(StreamBody::new(stream::once(opened).boxed()))
+    })
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use winpool_core::{
     plan::{
         Assessment, ChangeFingerprint, Consent, Contribution, NodePlan, NodeShare, Policy, Sighting, State, Tally,
@@ -94,7 +95,7 @@ impl Index {
     /// Counts nodes by this policy from now on. If it differs from the last one, all `nodes` are counted again. They
     /// are read while the index is locked, so that no older state of a node replaces a newer one.
     pub fn judge_by(&self, policy: Policy, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         if *inner.policy == policy {
             return;
         }
@@ -106,7 +107,7 @@ impl Index {
 
     /// Records a node that was seen. Returns true if the sums of its pools or the number of nodes changed.
     pub fn observe(&self, node: &CachedNode) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let is_new = !inner.nodes.contains_key(node.name());
         let sighting = if is_new && node.is_as_registered { Sighting::Registered } else { Sighting::Changed };
         inner.observe(node, sighting) || is_new
@@ -114,7 +115,7 @@ impl Index {
 
     /// Removes a node. Returns true if it was known.
     pub fn remove(&self, name: &str) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let Some(entry) = inner.nodes.remove(name) else { return false };
         inner.clear_overlaps(name, &entry.overlaps);
         let name = Arc::from(name);
@@ -127,11 +128,11 @@ impl Index {
     /// Replaces all nodes, after a new list. Events that were missed before it are unknown.
     pub fn replace(&self, nodes: &[Arc<CachedNode>]) {
         let names: BTreeSet<&str> = nodes.iter().map(|node| node.name()).collect();
-        let gone: Vec<_> = self.lock().nodes.keys().filter(|name| !names.contains(name.as_ref())).cloned().collect();
+        let gone: Vec<_> = self.0.lock().nodes.keys().filter(|name| !names.contains(name.as_ref())).cloned().collect();
         for name in gone {
             self.remove(&name);
         }
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         for node in nodes {
             inner.observe(node, Sighting::Listed);
         }
@@ -139,7 +140,7 @@ impl Index {
 
     /// Forgets refusals, writes and back-offs, because another process may have led since. `nodes` are all nodes.
     pub fn begin_anew(&self, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         for entry in inner.nodes.values_mut() {
             (entry.refusal, entry.conflict, entry.other_writer) = (None, None, None);
         }
@@ -150,12 +151,12 @@ impl Index {
 
     /// The record of a node's past.
     pub fn watched(&self, name: &str) -> Watched {
-        self.lock().nodes.get(name).map(|entry| entry.watched.clone()).unwrap_or_default()
+        self.0.lock().nodes.get(name).map(|entry| entry.watched.clone()).unwrap_or_default()
     }
 
     /// Records that the API server refused a part of a node's plan.
     pub fn refused(&self, node: &CachedNode, refusal: NodeRefusal) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.observe(node, Sighting::Changed);
         if let Some(entry) = inner.nodes.get_mut(node.name()) {
             entry.refusal = Some(Box::new(refusal));
@@ -165,12 +166,12 @@ impl Index {
 
     /// The refusal that still applies to this plan of a node.
     pub fn refusal(&self, name: &str, plan: &NodePlan) -> Option<NodeRefusal> {
-        self.lock().nodes.get(name)?.refuses(plan).cloned()
+        self.0.lock().nodes.get(name)?.refuses(plan).cloned()
     }
 
     /// Records that the change planned by `assessment` was accepted.
     pub fn written(&self, name: &str, assessment: &Assessment) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let fingerprint = inner.fingerprints.share(assessment.fingerprint.clone());
         if let Some(entry) = inner.nodes.get_mut(name) {
             entry.conflict.get_or_insert_default().written(fingerprint, Instant::now());
@@ -179,19 +180,19 @@ impl Index {
 
     /// The time for which this change of a node has to wait because another writer keeps reverting it.
     pub fn contested(&self, name: &str, assessment: &Assessment) -> Option<Duration> {
-        self.lock().nodes.get(name)?.pause(assessment, Instant::now())
+        self.0.lock().nodes.get(name)?.pause(assessment, Instant::now())
     }
 
     /// True if the API server refuses this change of a node, or another writer keeps reverting it.
     pub fn is_blocked(&self, name: &str, assessment: &Assessment) -> bool {
-        let (inner, now) = (self.lock(), Instant::now());
+        let (inner, now) = (self.0.lock(), Instant::now());
         let entry = inner.nodes.get(name);
         entry.is_some_and(|entry| entry.refuses(&assessment.plan).is_some() || entry.pause(assessment, now).is_some())
     }
 
     /// True if the next attempt for the node is scheduled already, so that its events start none.
     pub fn stands_back(&self, name: &str, assessment: &Assessment) -> bool {
-        let (inner, now) = (self.lock(), Instant::now());
+        let (inner, now) = (self.0.lock(), Instant::now());
         inner.nodes.get(name).is_some_and(|entry| {
             entry.other_writer.as_ref().is_some_and(|other_writer| now < other_writer.until)
                 && entry.pause(assessment, now).is_some()
@@ -201,7 +202,7 @@ impl Index {
     /// Records the other writer that reverts changes of a node, as a text, and the duration of the back-off. Returns
     /// true if the text is new.
     pub fn back_off(&self, node: &CachedNode, other_writer: &str, pause: Duration) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let news = inner.nodes.get_mut(node.name()).is_some_and(|entry| {
             let news = entry.other_writer.as_ref().is_none_or(|known| known.name.as_ref() != other_writer);
             entry.other_writer =
@@ -214,22 +215,22 @@ impl Index {
 
     /// Assesses an unchanged node again when the time has come at which its assessment changes.
     pub fn look_again(&self, node: &CachedNode) -> bool {
-        self.lock().observe(node, Sighting::Changed)
+        self.0.lock().observe(node, Sighting::Changed)
     }
 
     /// Takes the time since which the node has needed a write; called once, when the write was accepted.
     pub fn take_pending_since(&self, name: &str) -> Option<Instant> {
-        self.lock().nodes.get_mut(name)?.pending_since.take()
+        self.0.lock().nodes.get_mut(name)?.pending_since.take()
     }
 
     /// The sums over the nodes of a pool.
     pub fn tally(&self, pool: &str) -> Tally {
-        self.lock().pools.get(pool).cloned().unwrap_or_default()
+        self.0.lock().pools.get(pool).cloned().unwrap_or_default()
     }
 
     /// The numbers of nodes by pool, build and state.
     pub fn states(&self) -> Vec<Nodes> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let of_pool = |(name, tally): (&String, &Tally)| -> Vec<_> {
             let pool = inner.policy.pool(name);
             let named = |build| match pool {
@@ -250,11 +251,7 @@ impl Index {
 
     /// The number of nodes of a pool that still need a write.
     pub fn unfinished(&self, pool: &str) -> usize {
-        self.lock().pools.get(pool).map_or(0, Tally::unfinished)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().pools.get(pool).map_or(0, Tally::unfinished)
     }
 }
 
@@ -293,16 +290,12 @@ impl Inner {
                 self.subtract(&name, contribution);
             }
             for contribution in &contributions {
-                self.add(&name, contribution);
+                self.pools.entry(contribution.pool.clone()).or_default().add(&name, contribution);
             }
             entry.contributions = contributions;
         }
         self.nodes.insert(name, entry);
         changed
-    }
-
-    fn add(&mut self, name: &Arc<str>, contribution: &Contribution) {
-        self.pools.entry(contribution.pool.clone()).or_default().add(name, contribution);
     }
 
     fn subtract(&mut self, name: &Arc<str>, contribution: &Contribution) {

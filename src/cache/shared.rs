@@ -1,11 +1,8 @@
 //! Values that many nodes have in common, stored once.
 
-use std::{
-    borrow::Borrow,
-    collections::HashSet,
-    hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{borrow::Borrow, collections::HashSet, hash::Hash, sync::Arc};
+
+use parking_lot::Mutex;
 
 /// Values that are stored once, for as long as they are used.
 pub(crate) struct Shared<T: ?Sized>(Mutex<Values<T>>);
@@ -27,7 +24,7 @@ impl<T: ?Sized> Default for Shared<T> {
 impl<T: ?Sized + Eq + Hash> Shared<T> {
     /// Returns the shared copy of this value.
     pub fn share<V: Borrow<T> + Into<Arc<T>>>(&self, value: V) -> Arc<T> {
-        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.0.lock();
         if let Some(known) = shared.values.get(value.borrow()) {
             return Arc::clone(known);
         }
@@ -51,6 +48,6 @@ mod tests {
         for number in 0..FIRST_SWEEP * 3 {
             drop(shared.share(number.to_string()));
         }
-        assert!(shared.0.lock().unwrap().values.len() <= FIRST_SWEEP);
+        assert!(shared.0.lock().values.len() <= FIRST_SWEEP);
     }
 }

@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_core::{
     plan::Pool,
-    render::{Provisioner, refusal, render},
+    render::{PROVISIONERS, Provisioner, refusal, render},
     windows::product::Product,
 };
 
@@ -33,9 +33,12 @@ pub struct Arguments {
 }
 
 fn provisioners() -> impl TypedValueParser<Value = Provisioner> {
-    let value = |provisioner: Provisioner| PossibleValue::new(provisioner.name()).help(provisioner.language());
-    PossibleValuesParser::new(Provisioner::ALL.map(value))
-        .try_map(|name| Provisioner::by_name(&name).ok_or("there is none of this name"))
+    PossibleValuesParser::new(PROVISIONERS.map(|(_, name, title)| PossibleValue::new(name).help(title))).try_map(
+        |name| {
+            let named = PROVISIONERS.into_iter().find(|(_, known, _)| *known == name);
+            named.map(|(provisioner, ..)| provisioner).ok_or("there is none of this name")
+        },
+    )
 }
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {

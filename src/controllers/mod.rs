@@ -65,7 +65,7 @@ impl Context {
             self.leadership.ended(term).await;
             self.policy.withdraw();
             self.metrics.leads(false);
-            self.metrics.keep_pools(|_| false);
+            self.metrics.gauges.keep_pools(|_| false);
             tracing::warn!("this process no longer leads: another process has the Lease, or it could not be renewed");
         }
     }
@@ -77,6 +77,7 @@ impl Context {
 }
 
 /// Shows which caches have received their first list. A cache's own `wait_until_ready` wakes only one waiter.
+#[derive(Default)]
 pub struct Synced {
     nodes: watch::Sender<bool>,
     pools: watch::Sender<bool>,
@@ -93,11 +94,6 @@ pub enum Cache {
 }
 
 impl Synced {
-    pub fn new() -> Self {
-        let flag = || watch::Sender::new(false);
-        Self { nodes: flag(), pools: flag(), classes: flag(), all: flag() }
-    }
-
     /// Records that a cache has received its first list.
     pub fn filled(&self, cache: Cache) {
         let flag = match cache {
@@ -118,11 +114,5 @@ impl Synced {
     /// Becomes true when all caches are filled.
     pub fn subscribe(&self) -> watch::Receiver<bool> {
         self.all.subscribe()
-    }
-}
-
-impl Default for Synced {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -201,7 +201,7 @@ impl Loop {
         }
         let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
         let exists = |name: &str| pools.iter().any(|pool| pool.name_any() == name);
-        self.context.metrics.keep_pools(exists);
+        self.context.metrics.gauges.keep_pools(exists);
         self.rounds.retain(|name, _| exists(name));
         let mut memory = std::mem::take(&mut self.memory);
         // The nodes of deleted pools no longer count, even if no pool is left.
@@ -251,8 +251,8 @@ impl Loop {
                 Step::Publish(policy) => self.context.policy.publish(policy),
                 Step::Wait(until) => {
                     if let Some(status) = memory.status_of(&name) {
-                        self.context.metrics.classes(&name, &status.runtime_classes);
-                        self.context.metrics.conditions(&name, &status.conditions);
+                        self.context.metrics.gauges.classes(&name, &status.runtime_classes);
+                        self.context.metrics.gauges.conditions(&name, &status.conditions);
                     }
                     if let Some((started, error)) = self.rounds.remove(&name) {
                         self.context.metrics.reconciled(CONTROLLER, started.elapsed(), error);

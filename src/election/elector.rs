@@ -116,7 +116,10 @@ impl Elector {
             Ok(lease) => {
                 let now = Instant::now();
                 self.candidate.observe(lease, now);
-                self.works();
+                // If the Lease has to be written next, only that shows if access works.
+                if matches!(self.candidate.next(now), ElectionStep::Wait(_)) {
+                    self.works();
+                }
                 now
             }
             Err(error) => self.failed(&error),
@@ -180,7 +183,7 @@ impl Elector {
 
     fn failed(&mut self, error: &RequestError) -> Instant {
         if !std::mem::replace(&mut self.failing, true) {
-            let namespace = self.leases.namespace();
+            let namespace = &self.leases.namespace;
             tracing::warn!(
                 error = words(error),
                 namespace,
@@ -206,7 +209,7 @@ fn pauses() -> ExponentialBuilder {
 }
 
 fn watch(leases: &Leases) -> BoxStream<'static, watcher::Result<Option<Lease>>> {
-    let events = watch_object(leases.api(), names::LEASE).backoff(watcher::ExponentialBackoff::from(pauses()));
+    let events = watch_object(leases.api.clone(), names::LEASE).backoff(watcher::ExponentialBackoff::from(pauses()));
     events.inspect(outages("Lease")).boxed()
 }
 
@@ -220,7 +223,50 @@ pub(super) fn identity() -> String {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::service_fn;
+
     use super::*;
+    use crate::telemetry::{LogFormat, tests::Lines};
+
+    /// Answers like an API server in which the namespace of the Lease does not exist, and counts the attempts to create
+    /// the Lease.
+    fn without_namespace(attempts: watch::Sender<usize>) -> Client {
+        let answer = move |request: Request<Body>| {
+            let attempts = attempts.clone();
+            async move {
+                let missing = match (request.method(), request.uri().query().unwrap_or_default()) {
+                    (&Method::POST, _) => {
+                        attempts.send_modify(|count| *count += 1);
+                        "namespaces \"nowhere\" not found"
+                    }
+                    (_, query) if query.contains("fieldSelector") => std::future::pending().await,
+                    _ => "leases.coordination.k8s.io \"winpool\" not found",
+                };
+                let status = json!({"kind": "Status", "status": "Failure", "message": missing, "reason": "NotFound", "code": 404});
+                Ok::<_, kube::Error>(
+                    Response::builder().status(404).body(Body::from(status.to_string().into_bytes())).unwrap(),
+                )
+            }
+        };
+        Client::new(service_fn(answer), "default")
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_cannot_be_created_is_reported_once_with_the_reason() {
+        let (lines, _guard) = Lines::record(LogFormat::Text);
+        let attempts = watch::Sender::new(0);
+        let elector = Elector::new(without_namespace(attempts.clone()), "nowhere");
+        tokio::select! {
+            () = elector.run(CancellationToken::new()) => unreachable!("nobody asks it to resign"),
+            attempted = async { attempts.subscribe().wait_for(|count| *count == 3).await.map(drop) } => attempted.unwrap(),
+        }
+        let text = lines.text();
+        assert_eq!(text.matches("no access to the Lease").count(), 1, "{text}");
+        assert!(text.contains("namespace nowhere does not exist") && !text.contains("works again"), "{text}");
+    }
 
     #[test]
     fn no_two_processes_have_the_same_identity() {

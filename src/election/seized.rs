@@ -91,18 +91,12 @@ impl Seized {
     }
 
     /// Ends the time for which operators stay standby `duration` from now.
-    ///
-    /// # Errors
-    /// Fails if the Lease cannot be written, or has been taken by another process.
     pub async fn shorten(self, duration: Duration) -> Result<(), RequestError> {
         let identity = self.lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
         self.leases.write(&held_by(self.lease, &identity, duration, Timestamp::now())).await.map(|_| ())
     }
 
     /// Releases the Lease, so that the next process can lead.
-    ///
-    /// # Errors
-    /// Fails if the Lease cannot be written, or has been taken by another process.
     pub async fn release(self) -> Result<(), RequestError> {
         self.leases.write(&released(self.lease, Timestamp::now())).await.map(|_| ())
     }

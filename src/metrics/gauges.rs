@@ -3,13 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Condition,
     jiff::{ToSpan, tz::TimeZone},
 };
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder},
@@ -32,7 +33,7 @@ pub(super) const OTHER: &str = "other";
 
 /// The gauges of all pools. A standby exposes none, so that sums over all processes are right.
 #[derive(Clone)]
-pub(super) struct Gauges {
+pub struct Gauges {
     index: Arc<Index>,
     leader: Gauge,
     pools: Arc<Mutex<BTreeMap<String, Pool>>>,
@@ -51,25 +52,24 @@ impl Gauges {
         Self { index, leader, pools: Arc::default() }
     }
 
+    /// Records the RuntimeClasses of a pool.
     pub fn classes(&self, pool: &str, classes: &[RuntimeClassStatus]) {
         let mut states = BTreeMap::new();
         for class in classes {
             *states.entry(class.state).or_default() += 1;
         }
-        self.lock().entry(pool.to_owned()).or_default().classes = states;
+        self.pools.lock().entry(pool.to_owned()).or_default().classes = states;
     }
 
+    /// Records the conditions of a pool.
     pub fn conditions(&self, pool: &str, conditions: &[Condition]) {
         let conditions = conditions.iter().map(|c| (c.type_.clone(), c.status.clone())).collect();
-        self.lock().entry(pool.to_owned()).or_default().conditions = conditions;
+        self.pools.lock().entry(pool.to_owned()).or_default().conditions = conditions;
     }
 
+    /// Forgets deleted pools.
     pub fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
-        self.lock().retain(|pool, _| exists(pool));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Pool>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pools.lock().retain(|pool, _| exists(pool));
     }
 
     fn encode_nodes(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
@@ -98,7 +98,7 @@ impl Gauges {
     }
 
     fn encode_pools(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let pools = self.lock();
+        let pools = self.pools.lock();
         let mut family = reference::RUNTIME_CLASSES.encode(encoder)?;
         for (pool, seen) in pools.iter() {
             for (state, count) in &seen.classes {

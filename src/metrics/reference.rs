@@ -12,28 +12,17 @@ use winpool_core::{
     plan::State,
 };
 
-use super::{CONTROLLERS, Operation, RESULTS};
+use super::{CONTROLLERS, OPERATIONS, RESULTS};
 use crate::api_server::{asked, error::RequestError};
 
 pub struct Description {
     /// The name in queries. A histogram has further names that begin with it.
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: MetricType,
     /// Its labels, in order.
     pub labels: &'static [Label],
     /// The meaning, as sentences without the last full stop.
     pub meaning: &'static str,
-}
-
-/// The type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// It only grows, from zero when the process starts.
-    Counter,
-    /// It goes up and down.
-    Gauge,
-    /// Numbers of observations by size.
-    Histogram,
 }
 
 pub struct Label {
@@ -47,6 +36,18 @@ pub enum Values {
     Closed(fn() -> Vec<&'static str>),
     /// An open set, described in words that say why it does not grow.
     Open(&'static str),
+}
+
+const fn counter(name: &'static str, labels: &'static [Label], meaning: &'static str) -> Description {
+    Description { name, kind: MetricType::Counter, labels, meaning }
+}
+
+const fn gauge(name: &'static str, labels: &'static [Label], meaning: &'static str) -> Description {
+    Description { name, kind: MetricType::Gauge, labels, meaning }
+}
+
+const fn histogram(name: &'static str, labels: &'static [Label], meaning: &'static str) -> Description {
+    Description { name, kind: MetricType::Histogram, labels, meaning }
 }
 
 const fn closed(name: &'static str, values: fn() -> Vec<&'static str>) -> Label {
@@ -64,175 +65,113 @@ const BUILD: &str = "a build with a name, such as `10.0.20348`";
 pub(super) const CONDITION_STATUS: [&str; 3] = ["True", "False", "Unknown"];
 
 /// `ok`, or the reason why a write was not accepted.
-fn write_results() -> Vec<&'static str> {
+pub(super) fn write_results() -> Vec<&'static str> {
     ["ok"].into_iter().chain(RequestError::WORDS).collect()
 }
 
-pub(super) static BUILD_INFO: Description = Description {
-    name: "winpool_build_info",
-    kind: Kind::Gauge,
-    labels: &[open("version", "version of winpool")],
-    meaning: "Always 1, with the version that runs",
-};
+/// Declares metrics, and a table of them in this order.
+macro_rules! metrics {
+    ($($metric:ident = $description:expr;)+) => {
+        $(pub(super) static $metric: Description = $description;)+
+        /// Every metric, in the order of the reference.
+        pub static METRICS: &[&Description] = &[$(&$metric),+];
+    };
+}
 
-pub(super) static LEADER: Description = Description {
-    name: "winpool_leader",
-    kind: Kind::Gauge,
-    labels: &[],
-    meaning: "1 if this process leads, 0 if it is a standby",
-};
-
-pub(super) static RECONCILES: Description = Description {
-    name: "winpool_reconcile_total",
-    kind: Kind::Counter,
-    labels: &[CONTROLLER, closed("result", || RESULTS.to_vec())],
-    meaning: "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that need \
-              no change are not reconciled",
-};
-
-pub(super) static RECONCILE_ERRORS: Description = Description {
-    name: "winpool_reconcile_errors_total",
-    kind: Kind::Counter,
-    labels: &[CONTROLLER, closed("reason", || RequestError::WORDS.to_vec())],
-    meaning: "Reconciles that failed and are tried again. Writes that the API server refuses permanently are not \
-              counted here: see the state blocked of winpool_nodes",
-};
-
-pub(super) static RECONCILE_DURATION: Description = Description {
-    name: "winpool_reconcile_duration_seconds",
-    kind: Kind::Histogram,
-    labels: &[CONTROLLER],
-    meaning: "Duration of reconciles, including their requests",
-};
-
-pub(super) static NODE_WRITES: Description = Description {
-    name: "winpool_node_writes_total",
-    kind: Kind::Counter,
-    labels: &[closed("operation", || vec![Operation::Patch.as_str()]), closed("result", write_results)],
-    meaning: "Requests that write a Node",
-};
-
-pub(super) static CLASS_WRITES: Description = Description {
-    name: "winpool_runtimeclass_writes_total",
-    kind: Kind::Counter,
-    labels: &[closed("operation", || Operation::ALL.map(Operation::as_str).to_vec()), closed("result", write_results)],
-    meaning: "Requests that write a RuntimeClass",
-};
-
-pub(super) static CONVERGENCE: Description = Description {
-    name: "winpool_node_convergence_seconds",
-    kind: Kind::Histogram,
-    labels: &[],
-    meaning: "Time from the first event of a Node that needs a write to the accepted patch. Nodes that are never \
-              written are not included: see winpool_nodes",
-};
-
-pub(super) static NODES: Description = Description {
-    name: "winpool_nodes",
-    kind: Kind::Gauge,
-    labels: &[
-        POOL,
-        open(
-            "build",
-            "a build with a name, such as `10.0.20348`; `other` for all that neither this release nor \
-                       `spec.buildNames` names; `unknown` where the node reports none",
-        ),
-        closed("state", || State::ALL.map(State::as_str).to_vec()),
-    ],
-    meaning: "Windows nodes of a pool. With mode DryRun, pending nodes are those that would be changed. Combinations \
-              without nodes are absent",
-};
-
-pub(super) static RUNTIME_CLASSES: Description = Description {
-    name: "winpool_runtimeclasses",
-    kind: Kind::Gauge,
-    labels: &[POOL, closed("state", || ClassState::ALL.map(ClassState::as_str).to_vec())],
-    meaning: "RuntimeClasses of a pool. States without classes are absent",
-};
-
-pub(super) static PENDING_CHANGES: Description = Description {
-    name: "winpool_pending_changes",
-    kind: Kind::Gauge,
-    labels: &[POOL],
-    meaning: "Nodes and RuntimeClasses that still need a write. With mode DryRun: what Enforce would write. With \
-              Enforce: what is about to be written, and what waits because it is held, contested or refused",
-};
-
-pub(super) static POOL_CONDITION: Description = Description {
-    name: "winpool_pool_condition",
-    kind: Kind::Gauge,
-    labels: &[POOL, closed("type", || condition::all().collect()), closed("status", || CONDITION_STATUS.to_vec())],
-    meaning: "1 for the status that a condition of a pool has, 0 for the others",
-};
-
-pub(super) static END_OF_SUPPORT: Description = Description {
-    name: "winpool_windows_end_of_support_timestamp_seconds",
-    kind: Kind::Gauge,
-    labels: &[open("build", BUILD)],
-    meaning: "End of Microsoft's support of a build that nodes of a pool run, in seconds since 1970",
-};
-
-pub(super) static KUBE_REQUESTS: Description = Description {
-    name: "winpool_kube_requests_total",
-    kind: Kind::Counter,
-    labels: &[
-        closed("verb", || asked::VERBS.to_vec()),
-        closed("resource", || asked::RESOURCES.to_vec()),
-        open("code", "HTTP status; `error` without an answer; `cancelled` if winpool no longer waited for one"),
-    ],
-    meaning: "Requests to the API server, including Events. A watch counts once, when it is answered",
-};
-
-pub(super) static RESIDENT_MEMORY: Description =
-    Description { name: "process_resident_memory_bytes", kind: Kind::Gauge, labels: &[], meaning: "Resident memory" };
-
-pub(super) static CPU: Description = Description {
-    name: "process_cpu_seconds_total",
-    kind: Kind::Counter,
-    labels: &[],
-    meaning: "User and system CPU time",
-};
-
-pub(super) static START_TIME: Description = Description {
-    name: "process_start_time_seconds",
-    kind: Kind::Gauge,
-    labels: &[],
-    meaning: "Start of the process, in seconds since 1970",
-};
-
-pub(super) static OPEN_FILES: Description = Description {
-    name: "process_open_fds",
-    kind: Kind::Gauge,
-    labels: &[],
-    meaning: "Open files, including connections",
-};
-
-/// Every metric, in the order of the reference.
-pub static METRICS: &[&Description] = &[
-    &BUILD_INFO,
-    &LEADER,
-    &NODES,
-    &RUNTIME_CLASSES,
-    &PENDING_CHANGES,
-    &POOL_CONDITION,
-    &END_OF_SUPPORT,
-    &CONVERGENCE,
-    &NODE_WRITES,
-    &CLASS_WRITES,
-    &RECONCILES,
-    &RECONCILE_ERRORS,
-    &RECONCILE_DURATION,
-    &KUBE_REQUESTS,
-    &RESIDENT_MEMORY,
-    &CPU,
-    &START_TIME,
-    &OPEN_FILES,
-];
+metrics! {
+    BUILD_INFO = gauge(
+        "winpool_build_info",
+        &[open("version", "version of winpool")],
+        "Always 1, with the version that runs",
+    );
+    LEADER = gauge("winpool_leader", &[], "1 if this process leads, 0 if it is a standby");
+    NODES = gauge(
+        "winpool_nodes",
+        &[
+            POOL,
+            open(
+                "build",
+                "a build with a name, such as `10.0.20348`; `other` for all that neither this release nor \
+                 `spec.buildNames` names; `unknown` where the node reports none",
+            ),
+            closed("state", || State::ALL.map(State::as_str).to_vec()),
+        ],
+        "Windows nodes of a pool. With mode DryRun, pending nodes are those that would be changed. Combinations \
+         without nodes are absent",
+    );
+    RUNTIME_CLASSES = gauge(
+        "winpool_runtimeclasses",
+        &[POOL, closed("state", || ClassState::ALL.map(ClassState::as_str).to_vec())],
+        "RuntimeClasses of a pool. States without classes are absent",
+    );
+    PENDING_CHANGES = gauge(
+        "winpool_pending_changes",
+        &[POOL],
+        "Nodes and RuntimeClasses that still need a write. With mode DryRun: what Enforce would write. With \
+         Enforce: what is about to be written, and what waits because it is held, contested or refused",
+    );
+    POOL_CONDITION = gauge(
+        "winpool_pool_condition",
+        &[POOL, closed("type", || condition::all().collect()), closed("status", || CONDITION_STATUS.to_vec())],
+        "1 for the status that a condition of a pool has, 0 for the others",
+    );
+    END_OF_SUPPORT = gauge(
+        "winpool_windows_end_of_support_timestamp_seconds",
+        &[open("build", BUILD)],
+        "End of Microsoft's support of a build that nodes of a pool run, in seconds since 1970",
+    );
+    CONVERGENCE = histogram(
+        "winpool_node_convergence_seconds",
+        &[],
+        "Time from the first event of a Node that needs a write to the accepted patch. Nodes that are never \
+         written are not included: see winpool_nodes",
+    );
+    NODE_WRITES = counter(
+        "winpool_node_writes_total",
+        &[closed("operation", || vec!["patch"]), closed("result", write_results)],
+        "Requests that write a Node",
+    );
+    CLASS_WRITES = counter(
+        "winpool_runtimeclass_writes_total",
+        &[closed("operation", || OPERATIONS.to_vec()), closed("result", write_results)],
+        "Requests that write a RuntimeClass",
+    );
+    RECONCILES = counter(
+        "winpool_reconcile_total",
+        &[CONTROLLER, closed("result", || RESULTS.to_vec())],
+        "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that need \
+         no change are not reconciled",
+    );
+    RECONCILE_ERRORS = counter(
+        "winpool_reconcile_errors_total",
+        &[CONTROLLER, closed("reason", || RequestError::WORDS.to_vec())],
+        "Reconciles that failed and are tried again. Writes that the API server refuses permanently are not \
+         counted here: see the state blocked of winpool_nodes",
+    );
+    RECONCILE_DURATION = histogram(
+        "winpool_reconcile_duration_seconds",
+        &[CONTROLLER],
+        "Duration of reconciles, including their requests",
+    );
+    KUBE_REQUESTS = counter(
+        "winpool_kube_requests_total",
+        &[
+            closed("verb", || asked::VERBS.to_vec()),
+            closed("resource", || asked::RESOURCES.to_vec()),
+            open("code", "HTTP status; `error` without an answer; `cancelled` if winpool no longer waited for one"),
+        ],
+        "Requests to the API server, including Events. A watch counts once, when it is answered",
+    );
+    RESIDENT_MEMORY = gauge("process_resident_memory_bytes", &[], "Resident memory");
+    CPU = counter("process_cpu_seconds_total", &[], "User and system CPU time");
+    START_TIME = gauge("process_start_time_seconds", &[], "Start of the process, in seconds since 1970");
+    OPEN_FILES = gauge("process_open_fds", &[], "Open files, including connections");
+}
 
 impl Description {
     /// The name without the parts that the format adds itself.
     fn base_name(&self) -> &'static str {
-        let name = if self.kind == Kind::Counter { self.name.trim_end_matches("_total") } else { self.name };
+        let name = self.name.trim_end_matches("_total");
         let unit = self.unit().map_or("", Unit::as_str);
         name.strip_suffix(unit).map_or(name, |name| name.trim_end_matches('_'))
     }
@@ -244,30 +183,22 @@ impl Description {
         UNITS.iter().find(|unit| name.ends_with(unit.as_str()))
     }
 
-    pub(super) fn register(&self, registry: &mut Registry, metric: impl Metric) {
+    /// Registers `metric` under this description, and returns it.
+    pub(super) fn register<M: Metric + Clone>(&self, registry: &mut Registry, metric: M) -> M {
         match self.unit() {
-            Some(unit) => registry.register_with_unit(self.base_name(), self.meaning, unit.clone(), metric),
-            None => registry.register(self.base_name(), self.meaning, metric),
+            Some(unit) => registry.register_with_unit(self.base_name(), self.meaning, unit.clone(), metric.clone()),
+            None => registry.register(self.base_name(), self.meaning, metric.clone()),
         }
+        metric
     }
 
     /// Writes the description of the samples that follow.
     pub(super) fn encode<'e>(&self, encoder: &'e mut DescriptorEncoder) -> Result<MetricEncoder<'e>, fmt::Error> {
-        let kind = match self.kind {
-            Kind::Counter => MetricType::Counter,
-            Kind::Gauge => MetricType::Gauge,
-            Kind::Histogram => MetricType::Histogram,
-        };
-        encoder.encode_descriptor(self.base_name(), &format!("{}.", self.meaning), self.unit(), kind)
+        encoder.encode_descriptor(self.base_name(), &format!("{}.", self.meaning), self.unit(), self.kind)
     }
 
     fn markdown(&self) -> String {
-        let kind = match self.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
-        let unit = self.unit().map_or("-", Unit::as_str);
+        let (kind, unit) = (self.kind.as_str(), self.unit().map_or("-", Unit::as_str));
         let labels: Vec<String> = self.labels.iter().map(Label::markdown).collect();
         let labels = if labels.is_empty() { "-".to_owned() } else { labels.join("<br>") };
         format!("| `{}` | {kind} | {unit} | {labels} | {}. |\n", self.name, self.meaning)

@@ -9,11 +9,12 @@ use std::{
     io::ErrorKind,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::{io::AsyncWriteExt, process::Command, sync::OnceCell, time::timeout};
 use winpool_core::image::ImageReference;
@@ -73,9 +74,6 @@ struct Helped {
 
 impl Credentials {
     /// Reads this file, or Docker's own if it is there.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read.
     pub(super) fn read(file: Option<&Path>) -> Result<Self, OptionsError> {
         let variable = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let directory = variable("DOCKER_CONFIG").or_else(|| Some(variable("HOME")?.join(".docker")));
@@ -106,10 +104,7 @@ impl Credentials {
 
     /// Asks a helper once for each registry.
     async fn helped(&self, helper: &str, host: &str) -> Found {
-        let answer = {
-            let mut answers = self.helped.lock().unwrap_or_else(PoisonError::into_inner);
-            answers.entry(host.to_owned()).or_default().clone()
-        };
+        let answer = self.helped.lock().entry(host.to_owned()).or_default().clone();
         // The name under which Docker keeps the credentials of Docker Hub.
         let server = if host == "docker.io" { "https://index.docker.io/v1/" } else { host };
         let asked = async || ask(helper, server).await.map_err(|reason| format!("docker-credential-{helper} {reason}"));

@@ -11,14 +11,12 @@ use winpool_core::image::DocumentError;
 pub struct RegistryError {
     /// The full name of the image, which begins with its registry.
     pub image: String,
-    /// The reason.
     pub problem: Problem,
 }
 
 /// The reason why the platforms of an image are unknown. The text includes the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
-    /// The registry does not have the image.
     #[error("the registry has no such image; check the name, and the tag or digest")]
     NotFound,
     /// The registry or its token server refuses this user. Contains what is known about the credentials.
@@ -30,10 +28,8 @@ pub enum Problem {
     /// The host does not answer, or not with HTTP. Contains the host and the reason.
     #[error("cannot reach {0}")]
     Unreachable(String),
-    /// The registry did not answer within this time.
     #[error("the registry did not answer within {0:?}; try again later")]
     TimedOut(Duration),
-    /// The registry answered with this HTTP status.
     #[error("the registry answered with status {0}; try again later")]
     Failed(u16),
     /// The answer is larger than this number of bytes, which is more than any manifest or config.
@@ -42,7 +38,6 @@ pub enum Problem {
     /// The answer is not a valid answer of a registry, or it redirects to an unsafe place.
     #[error("the answer of the registry cannot be used: {0}")]
     Invalid(String),
-    /// The image is not in the cache, and `--offline` is set.
     #[error("it is not in the cache; run the command once without --offline")]
     Offline,
 }

@@ -3,16 +3,14 @@
 //! The first request to a registry is anonymous, and its answer says how to log in; later ones know. Credentials go to the
 //! registry, and to the token server that it names, as with Docker; that server has to have TLS if the registry has.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use axum::http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use winpool_core::image::{ImageReference, document::ACCEPTED};
 
@@ -89,8 +87,8 @@ impl Session {
     ) -> Result<Response<Vec<u8>>, Problem> {
         let url = format!("{}/v2/{}/{path}", self.web.origin(&image.registry), image.repository);
         let url: Uri = url.parse().map_err(|_| invalid("the name of the image makes no URL"))?;
-        let challenge = lock(&self.challenges).get(&image.registry).cloned();
-        let known = lock(&self.authorizations).get(&key(image)).cloned();
+        let challenge = self.challenges.lock().get(&image.registry).cloned();
+        let known = self.authorizations.lock().get(&key(image)).cloned();
         let mut authorization = match (known, challenge) {
             (None, Some(challenge)) => Some(self.log_in(image, &url, &challenge).await?),
             (known, _) => known,
@@ -106,7 +104,7 @@ impl Session {
                 Some(challenge) if answer.status() == StatusCode::UNAUTHORIZED && !has_logged_in => {
                     has_logged_in = true;
                     authorization = Some(self.log_in(image, &url, &challenge).await?);
-                    lock(&self.challenges).insert(image.registry.clone(), challenge);
+                    self.challenges.lock().insert(image.registry.clone(), challenge);
                 }
                 _ => return successful(answer, "no credentials fit"),
             }
@@ -137,7 +135,7 @@ impl Session {
         };
         let mut value = HeaderValue::try_from(value).map_err(|_| Problem::Unauthorized(reason))?;
         value.set_sensitive(true);
-        lock(&self.authorizations).insert(key(image), value.clone());
+        self.authorizations.lock().insert(key(image), value.clone());
         Ok(value)
     }
 }
@@ -186,8 +184,4 @@ fn invalid(reason: &str) -> Problem {
 
 fn key(image: &ImageReference) -> (String, String) {
     (image.registry.clone(), image.repository.clone())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

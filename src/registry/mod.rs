@@ -14,12 +14,13 @@ mod web;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use axum::http::{Method, Response, header::LINK};
 use futures::{StreamExt, future, stream};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::{sync::OnceCell, time::timeout};
 use winpool_core::image::{self, Document, ImagePlatforms, ImageReference, Platform, Source};
@@ -81,9 +82,6 @@ pub struct Registry {
 
 impl Registry {
     /// Makes a client. It sends nothing yet.
-    ///
-    /// # Errors
-    /// Fails if a file that the options name cannot be used, or the user's Docker configuration cannot be read.
     pub fn new(mut options: Options) -> Result<Self, OptionsError> {
         Ok(Self {
             disk: Disk::new(options.registry_cache.take()),
@@ -109,17 +107,14 @@ impl Registry {
     }
 
     /// Returns the platforms for which an image was built.
-    ///
-    /// # Errors
-    /// Fails if the registry does not tell, within a time limit.
     pub async fn platforms(&self, image: &ImageReference) -> Result<ImagePlatforms, RegistryError> {
         let answer = timeout(self.limit, self.look_up(image)).await.unwrap_or(Err(Problem::TimedOut(self.limit)));
         match &answer {
             Err(problem @ (Problem::RateLimited | Problem::Unreachable(_) | Problem::TimedOut(_))) => {
-                self.failures().entry(image.registry.clone()).or_default().push(problem.clone());
+                self.failures.lock().entry(image.registry.clone()).or_default().push(problem.clone());
             }
             Err(Problem::Offline) => {}
-            _ => drop(self.failures().remove(&image.registry)),
+            _ => drop(self.failures.lock().remove(&image.registry)),
         }
         answer.map_err(|problem| RegistryError { image: image.to_string(), problem })
     }
@@ -129,10 +124,7 @@ impl Registry {
             Some(digest) => (digest.clone(), None),
             None => self.tagged(image).await.map(|(digest, document)| (digest, Some(document)))?,
         };
-        let known = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.entry(digest.clone()).or_default().clone()
-        };
+        let known = self.known.lock().entry(digest.clone()).or_default().clone();
         known.get_or_try_init(|| self.read(image, digest, document)).await.cloned()
     }
 
@@ -252,14 +244,11 @@ impl Registry {
         if self.offline {
             return Err(Problem::Offline);
         }
-        let failed = self.failures().get(&image.registry).filter(|failures| failures.len() >= MOST_FAILURES).cloned();
+        let failed =
+            self.failures.lock().get(&image.registry).filter(|failures| failures.len() >= MOST_FAILURES).cloned();
         match failed.and_then(|failures| failures.into_iter().next()) {
             Some(problem) => Err(problem),
             None => self.session.ask(image, method, path).await,
         }
-    }
-
-    fn failures(&self) -> MutexGuard<'_, HashMap<String, Vec<Problem>>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -356,6 +356,6 @@ async fn offline_nothing_is_asked_and_what_was_cached_is_used() {
     let document = directory.join(digest.replace(':', "/"));
     assert_eq!(fs::metadata(&document).unwrap().permissions().mode() & 0o777, 0o600);
     fs::write(&document, INDEX.replace("20348", "17763")).unwrap();
-    let offline = Registry { known: std::sync::Mutex::default(), ..offline };
+    let offline = Registry { known: super::Mutex::default(), ..offline };
     assert_eq!(offline.platforms(&image).await.unwrap_err().problem, Problem::Offline);
 }

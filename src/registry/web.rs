@@ -1,12 +1,6 @@
 //! HTTP requests to registries, with limits on size, time and redirects.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    path::Path,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, path::Path, time::Duration};
 
 use axum::http::{
     Request, Response, StatusCode, Uri,
@@ -18,6 +12,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper_util::client::proxy::matcher::Matcher;
 use k8s_openapi::jiff::{Timestamp, fmt::rfc2822};
 use kube::{Client, Config, client::Body};
+use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use rustls::{
     RootCertStore,
@@ -46,9 +41,6 @@ pub(super) struct Web {
 
 impl Web {
     /// Returns clients that use plain HTTP for the hosts `plain` and also trust the certificates in the file `authorities`.
-    ///
-    /// # Errors
-    /// Fails if the file with certificates cannot be used.
     pub(super) fn new(plain: Vec<String>, authorities: Option<&Path>) -> Result<Self, OptionsError> {
         let roots = authorities.map(roots).transpose()?;
         Ok(Self { plain, roots, proxies: Matcher::from_env(), clients: Mutex::default() })
@@ -109,7 +101,7 @@ impl Web {
 
     /// Returns the client of an origin, which keeps its connections.
     fn client(&self, origin: &str) -> kube::Result<Client> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         if let Some(client) = clients.get(origin) {
             return Ok(client.clone());
         }

@@ -1,6 +1,6 @@
 //! Removes winpool from a cluster: finds everything that is winpool's, removes it, and looks again.
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -54,7 +54,8 @@ impl Unreadable {
 }
 
 /// Something of winpool's that could not be removed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{object}: {why}")]
 pub struct Leftover {
     /// Kind and name of the object.
     pub object: String,
@@ -62,13 +63,14 @@ pub struct Leftover {
 }
 
 /// The reason why something could not be removed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum Why {
-    /// The write failed.
+    #[error(transparent)]
     Refused(RequestError),
-    /// It has to wait for other objects that could not be cleaned up.
+    #[error("waits for the objects that could not be cleaned up")]
     Waits,
-    /// It was removed, and another writer put it back.
+    /// It was removed before.
+    #[error("another writer put it back")]
     CameBack,
 }
 
@@ -81,17 +83,6 @@ impl Leftover {
     /// True if another writer puts it back.
     pub fn came_back(&self) -> bool {
         matches!(self.why, Why::CameBack)
-    }
-}
-
-impl fmt::Display for Leftover {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.object)?;
-        match &self.why {
-            Why::Refused(error) => error.fmt(f),
-            Why::Waits => f.write_str("waits for the objects that could not be cleaned up"),
-            Why::CameBack => f.write_str("another writer put it back"),
-        }
     }
 }
 
@@ -159,7 +150,7 @@ impl Cleaner {
             Err(source) => return Err(Unreadable { what: "WindowsPools", source }),
         }
         let judge = plan::Cleanup::new(all.iter().map(as_far_as_readable), self.extent);
-        pools.extend(all.into_iter().filter(has_finalizer).map(|pool| pool.metadata));
+        pools.extend(all.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata));
 
         let (mut nodes, mut ignored, mut doubtful) = (Vec::new(), Vec::new(), Vec::new());
         let mut sort = |node: CachedNode| {
@@ -189,13 +180,8 @@ impl Cleaner {
             return Ok(Vec::new());
         }
         let none = ClassUsers::default();
-        let pods = match pods::list_unfinished(&self.pods).await {
-            Ok(pods) => Ok(pods),
-            Err(RequestError::Denied(words)) => Err(words),
-            Err(error) => return Err(error),
-        };
         let names = classes.iter().map(ResourceExt::name_any).collect();
-        let users = pods.map(|pods| ClassUsers::count(&pods, &names, &[]));
+        let users = pods::users(&self.pods, &names, &[]).await?;
         let end = |class: RuntimeClass| {
             let users =
                 users.as_ref().map(|users| users.get(&class.name_any()).unwrap_or(&none)).map_err(String::as_str);
@@ -264,13 +250,16 @@ impl Cleaner {
 
     async fn clean_nodes(&self, findings: &Findings, tell: &(dyn Fn(String) + Sync)) -> Done {
         let all = findings.nodes.len();
-        let cleaning: Vec<_> =
-            findings.nodes.iter().map(|(node, plan)| self.clean_node(node, plan, &findings.judge)).collect();
+        let cleaning: Vec<_> = findings
+            .nodes
+            .iter()
+            .map(async |(node, plan)| (node.name(), self.clean_node(node, plan, &findings.judge).await))
+            .collect();
         let mut results = stream::iter(cleaning).buffer_unordered(CONCURRENCY);
         let (mut count, mut done) = (0, Done::default());
-        while let Some((object, result)) = results.next().await {
+        while let Some((name, result)) = results.next().await {
             count += 1;
-            done.note(object, result);
+            done.note(format!("Node {name}"), result);
             if count % MANY == 0 && count < all {
                 tell(format!("{count} of {all} nodes"));
             }
@@ -281,22 +270,8 @@ impl Cleaner {
         done
     }
 
-    async fn clean_node(
-        &self,
-        node: &CachedNode,
-        plan: &NodePlan,
-        judge: &plan::Cleanup,
-    ) -> (String, Result<(), RequestError>) {
-        (format!("Node {}", node.name()), self.take_off_node(node, plan, judge).await)
-    }
-
     /// Writes the plan, and reads the node again if it has changed.
-    async fn take_off_node(
-        &self,
-        found: &CachedNode,
-        plan: &NodePlan,
-        judge: &plan::Cleanup,
-    ) -> Result<(), RequestError> {
+    async fn clean_node(&self, found: &CachedNode, plan: &NodePlan, judge: &plan::Cleanup) -> Result<(), RequestError> {
         let (mut node, mut plan) = (found.clone(), plan.clone());
         for _ in 0..ATTEMPTS {
             if plan.is_empty() {
@@ -352,15 +327,11 @@ fn leftovers(findings: &Findings, done: Done) -> Vec<Leftover> {
     left
 }
 
-fn has_finalizer(pool: &GuardedPool) -> bool {
-    pool.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)
-}
-
 /// A pool whose spec does not decode wants no taint. The taints that its status records still count, and it has the
 /// finalizer if it was to clean up.
 fn as_far_as_readable(guarded: &GuardedPool) -> WindowsPool {
     guarded.pool.clone().unwrap_or_else(|_| {
-        let deletion_policy = if has_finalizer(guarded) { DeletionPolicy::Delete } else { DeletionPolicy::Retain };
+        let deletion_policy = if guarded.has_finalizer() { DeletionPolicy::Delete } else { DeletionPolicy::Retain };
         let spec = WindowsPoolSpec { taints: Some(Vec::new()), deletion_policy, ..WindowsPoolSpec::default() };
         WindowsPool { metadata: guarded.metadata.clone(), spec, status: guarded.status.clone() }
     })

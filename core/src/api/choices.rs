@@ -1,6 +1,6 @@
 //! The values of the pool's fields that offer a choice.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The mode of a pool.
@@ -55,35 +55,6 @@ pub enum DeletionPolicy {
     Delete,
     /// Everything stays.
     Retain,
-}
-
-// Unlike schemars' own schema of an enum, these keep the documentation of the field.
-pub(super) fn mode_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "enum": ["Enforce", "DryRun"], "default": "Enforce"})
-}
-
-pub(super) fn taint_policy_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "enum": ["WhenTolerated", "Always", "Never"], "default": "WhenTolerated"})
-}
-
-pub(super) fn runtime_class_discovery_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "enum": ["Enabled", "Disabled"], "default": "Enabled"})
-}
-
-pub(super) fn adoption_policy_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "enum": ["IfCompatible", "Always", "Never"], "default": "IfCompatible"})
-}
-
-pub(super) fn deletion_policy_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "enum": ["Delete", "Retain"], "default": "Delete"})
-}
-
-pub(super) fn isolation_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "enum": ["Process", "HyperV"], "default": "Process"})
-}
-
-pub(super) fn host_match_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "enum": ["Exact", "Compatible"], "default": "Exact"})
 }
 
 /// The isolation of a container from its host.

@@ -1,19 +1,11 @@
 //! Every name that winpool reads or writes on a cluster, in one place.
 
-/// A name and its meaning, for the [reference](super::reference).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Described {
-    pub(crate) name: &'static str,
-    pub(crate) meaning: &'static str,
-}
-
-/// Declares constants, and a table of them with their doc comments for the users' reference.
+/// Declares constants, and a table of them with their doc comments for the users' [reference](super::reference).
 macro_rules! described {
     ($($(#[doc = $meaning:literal])+ pub const $constant:ident: &str = $name:literal;)+) => {
         $($(#[doc = $meaning])+ pub const $constant: &str = $name;)+
-        /// All of these constants, in this order.
-        pub(crate) const DESCRIBED: &[$crate::api::names::Described] =
-            &[$($crate::api::names::Described { name: $name, meaning: concat!($($meaning),+) }),+];
+        /// All of these constants, in this order, with their meanings.
+        pub(crate) const DESCRIBED: &[(&str, &str)] = &[$(($name, concat!($($meaning),+))),+];
     };
 }
 
@@ -83,7 +75,7 @@ pub mod condition {
 
     /// All condition types.
     pub fn all() -> impl Iterator<Item = &'static str> {
-        DESCRIBED.iter().map(|condition| condition.name)
+        DESCRIBED.iter().map(|(name, _)| *name)
     }
 
     /// The condition types that are always present, in the order in which winpool writes them.

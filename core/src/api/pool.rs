@@ -17,10 +17,6 @@ use crate::windows::product::{PRODUCTS, Product};
 use super::{
     ANY_VERSION, AdoptionPolicy, DeletionPolicy, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint, TaintPolicy,
     WindowsPoolStatus,
-    choices::{
-        adoption_policy_schema, deletion_policy_schema, mode_schema, runtime_class_discovery_schema,
-        taint_policy_schema,
-    },
 };
 
 /// A group of Windows nodes and what winpool does with them. winpool does not create nodes. Every field has a default;
@@ -70,7 +66,6 @@ use super::{
 pub struct WindowsPoolSpec {
     /// `Enforce`: winpool writes. `DryRun`: winpool reports what it would change, and writes only this object's status.
     #[serde(default)]
-    #[schemars(schema_with = "mode_schema")]
     pub mode: Mode,
 
     /// Labels that a Windows node must have to belong to this pool, as in a pod's nodeSelector. winpool adds
@@ -93,7 +88,6 @@ pub struct WindowsPoolSpec {
     /// at once, even if workloads become unschedulable. `Never`: winpool adds no taints and removes those that it added;
     /// RuntimeClasses still tolerate `taints`.
     #[serde(default)]
-    #[schemars(schema_with = "taint_policy_schema")]
     pub taint_policy: TaintPolicy,
 
     /// Taints that winpool removes from the pool's nodes, such as `os=Win1809:NoSchedule`, in the same request that adds
@@ -105,7 +99,6 @@ pub struct WindowsPoolSpec {
     /// `Enabled`: winpool creates one RuntimeClass for each Windows build of the pool's nodes, and keeps it when the last
     /// node of that build is gone. `Disabled`: the pool has only the RuntimeClasses in `runtimeClasses`.
     #[serde(default)]
-    #[schemars(schema_with = "runtime_class_discovery_schema")]
     pub runtime_class_discovery: RuntimeClassDiscovery,
 
     /// Names of discovered RuntimeClasses. `{version}` is 2019, 2022, 2025 and so on, or `build-<number>` for a build
@@ -129,13 +122,11 @@ pub struct WindowsPoolSpec {
     /// the pool needs. `Always`: winpool manages it and corrects its scheduling, but never its handler. `Never`: winpool
     /// does not change it. A class that winpool does not change and that does not meet the pool's needs is a conflict.
     #[serde(default)]
-    #[schemars(schema_with = "adoption_policy_schema")]
     pub runtime_class_adoption_policy: AdoptionPolicy,
 
     /// The rule for the deletion of this pool. `Delete`: winpool removes its labels, annotations and taints from the nodes
     /// and deletes RuntimeClasses that no pod uses; it stops managing those in use. `Retain`: everything stays.
     #[serde(default)]
-    #[schemars(schema_with = "deletion_policy_schema")]
     pub deletion_policy: DeletionPolicy,
 
     /// The RuntimeClass for pods with `os.name: windows` that choose neither a class nor a build. Requires the admission

@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::{
     crd,
-    names::{self, Described, condition, reason},
+    names::{self, condition, reason},
 };
 
 const FIELDS: &str = "<!-- Written by `make generate` from core/src/api/. -->
@@ -74,7 +74,7 @@ pub fn meanings() -> String {
         [(CONDITIONS, condition::DESCRIBED), (REASONS, reason::DESCRIBED), (MARKS, names::DESCRIBED)]
     {
         text.push_str(introduction);
-        for Described { name, meaning } in described {
+        for (name, meaning) in described {
             let _ = writeln!(text, "| `{name}` | {} |", meaning.trim());
         }
     }

@@ -10,7 +10,7 @@ use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::choices::{HostMatch, Isolation, host_match_schema, isolation_schema};
+use super::choices::{HostMatch, Isolation};
 
 /// A RuntimeClass that the pool has even without nodes of its build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -66,13 +66,11 @@ pub struct RuntimeClassSpec {
     /// `Process`: pods share the kernel of the host. `HyperV`: each pod has its own kernel, and the class selects hosts of
     /// the same or a newer build whose container runtime has the handler. Kubernetes does not officially support `HyperV`.
     #[serde(default)]
-    #[schemars(schema_with = "isolation_schema")]
     pub isolation: Isolation,
     /// `Exact`: the class selects nodes of its build. `Compatible`: it selects every node that can run its images. winpool
     /// labels those nodes with `runtimeclass.winpool.dev/<name>`. An autoscaler knows that label for a group without nodes if
     /// the group's template has it: `winpool render` writes it.
     #[serde(default)]
-    #[schemars(schema_with = "host_match_schema")]
     pub host_match: HostMatch,
     /// The value of `kubernetes.io/arch` in the selector of the class.
     #[serde(default = "default_architecture")]

@@ -179,7 +179,7 @@ pub enum ClassState {
     Adopted,
     /// winpool does not manage it, and it meets the pool's needs.
     Satisfied,
-    /// winpool does not manage it or cannot change it, and it does not meet the pool's needs.
+    /// winpool does not manage it or cannot change it, and it does not meet the pool's needs; see `problems`.
     Conflict,
     /// winpool has yet to write it.
     Pending,

@@ -49,25 +49,18 @@ pub struct Entry {
 /// The registry's answer does not specify the platforms of an image.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum DocumentError {
-    /// The answer is not JSON, or does not have the fields of such a document.
     #[error("the registry's answer cannot be read: {0}")]
     Unreadable(String),
-    /// The answer is neither an index nor a manifest.
     #[error("the registry answered with {0}, which is neither an image index nor an image manifest")]
     Unsupported(String),
-    /// The answer has the media type of an index and the fields of a manifest, or the reverse.
     #[error("the registry's answer is called {0} but has the fields of another type")]
     Contradiction(String),
-    /// The index has more entries than [`MOST_ENTRIES`].
     #[error("the image index has more than {MOST_ENTRIES} entries")]
     TooManyEntries,
-    /// A digest is malformed.
     #[error("the registry's answer names the digest {0:?}, which is not a digest")]
     Digest(String),
-    /// A part of a platform has invalid characters or is too long.
     #[error("the registry's answer names a platform that cannot be read: {0:?}")]
     Platform(String),
-    /// The config has no `os`.
     #[error("the config of the image does not say for which operating system it is")]
     NoPlatform,
 }
@@ -118,9 +111,6 @@ struct RawPlatform {
 
 /// Reads an index or a manifest. `media_type` is the header `Content-Type`. If it is absent or generic, such as
 /// `application/json`, the media type in the document is used.
-///
-/// # Errors
-/// Fails if the answer is neither, is inconsistent, or exceeds a limit.
 pub fn read(media_type: Option<&str>, bytes: &[u8]) -> Result<Document, DocumentError> {
     let raw: Raw = serde_json::from_slice(bytes).map_err(unreadable)?;
     let media_type = media_type.and_then(|text| text.split(';').next()).map(str::trim);
@@ -153,9 +143,6 @@ pub fn read(media_type: Option<&str>, bytes: &[u8]) -> Result<Document, Document
 }
 
 /// Reads the platform of a single manifest from the config.
-///
-/// # Errors
-/// Fails if the config names no platform.
 pub fn read_config(bytes: &[u8]) -> Result<Platform, DocumentError> {
     let raw: RawPlatform = serde_json::from_slice(bytes).map_err(unreadable)?;
     let platform = platform(raw)?;

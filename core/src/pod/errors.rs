@@ -3,23 +3,23 @@
 use std::fmt::Write;
 
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::api::reference::prose;
 
 /// A known error of Windows pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct KnownError {
     /// The text that identifies it in a message.
     pub error: &'static str,
     /// More text in such a message, if the first text alone is ambiguous.
-    #[schemars(skip)]
+    #[serde(skip)]
     pub beside: Option<&'static str>,
     pub meaning: &'static str,
     /// The remedy.
     pub remedy: &'static str,
     /// The source of the explanation.
-    #[schemars(skip)]
+    #[serde(skip)]
     pub source: &'static str,
 }
 
@@ -28,12 +28,6 @@ impl KnownError {
     fn texts(&self) -> String {
         let beside = self.beside.map(|words| format!(" with `{words}`")).unwrap_or_default();
         format!("`{}`{beside}", self.error)
-    }
-}
-
-impl Serialize for KnownError {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map([("error", self.error), ("meaning", self.meaning), ("remedy", self.remedy)])
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
-    api::core::v1::{NodeSelector, NodeSelectorTerm, Toleration},
+    api::core::v1::{NodeSelector, NodeSelectorTerm, PodOS, Toleration},
     apimachinery::pkg::api::resource::Quantity,
 };
 use serde::Deserialize;
@@ -83,7 +83,7 @@ impl Container {
 struct WireSpec {
     node_name: Option<String>,
     runtime_class_name: Option<String>,
-    os: Option<WireOs>,
+    os: Option<PodOS>,
     node_selector: Option<BTreeMap<String, String>>,
     tolerations: Option<Vec<Toleration>>,
     affinity: Option<WireAffinity>,
@@ -96,12 +96,6 @@ struct WireSpec {
     host_pid: Option<bool>,
     #[serde(rename = "hostIPC")]
     host_ipc: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct WireOs {
-    #[serde(default)]
-    name: String,
 }
 
 #[derive(Deserialize)]

@@ -88,7 +88,7 @@ struct WireWorkload {
 struct WireWorkloadSpec {
     replicas: Option<i64>,
     template: Option<WireTemplate>,
-    job_template: Option<WireJobTemplate>,
+    job_template: Option<Box<WireJobTemplate>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -98,16 +98,11 @@ struct WireTemplate {
     spec: PodSpec,
 }
 
+/// The template of a Job.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireJobTemplate {
-    spec: WireJobSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireJobSpec {
-    template: WireTemplate,
+    spec: WireWorkloadSpec,
 }
 
 #[derive(Default, Deserialize)]
@@ -127,7 +122,7 @@ struct WireCondition {
 
 impl From<WireWorkload> for Workload {
     fn from(WireWorkload { metadata, spec, status }: WireWorkload) -> Self {
-        let template = spec.template.or(spec.job_template.map(|job| job.spec.template)).unwrap_or_default();
+        let template = spec.template.or_else(|| spec.job_template?.spec.template).unwrap_or_default();
         let ended = |condition: &WireCondition| {
             matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
         };

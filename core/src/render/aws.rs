@@ -22,12 +22,8 @@ const OF_INSTANCE_TYPES: [&str; 6] = [
     names::WINDOWS_BUILD,
 ];
 
-fn is_of_instance_types(key: &str) -> bool {
+pub(super) fn is_of_instance_types(key: &str) -> bool {
     OF_INSTANCE_TYPES.contains(&key) || key.starts_with("karpenter.k8s.aws/")
-}
-
-pub(super) fn may_set_with_karpenter(key: &str) -> bool {
-    is_of_instance_types(key)
 }
 
 pub(super) fn karpenter(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {

@@ -48,9 +48,9 @@ pub(super) fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
         }
         None => {}
     }
-    let labels: Vec<String> = nodes.template_labels().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels = nodes.template_labels_as_text(" ");
     if !labels.is_empty() {
-        parts.push(format!("--labels {}", labels.join(" ")));
+        parts.push(format!("--labels {labels}"));
     }
     if !nodes.taints.is_empty() {
         parts.push(format!("--node-taints {}", nodes.taints_as_text()));
@@ -63,9 +63,9 @@ pub(super) fn gke(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     if let Some(windows) = nodes.windows {
         parts.push(format!("--windows-os-version=ltsc{}", windows.version));
     }
-    let labels: Vec<String> = nodes.template_labels().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels = nodes.template_labels_as_text(",");
     if !labels.is_empty() {
-        parts.push(format!("--node-labels={}", labels.join(",")));
+        parts.push(format!("--node-labels={labels}"));
     }
     if !nodes.taints.is_empty() {
         parts.push(format!("--node-taints={}", nodes.taints_as_text()));

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use thiserror::Error;
+use super::{build::UnreadableVersion, number};
 
 /// The container runtime of a node, such as `containerd://1.7.17+azure`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -57,15 +57,12 @@ pub enum Stage {
 }
 
 impl FromStr for ContainerRuntime {
-    type Err = ParseContainerRuntimeError;
+    type Err = UnreadableVersion;
 
     /// Parses `<name>://<version>`. The kubelet composes it from the runtime's report, which may be any text, so only a
     /// text without a name is an error.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (name, version) = text
-            .split_once("://")
-            .filter(|(name, _)| !name.is_empty())
-            .ok_or_else(|| ParseContainerRuntimeError { read: text.chars().take(80).collect() })?;
+    fn from_str(text: &str) -> Result<Self, UnreadableVersion> {
+        let (name, version) = text.split_once("://").filter(|(name, _)| !name.is_empty()).ok_or(UnreadableVersion)?;
         let name = match name {
             "containerd" => RuntimeName::Containerd,
             "docker" => RuntimeName::Docker,
@@ -73,13 +70,6 @@ impl FromStr for ContainerRuntime {
         };
         Ok(Self { name, version: runtime_version(version) })
     }
-}
-
-/// The text does not name a container runtime.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{read:?} is not a container runtime; expected <name>://<version>, such as containerd://1.7.19")]
-pub struct ParseContainerRuntimeError {
-    read: String,
 }
 
 /// The words that begin the part after `-` in a pre-release; containerd uses alpha, beta and rc. All other words were
@@ -90,6 +80,7 @@ const PRE_RELEASES: &[&str] = &["alpha", "beta", "rc", "dev", "pre"];
 /// spelling of a pre-release).
 fn runtime_version(text: &str) -> Option<RuntimeVersion> {
     let (numbers, suffix) = text.split_at(text.find(['-', '+', '~']).unwrap_or(text.len()));
+    // Docker's versions have leading zeros (`19.03`).
     let mut numbers = numbers.split('.').map(number);
     let (major, minor, patch) = (numbers.next()??, numbers.next()??, numbers.next()??);
     if numbers.next().is_some() {
@@ -103,11 +94,6 @@ fn runtime_version(text: &str) -> Option<RuntimeVersion> {
 
 fn leading_letters(text: &str) -> &str {
     text.split(|letter: char| !letter.is_ascii_alphabetic()).next().unwrap_or_default()
-}
-
-/// Parses a number of digits only. Docker's versions have leading zeros (`19.03`).
-fn number(text: &str) -> Option<u32> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -182,13 +168,6 @@ mod tests {
         for text in ["", " ", "containerd", "1.7.19", "containerd:1.7.19", "containerd:/1.7.19", "://1.7.19"] {
             assert!(text.parse::<ContainerRuntime>().is_err(), "{text:?}");
         }
-        let error = "containerd 1.7.19".parse::<ContainerRuntime>().unwrap_err();
-        insta::assert_snapshot!(
-            error,
-            @r#""containerd 1.7.19" is not a container runtime; expected <name>://<version>, such as containerd://1.7.19"#
-        );
-        let error = "x".repeat(100_000).parse::<ContainerRuntime>().unwrap_err();
-        assert!(error.to_string().len() < 300);
     }
 
     #[test]

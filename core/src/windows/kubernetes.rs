@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::Build;
+use super::{Build, number};
 
 /// A minor version of Kubernetes, such as 1.36.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -25,10 +25,6 @@ impl KubernetesVersion {
     ///
     /// `minor` is "numeric possibly followed by +" (kubernetes/component-base `version/base.go`): builds that were not
     /// made from a release tag report `36+`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if `major` or `minor` is not a number.
     pub fn parse(major: &str, minor: &str) -> Result<Self, ParseKubernetesVersionError> {
         let version = || {
             let minor = minor.strip_suffix('+').unwrap_or(minor);
@@ -108,11 +104,6 @@ const DOCUMENTED: &[Documented] = &[
 
 /// The newest minor version of Kubernetes 1 whose list is known.
 pub const NEWEST: u32 = DOCUMENTED[DOCUMENTED.len() - 1].last;
-
-/// Parses a number of digits only.
-fn number(text: &str) -> Option<u32> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}
 
 fn excerpt(text: &str) -> String {
     text.chars().take(40).collect()

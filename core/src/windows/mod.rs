@@ -27,3 +27,8 @@ pub mod taint;
 pub use build::{Build, KernelVersion};
 pub use container_runtime::ContainerRuntime;
 pub use kubernetes::{KubernetesSupport, KubernetesVersion};
+
+/// Parses a number of digits only. `str::parse` alone would accept `+1`.
+fn number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}

@@ -59,6 +59,19 @@ pub enum Channel {
     AnnualChannel,
 }
 
+/// Returns a release of the Semi-Annual Channel, which had only mainstream support.
+const fn semi_annual(
+    build: u32,
+    version: &'static str,
+    name: &'static str,
+    image_tags: &'static [&'static str],
+    available: Date,
+    mainstream_end: Date,
+) -> Product {
+    let (build, channel) = (Build::new(build), Channel::Sac);
+    Product { build, version, name, channel, image_tags, available, mainstream_end, extended_end: None }
+}
+
 /// Every known release, in ascending order of build.
 ///
 /// Builds of Windows clients are not included, although some share a number with a server (26100 is Windows 11 24H2
@@ -76,26 +89,8 @@ pub const PRODUCTS: &[Product] = &[
         // Microsoft's container documentation states the 11th, and its product lifecycle pages the 12th.
         extended_end: Some(date(2027, 1, 11)),
     },
-    Product {
-        build: Build::new(16299),
-        version: "1709",
-        name: "Windows Server, version 1709",
-        channel: Channel::Sac,
-        image_tags: &["1709"],
-        available: date(2017, 10, 17),
-        mainstream_end: date(2019, 4, 9),
-        extended_end: None,
-    },
-    Product {
-        build: Build::new(17134),
-        version: "1803",
-        name: "Windows Server, version 1803",
-        channel: Channel::Sac,
-        image_tags: &["1803"],
-        available: date(2018, 4, 30),
-        mainstream_end: date(2019, 11, 12),
-        extended_end: None,
-    },
+    semi_annual(16299, "1709", "Windows Server, version 1709", &["1709"], date(2017, 10, 17), date(2019, 4, 9)),
+    semi_annual(17134, "1803", "Windows Server, version 1803", &["1803"], date(2018, 4, 30), date(2019, 11, 12)),
     // Version 1809 of the Semi-Annual Channel, until 2020-11-10, has the same build; its images continue under these
     // tags.
     Product {
@@ -108,47 +103,11 @@ pub const PRODUCTS: &[Product] = &[
         mainstream_end: date(2024, 1, 9),
         extended_end: Some(date(2029, 1, 9)),
     },
-    Product {
-        build: Build::new(18362),
-        version: "1903",
-        name: "Windows Server, version 1903",
-        channel: Channel::Sac,
-        image_tags: &["1903"],
-        available: date(2019, 5, 21),
-        mainstream_end: date(2020, 12, 8),
-        extended_end: None,
-    },
-    Product {
-        build: Build::new(18363),
-        version: "1909",
-        name: "Windows Server, version 1909",
-        channel: Channel::Sac,
-        image_tags: &["1909"],
-        available: date(2019, 11, 12),
-        mainstream_end: date(2021, 5, 11),
-        extended_end: None,
-    },
-    Product {
-        build: Build::new(19041),
-        version: "2004",
-        name: "Windows Server, version 2004",
-        channel: Channel::Sac,
-        image_tags: &["2004"],
-        available: date(2020, 5, 27),
-        mainstream_end: date(2021, 12, 14),
-        extended_end: None,
-    },
-    Product {
-        build: Build::new(19042),
-        version: "20h2",
-        name: "Windows Server, version 20H2",
-        channel: Channel::Sac,
-        image_tags: &["20H2"],
-        available: date(2020, 10, 20),
-        // First announced as 2022-05-10, then moved by Microsoft.
-        mainstream_end: date(2022, 8, 9),
-        extended_end: None,
-    },
+    semi_annual(18362, "1903", "Windows Server, version 1903", &["1903"], date(2019, 5, 21), date(2020, 12, 8)),
+    semi_annual(18363, "1909", "Windows Server, version 1909", &["1909"], date(2019, 11, 12), date(2021, 5, 11)),
+    semi_annual(19041, "2004", "Windows Server, version 2004", &["2004"], date(2020, 5, 27), date(2021, 12, 14)),
+    // Its end was first announced as 2022-05-10, and then moved by Microsoft.
+    semi_annual(19042, "20h2", "Windows Server, version 20H2", &["20H2"], date(2020, 10, 20), date(2022, 8, 9)),
     Product {
         build: Build::new(20348),
         version: "2022",

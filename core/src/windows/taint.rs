@@ -39,8 +39,6 @@ pub fn is_known_spelling(key: &str, value: &str) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -55,31 +53,14 @@ mod tests {
     }
 
     #[test]
-    fn taints_seen_on_windows_nodes_are_known() {
-        let seen = [
-            ("os", "windows"),
-            ("os", "Win1809"),
-            ("os", "Windows"),
-            ("node.kubernetes.io/os", "windows"),
-            ("node.kubernetes.io/os", "Windows"),
-            ("kubernetes.io/os", "windows"),
-            ("windows", "true"),
-            ("OS", "Windows"),
-            ("sku", "windows"),
-        ];
-        assert_eq!(seen.len(), SPELLINGS.len());
-        for (key, value) in seen {
-            assert!(is_known_spelling(key, value), "{key}={value}");
-        }
-    }
-
-    #[test]
     fn other_taints_are_not_taken_for_windows() {
         let others = [
             ("", ""),
             ("os", ""),
             ("os", "linux"),
             ("os", "WINDOWS"),
+            (" os", "windows"),
+            ("os", "windows "),
             ("OS", "windows"),
             ("windows", "false"),
             ("windows", ""),
@@ -89,21 +70,6 @@ mod tests {
         ];
         for (key, value) in others {
             assert!(!is_known_spelling(key, value), "{key}={value}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn another_letter_case_or_a_space_is_another_taint(index in 0..SPELLINGS.len()) {
-            let Spelling { key, value, .. } = SPELLINGS[index];
-            let others = [
-                (key.to_uppercase(), value.to_uppercase()),
-                (format!(" {key}"), value.to_owned()),
-                (key.to_owned(), format!("{value} ")),
-            ];
-            for (key, value) in others {
-                prop_assert!(!is_known_spelling(&key, &value));
-            }
         }
     }
 }

@@ -1,13 +1,11 @@
 //! The listing for a workload check: templates first, pods last, page by page. No page is kept.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::ListParams, core::PartialObjectMeta};
+use parking_lot::Mutex;
 use thiserror::Error;
 use winpool_core::{
     api::names,
@@ -40,12 +38,12 @@ pub async fn everything(client: &Client, check: WorkloadCheck) -> Result<BTreeMa
     // Concurrently, because nodes wait for the check.
     let kinds = LISTED_KINDS.map(|(kind, _, _, plural)| async move {
         let api = pods::workloads(client, kind, None);
-        let add = |listed: ListedWorkload| lock(check).workload(kind, &listed.workload);
+        let add = |listed: ListedWorkload| check.lock().workload(kind, &listed.workload);
         let listed = pages::each_patiently(&api, pods::of_kind(kind), add).await;
-        allowed(plural, listed, |words| lock(check).unlisted(plural, words))
+        allowed(plural, listed, |words| check.lock().unlisted(plural, words))
     });
     try_join_all(kinds).await?;
-    let mut check = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut check = shared.into_inner();
     let pods: Api<ListedPod> = Api::all(client.clone());
     let listed = pages::each_patiently(&pods, pods::unfinished(), |listed: ListedPod| check.pod(&listed.pod)).await;
     allowed(PODS, listed, |words| check.unlisted(PODS, words))?;
@@ -55,10 +53,6 @@ pub async fn everything(client: &Client, check: WorkloadCheck) -> Result<BTreeMa
         check.decide(&selector, on_another_system.map_err(|source| Error { what: "nodes", source })?);
     }
     Ok(check.finish())
-}
-
-fn lock(check: &Mutex<WorkloadCheck>) -> MutexGuard<'_, WorkloadCheck> {
-    check.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Calls `forbidden` instead of failing if the list is not permitted.
