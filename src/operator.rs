@@ -16,7 +16,7 @@ use winpool_core::plan::reconcile::Pauses;
 use crate::{
     api_server::{client, pages},
     cache::index::Index,
-    controllers::{self, Context, Synced},
+    controllers::{self, Cache, Context, Synced},
     election::{Elector, Leadership},
     metrics::Metrics,
     policy::Publisher,
@@ -121,7 +121,6 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         policy: Publisher::new(),
         nodes,
         metadata: Api::all(client.clone()),
-        pods: Api::all(client.clone()),
         pools,
         classes,
         control_plane: controllers::pool::ControlPlane::new(&client, options.karpenter),
@@ -152,8 +151,9 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
                 ending.child_token()
             ),
             controllers::node::run_reimaged(client.clone(), Arc::clone(&context), ending.child_token()),
-            controllers::pool::run(client.clone(), pool_writer, Arc::clone(&context), ending.child_token()),
-            controllers::pool::watch_classes(client.clone(), class_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::watch(Cache::Pools, pool_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::watch(Cache::Classes, class_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::run(Arc::clone(&context), ending.child_token()),
         );
     });
     let serving = async {

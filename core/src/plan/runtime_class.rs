@@ -18,16 +18,15 @@ use crate::{
         quantity,
     },
     pod::tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
-    windows::product,
+    windows::{Build, product},
     words::yaml,
 };
 
-use super::{ClassUsers, FieldChange, Hosts, Policy};
+use super::{ClassUsers, FieldChange, Hosts, Policy, problem};
 
 /// The planned state of a RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredClass {
-    /// `metadata.name`.
     pub name: String,
     /// The pool that owns it.
     pub pool: String,
@@ -35,11 +34,8 @@ pub struct DesiredClass {
     pub taken_by: Option<String>,
     /// The rule for a class with this name that winpool did not create.
     pub runtime_class_adoption_policy: AdoptionPolicy,
-    /// The nodes that it selects.
     pub hosts: Hosts,
-    /// The isolation of its pods.
     pub isolation: Isolation,
-    /// `handler`.
     pub handler: String,
     /// `overhead.podFixed`.
     pub overhead: BTreeMap<String, Quantity>,
@@ -234,8 +230,13 @@ fn covers_all(desired: &DesiredClass, existing: &RuntimeClass) -> bool {
         && untolerated(desired, existing).is_empty()
 }
 
-fn selector_of(class: &RuntimeClass) -> BTreeMap<String, String> {
+pub(super) fn selector_of(class: &RuntimeClass) -> BTreeMap<String, String> {
     class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone()).unwrap_or_default()
+}
+
+/// The build that the class selects.
+pub(crate) fn selected_build(class: &RuntimeClass) -> Option<Build> {
+    class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok()
 }
 
 /// The tool that manages this class, from the labels and annotations that such tools add.
@@ -304,8 +305,7 @@ fn untolerated<'a>(desired: &'a DesiredClass, existing: &RuntimeClass) -> Vec<&'
 
 fn conflict(desired: &DesiredClass, message: String) -> (ClassAction, ClassState) {
     let object = ObjectReference::runtime_class(&desired.name);
-    let problem = Problem { reason: reason::CLASS_CONFLICT.to_owned(), object, message };
-    (ClassAction::Conflict(problem), ClassState::Conflict)
+    (ClassAction::Conflict(problem(reason::CLASS_CONFLICT, object, message)), ClassState::Conflict)
 }
 
 impl DesiredClass {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::{Resource, ResourceExt, api::ListParams};
+use kube::{Api, Resource, ResourceExt, api::ListParams};
 use winpool_core::{
     api::names,
     plan::{
@@ -51,7 +51,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             let mut users: BTreeMap<String, ClassUsers> =
                 classes.iter().map(|class| (class.clone(), ClassUsers::default())).collect();
             let add = |listed: ListedPod| ClassUsers::add(&mut users, &listed.pod, taints);
-            match pages::each(&context.pods, pods::unfinished(), add).await {
+            match pages::each(&Api::all(context.client.clone()), pods::unfinished(), add).await {
                 Ok(()) => Answer::Users(Ok(users)),
                 Err(RequestError::Denied(words)) => Answer::Users(Err(words)),
                 Err(error) => return Err(error),

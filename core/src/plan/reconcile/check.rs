@@ -132,6 +132,7 @@ impl Memory {
         if self.check.running.is_some() {
             return None;
         }
+        self.forget(cluster);
         let policy = self.policy(cluster.pools);
         let waiting = cluster.pools.iter().filter(|pool| self.waits(cluster, &policy, pool, now.instant));
         let waiting: BTreeMap<String, Basis> =
@@ -211,7 +212,7 @@ impl Memory {
         };
         self.pools.get(&pool.name).is_some_and(is_ready)
             && !pool.checked_taints().is_empty()
-            && (cluster.tally)(&pool.name).waiting() > 0
+            && (cluster.tally)(&pool.name).waits()
     }
 
     /// The scope of a check for these pools.
@@ -260,9 +261,15 @@ impl Memory {
         let default = cluster.pools.iter().find(|pool| pool.name_any() == "default");
         let assigned =
             default.and_then(|pool| pool.pool.as_ref().ok()?.spec.pod_defaults.as_ref()?.runtime_class_name.clone());
+        // Those that had no room in the last check come first.
+        let mut questions: Vec<Question> = questions.into_values().collect();
+        questions.sort_by_key(|question| {
+            let answer = self.pools.get(&question.pool).and_then(|memory| memory.check.as_ref()?.answer());
+            answer.is_some_and(|answer| answer.answers(&question.taint))
+        });
         CheckScope {
             nodes,
-            questions: questions.into_values().collect(),
+            questions,
             classes: self.classes_as_planned(cluster, policy),
             tolerates_windows: is_installed("tolerate-windows"),
             assigned_class: assigned.filter(|_| is_installed("assign-class")),
@@ -300,12 +307,12 @@ impl Memory {
     ) -> Intent {
         let existing = self.classes(cluster, &pool.name);
         let lagging = if pool.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
-        // A dropped approval stays dropped, even if the status that says so is not written yet.
         let memory = self.pools.get(&pool.name);
-        let recorded = match memory.and_then(|memory| memory.intent.as_ref()) {
-            Some(intent) => intent.approved.clone(),
-            None => pools::approved_taints(self.recorded_status(guarded)),
-        };
+        let mut recorded = pools::approved_taints(self.recorded_status(guarded));
+        // A dropped approval stays dropped, even if the status that says so is not written yet.
+        if let Some(intent) = memory.and_then(|memory| memory.intent.as_ref()) {
+            recorded.retain(|known| intent.approved.iter().any(|approved| approved.taint == known.taint));
+        }
         let check = memory.and_then(|memory| memory.check.as_ref()).filter(|check| check.is_about(guarded));
         let valid = check
             .filter(|check| check.basis.stands(cluster))
@@ -341,7 +348,7 @@ impl Memory {
 
     /// The reason why taints wait, if it is known.
     pub fn held(&self, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
-        let memory = self.pools.get(&pool.name).filter(|_| tally.waiting() > 0)?;
+        let memory = self.pools.get(&pool.name).filter(|_| tally.waits())?;
         let lagging = memory.intent.as_ref().map(|intent| intent.lagging.as_slice()).unwrap_or_default();
         let all = || pool.checked_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
         let (taints, because) = match memory.check.as_ref().map(|check| &check.result) {
