@@ -258,14 +258,18 @@ impl Memory {
         let mut unseen = marked.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
         let mut nodes = (cluster.tally)(&pool.name).counts();
         let (mut handing_over, mut example) = (false, None);
-        let others = || self.pools.values().filter_map(|memory| memory.published.as_ref());
-        let others = || others().filter(|other| other.name != pool.name);
+        let others = || {
+            let published = self.pools.values().filter_map(|memory| memory.published.as_ref());
+            published.filter(|other| other.name != pool.name)
+        };
         let recorded = |taint: &Taint| {
             others().any(|other| other.ever_applied.contains(taint) || other.wanted_taints().contains(taint))
         };
         (cluster.nodes)(&mut |seen| {
             handing_over |= is_being_handed_over(seen.node, pool, policy, recorded);
-            unseen.remove(seen.name);
+            if seen.node.labels.get(names::POOL) == Some(&pool.name) {
+                unseen.remove(seen.name);
+            }
             if Marks::of(seen.node).pool() == Some(&pool.name) {
                 let consent = Consent::Known { uid: seen.uid, watched: seen.watched, now };
                 let assessment = assess(seen.node, policy, consent);
