@@ -81,9 +81,9 @@ pub fn plan_classes(
         .map(|other| (other.name.as_str(), class_names(other, seen, existing)))
         .collect();
     let classes = classes.into_values().map(|class| {
-        let taken_by = older.iter().find(|(_, names)| names.contains(&class.name)).map(|(name, _)| (*name).to_owned());
+        let taken_by = older.iter().find(|(_, names)| names.contains(&class.name)).map(|(name, _)| *name);
         let found = existing.iter().find(|found| found.metadata.name.as_ref() == Some(&class.name));
-        plan_class(DesiredClass { taken_by, ..class }, found.map(AsRef::as_ref), policy, selects_nodes)
+        plan_class(class, taken_by, found.map(AsRef::as_ref), policy, selects_nodes)
     });
     ClassesPlan { classes: classes.collect(), leftover, problems }
 }
@@ -259,7 +259,6 @@ fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &Seen
     DesiredClass {
         name: spec.name.clone(),
         pool: pool.name.clone(),
-        taken_by: None,
         runtime_class_adoption_policy: pool.runtime_class_adoption_policy,
         hosts,
         isolation: spec.isolation,

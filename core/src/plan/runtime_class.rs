@@ -30,8 +30,6 @@ pub struct DesiredClass {
     pub name: String,
     /// The pool that owns it.
     pub pool: String,
-    /// An older pool that wants a class with this name, and alone may write it.
-    pub taken_by: Option<String>,
     /// The rule for a class with this name that winpool did not create.
     pub runtime_class_adoption_policy: AdoptionPolicy,
     pub hosts: Hosts,
@@ -58,14 +56,18 @@ pub enum ClassAction {
         /// True if it gets new tolerations. Admission reads classes from a cache, so nodes have to wait until the
         /// cache has them.
         tolerations: bool,
-        /// True if winpool did not create the class and manages it from now on.
-        adopted: bool,
     },
     /// It is winpool's and needs another handler, which Kubernetes does not allow to change: delete it and create this
     /// one, once no unfinished pod uses it.
     Replace(Box<RuntimeClass>),
     /// It conflicts with the plan, and the problem says why.
     Conflict(Problem),
+}
+
+impl ClassAction {
+    pub(super) fn writes(&self) -> bool {
+        !matches!(self, Self::Nothing | Self::Conflict(_))
+    }
 }
 
 /// A planned class with its action.
@@ -89,10 +91,11 @@ pub fn owner(class: &RuntimeClass) -> Option<&str> {
     class.metadata.labels.as_ref()?.get(names::POOL).map(String::as_str)
 }
 
-/// Plans one class; `existing` is the present object with its name. `selects_nodes` returns true if a node of the pool
-/// has all these labels.
+/// Plans one class; `existing` is the present object with its name. An older pool in `taken_by` wants a class with this
+/// name, and alone may write it. `selects_nodes` returns true if a node of the pool has all these labels.
 pub fn plan_class(
     desired: DesiredClass,
+    taken_by: Option<&str>,
     existing: Option<&RuntimeClass>,
     policy: &Policy,
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
@@ -106,9 +109,8 @@ pub fn plan_class(
         Some((existing, Some(_))) => plan_adopted(&desired, existing),
         Some((existing, None)) => plan_foreign(&desired, existing, selects_nodes),
     };
-    let writes = !matches!(action, ClassAction::Nothing | ClassAction::Conflict(_));
-    let (action, state) = match &desired.taken_by {
-        Some(pool) if writes => belongs_to(pool, &desired),
+    let (action, state) = match taken_by {
+        Some(pool) if action.writes() => belongs_to(pool, &desired),
         _ => (action, state),
     };
     PlannedClass { desired, action, state }
@@ -134,7 +136,7 @@ fn plan_own(desired: &DesiredClass, existing: &RuntimeClass, right: ClassState) 
         return (ClassAction::Nothing, right);
     }
     let tolerations = !untolerated(desired, existing).is_empty();
-    (ClassAction::Change { changes, tolerations, adopted: right == ClassState::Adopted }, ClassState::Pending)
+    (ClassAction::Change { changes, tolerations }, ClassState::Pending)
 }
 
 /// Plans an adopted class: it gets the selector and tolerations that the pool needs. Its handler, its overhead, and

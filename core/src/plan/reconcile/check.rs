@@ -17,9 +17,8 @@ use crate::{
 
 use super::{
     super::{
-        Approval, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassAction, ClassesPlan, CleanCheck, Consent, GuardedPool,
-        HeldBecause, HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess,
-        assess_as, pools,
+        Approval, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassesPlan, CleanCheck, Consent, GuardedPool, HeldBecause,
+        HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess, assess_as, pools,
     },
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
@@ -287,7 +286,7 @@ impl Memory {
         for pool in pools().filter(|pool| !pool.enforces() && !pool.deleting) {
             let plan = self.plan_classes(cluster, pool, &(cluster.tally)(&pool.name));
             for planned in plan.classes {
-                if !matches!(planned.action, ClassAction::Nothing | ClassAction::Conflict(_)) {
+                if planned.action.writes() {
                     classes.insert(planned.desired.name.clone(), Class::from(&planned.desired.to_object()));
                 }
             }

@@ -107,7 +107,7 @@ impl Memory {
     ) -> Option<Step> {
         let (name, action) = (&planned.desired.name, &planned.action);
         let memory = self.of(&pool.name).class(name);
-        if matches!(action, ClassAction::Nothing | ClassAction::Conflict(_)) {
+        if !action.writes() {
             (memory.postponed, memory.attempts, memory.failures) = (None, 0, 0);
             return None;
         }
