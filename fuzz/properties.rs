@@ -15,8 +15,8 @@ use winpool::{
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        AnnotationChange, Applied, ClassAction, Consent, NodePlan, PlannedClass, Policy, Pool, PoolEntry, SeenNodes,
-        assess, node_patch, plan_classes, runtime_class_patch,
+        Applied, ClassAction, Consent, NodePlan, PlannedClass, Policy, Pool, PoolEntry, SeenNodes, assess, node_patch,
+        plan_classes, runtime_class_patch,
     },
     windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, image},
 };
@@ -232,7 +232,7 @@ fn assert_modest(object: &Value, cached: &CachedNode, plan: &NodePlan, policy: &
         assert!(own || change.key.starts_with(names::CAPABILITY_LABEL_PREFIX), "{change:?}");
         assert!(change.to.as_ref().is_none_or(|value| value.len() <= 63), "{change:?}");
     }
-    if let Some(AnnotationChange::Write(text)) = &plan.applied {
+    if let Some(text) = plan.applied.as_ref().and_then(|change| change.to.as_ref()) {
         assert!(text.len() < 8192, "{text}");
     }
     let Some(change) = &plan.taints else { return };
@@ -262,11 +262,9 @@ fn planned(object: &Value, plan: &NodePlan) -> Value {
     if let Some(change) = &plan.taints {
         object["spec"]["taints"] = json!(change.to);
     }
-    match &plan.applied {
-        Some(AnnotationChange::Write(text)) => object["metadata"]["annotations"][names::APPLIED] = json!(text),
-        Some(AnnotationChange::Remove) => {
-            drop(object["metadata"]["annotations"].as_object_mut().unwrap().remove(names::APPLIED));
-        }
+    match plan.applied.as_ref().map(|change| &change.to) {
+        Some(Some(text)) => object["metadata"]["annotations"][names::APPLIED] = json!(text),
+        Some(None) => drop(object["metadata"]["annotations"].as_object_mut().unwrap().remove(names::APPLIED)),
         None => {}
     }
     object

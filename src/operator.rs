@@ -17,7 +17,7 @@ use winpool_core::plan::reconcile::Pauses;
 use crate::{
     api_server::{client, pages},
     cache::index::Index,
-    controllers::{self, Context, Synced},
+    controllers::{self, Cache, Context, Synced},
     election::{Elector, Leadership},
     metrics::Metrics,
     policy::Publisher,
@@ -125,11 +125,10 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         policy: Publisher::default(),
         nodes,
         metadata: Api::all(client.clone()),
-        pods: Api::all(client.clone()),
         pools,
         classes,
         control_plane: controllers::pool::ControlPlane::new(&client, options.karpenter),
-        synced: Synced::default(),
+        synced: Synced::new(),
         changed: watch::Sender::new(()),
         client: client.clone(),
         patience: options.patience,
@@ -156,8 +155,9 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
                 ending.child_token()
             ),
             controllers::node::run_reimaged(client.clone(), Arc::clone(&context), ending.child_token()),
-            controllers::pool::run(client.clone(), pool_writer, Arc::clone(&context), ending.child_token()),
-            controllers::pool::watch_classes(client.clone(), class_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::watch(Cache::Pools, pool_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::watch(Cache::Classes, class_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::run(Arc::clone(&context), ending.child_token()),
         );
     });
     let serving = async {

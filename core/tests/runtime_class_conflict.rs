@@ -102,7 +102,7 @@ fn a_matching_class_without_owner_is_adopted_and_keeps_its_fields() {
         let existing = with_handler(changes);
         let first = adopting("IfCompatible", &existing);
         assert_eq!(first.state, ClassState::Pending, "{changes}");
-        assert!(matches!(first.action, ClassAction::Change { adopted: true, tolerations: false, .. }), "{changes}");
+        assert!(matches!(first.action, ClassAction::Change { tolerations: false, .. }), "{changes}");
         let settled = settle(&[Arc::clone(&existing)], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
         let second = adopting("IfCompatible", &settled[0]);
         assert_eq!((second.action, second.state), (ClassAction::Nothing, ClassState::Adopted), "{changes}");
@@ -139,7 +139,7 @@ fn a_class_with_another_manager_is_not_adopted_by_default() {
 fn always_adopts_and_corrects_scheduling_but_never_a_foreign_handler() {
     let trap = by_hand("scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, tolerations: null}");
     let first = adopting("Always", &trap);
-    assert!(matches!(first.action, ClassAction::Change { adopted: true, tolerations: true, .. }), "{first:?}");
+    assert!(matches!(first.action, ClassAction::Change { tolerations: true, .. }), "{first:?}");
     let settled = settle(&[trap], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
     assert_eq!(settled[0].handler, "example-container-runtime-handler");
     let selector = settled[0].scheduling.as_ref().unwrap().node_selector.as_ref().unwrap();

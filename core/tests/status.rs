@@ -13,7 +13,7 @@ use winpool_core::{
         ClassState, Isolation, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
         names::{condition, reason},
     },
-    plan::{HeldBecause, HeldTaints, Observation, Overlap, Pool, invalid_status, number, status},
+    plan::{HeldBecause, HeldTaints, Observation, Overlap, Pool, number, status, suspended_status},
     windows::{Build, KubernetesSupport, KubernetesVersion},
     words::is_command,
 };
@@ -199,7 +199,11 @@ fn messages_count_and_name_what_they_are_about() {
 fn an_invalid_pool_keeps_what_was_reported_and_says_what_is_wrong() {
     let before = report(&pool("{}"), &done());
     let error = Pool::read(&pool_object("spec: {taints: [{key: os, value: windows, effect: NoExecute}]}")).unwrap_err();
-    let after = invalid_status(&error, Some(4), Some(&before), at("2026-03-02T12:00:00Z"));
+    let suspended = |generation, previous| {
+        let now = at("2026-03-02T12:00:00Z");
+        suspended_status("default", reason::INVALID_SPEC, &error.to_string(), generation, previous, now)
+    };
+    let after = suspended(Some(4), Some(&before));
     let unknown = "Unknown InvalidSpec";
     assert_eq!(verdicts(&after), ["False InvalidSpec", unknown, unknown, unknown]);
     assert_eq!((after.observed_generation, after.nodes, &after.builds), (Some(4), before.nodes, &before.builds));
@@ -208,8 +212,7 @@ fn an_invalid_pool_keeps_what_was_reported_and_says_what_is_wrong() {
     let message = &after.conditions[0].message;
     assert!(message.contains("spec.taints[0].effect") && message.contains("NoSchedule"), "{message}");
 
-    let first = invalid_status(&error, Some(1), None, at("2026-03-02T12:00:00Z"));
-    assert_eq!(verdicts(&first), verdicts(&after));
+    assert_eq!(verdicts(&suspended(Some(1), None)), verdicts(&after));
 }
 
 #[test]
@@ -321,11 +324,11 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
     let observation = Observation {
         builds: (1..=100).map(|n| (Build::new(n), [(Some(1), 1)].into())).collect(),
         classes: (0..100).map(|n| class(&n.to_string(), ClassState::Conflict)).collect(),
-        carried: (0..100).map(|n| Taint::new(&format!("t{n:03}"), "", "NoSchedule")).collect(),
         problems,
         ..done()
     };
-    let status = report(&pool(APPROVED), &observation);
+    let ever_applied = (0..100).map(|n| Taint::new(&format!("t{n:03}"), "", "NoSchedule")).collect();
+    let status = report(&Pool { ever_applied, ..pool(APPROVED) }, &observation);
     let sizes = (status.builds.len(), status.runtime_classes.len(), status.managed_taints.len(), status.problems.len());
     assert_eq!(sizes, (32, 64, 32, 10));
     let messages = status.problems.iter().map(|p| &p.message).chain(status.conditions.iter().map(|c| &c.message));

@@ -8,12 +8,12 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 pub use winpool_core::plan::GuardedPool;
 use winpool_core::plan::reconcile::Pauses;
 
 use crate::{
-    api_server::pods::ListedPod,
     cache::{index::Index, node::CachedNode},
     election::Leadership,
     metrics::Metrics,
@@ -34,8 +34,6 @@ pub struct Context {
     /// Nodes with all their metadata, read when another writer reverts winpool's changes.
     pub metadata: Api<PartialObjectMeta<Node>>,
     pub pools: Store<GuardedPool>,
-    /// Pods, listed when it matters who uses a RuntimeClass.
-    pub pods: Api<ListedPod>,
     /// The cached RuntimeClasses: all in the cluster.
     pub classes: Store<RuntimeClass>,
     pub control_plane: pool::ControlPlane,
@@ -76,15 +74,6 @@ impl Context {
     }
 }
 
-/// Shows which caches have received their first list. A cache's own `wait_until_ready` wakes only one waiter.
-#[derive(Default)]
-pub struct Synced {
-    nodes: watch::Sender<bool>,
-    pools: watch::Sender<bool>,
-    classes: watch::Sender<bool>,
-    all: watch::Sender<bool>,
-}
-
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
@@ -93,17 +82,33 @@ pub enum Cache {
     Classes,
 }
 
+impl Cache {
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Nodes => "Nodes",
+            Self::Pools => "WindowsPools",
+            Self::Classes => "RuntimeClasses",
+        }
+    }
+}
+
+/// Shows if all caches have received their first list. A cache's own `wait_until_ready` wakes only one waiter.
+pub struct Synced {
+    empty: Mutex<Vec<Cache>>,
+    all: watch::Sender<bool>,
+}
+
 impl Synced {
+    pub fn new() -> Self {
+        let empty = vec![Cache::Nodes, Cache::Pools, Cache::Classes];
+        Self { empty: Mutex::new(empty), all: watch::Sender::new(false) }
+    }
+
     /// Records that a cache has received its first list.
     pub fn filled(&self, cache: Cache) {
-        let flag = match cache {
-            Cache::Nodes => &self.nodes,
-            Cache::Pools => &self.pools,
-            Cache::Classes => &self.classes,
-        };
-        flag.send_replace(true);
-        let all = [&self.nodes, &self.pools, &self.classes].iter().all(|flag| *flag.borrow());
-        self.all.send_if_modified(|known| std::mem::replace(known, all) != all);
+        let mut empty = self.empty.lock();
+        empty.retain(|other| *other != cache);
+        self.all.send_if_modified(|all| std::mem::replace(all, empty.is_empty()) != empty.is_empty());
     }
 
     /// Returns true if all caches are filled.

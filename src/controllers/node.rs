@@ -20,7 +20,7 @@ use tokio::{task::coop::consume_budget, time::sleep_until};
 use tokio_util::sync::CancellationToken;
 use winpool_core::{
     api::names::reason,
-    plan::{Assessment, Consent, LabelChange, NodePlan, Policy, assess, node_patch},
+    plan::{Assessment, Consent, MetadataChange, NodePlan, Policy, assess, node_patch},
 };
 
 use crate::{
@@ -50,7 +50,7 @@ pub async fn run(
 ) {
     let windows = watcher::Config::default().labels(&node::windows()).page_size(pages::PAGE);
     let events = watcher(Api::<CachedNode>::all(client), windows).default_backoff().reflect(store);
-    let events = events.inspect(outages("Nodes")).filter_map(|event| future::ready(event.ok()));
+    let events = events.inspect(outages(Cache::Nodes.plural())).filter_map(|event| future::ready(event.ok()));
     let observe = |event, queue: &mut Queue| observe(event, queue, &context);
     reconcile_all(events, context.nodes.clone(), observe, &context, concurrency, stop).await;
 }
@@ -311,7 +311,7 @@ fn report(name: &str, assessment: &Assessment, context: &Context) {
 /// Logs a node that was written, with every change but the annotation that repeats them.
 fn log_written(name: &str, pool: Option<&str>, plan: &NodePlan) {
     // Uses kubectl's notation.
-    let write = |LabelChange { key, to, .. }: &LabelChange| match to {
+    let write = |MetadataChange { key, to, .. }: &MetadataChange| match to {
         Some(value) => format!("{key}={value}"),
         None => format!("{key}-"),
     };

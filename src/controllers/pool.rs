@@ -3,20 +3,22 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::{FutureExt, Stream, StreamExt, future, future::BoxFuture, stream::FuturesUnordered};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Resource, ResourceExt,
     runtime::{
         WatchStreamExt,
         reflector::store::Writer,
         watcher::{self, Event, watcher},
     },
 };
+use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_core::plan::{
@@ -41,33 +43,19 @@ const CONTROLLER: &str = "pool";
 const BETWEEN_CHANGES: Duration = Duration::from_millis(20);
 
 /// Runs until `stop` is cancelled and the requests in flight have ended.
-pub async fn run(client: Client, store: Writer<GuardedPool>, context: Arc<Context>, stop: CancellationToken) {
-    let events = watcher(Api::<GuardedPool>::all(client), watcher::Config::default()).default_backoff().reflect(store);
-    let watching = watch_pools(events, &context).take_until(stop.clone().cancelled_owned()).for_each(future::ready);
-    future::join(watching, Loop::new(Arc::clone(&context)).run(stop)).await;
+pub async fn run(context: Arc<Context>, stop: CancellationToken) {
+    Loop::new(context).run(stop).await;
 }
 
-/// Caches RuntimeClasses, and notifies the pools when one changes.
-pub async fn watch_classes(
-    client: Client,
-    store: Writer<RuntimeClass>,
-    context: Arc<Context>,
-    stop: CancellationToken,
-) {
-    let events = watcher(Api::<RuntimeClass>::all(client), watcher::Config::default()).default_backoff().reflect(store);
-    let events = events.take_until(stop.cancelled_owned()).inspect(outages("RuntimeClasses"));
-    events.for_each(async |event| noticed(&event, Cache::Classes, &context)).await;
-}
-
-fn watch_pools(
-    events: impl Stream<Item = watcher::Result<Event<GuardedPool>>> + Send,
-    context: &Context,
-) -> impl Stream<Item = ()> + Send {
-    events.inspect(outages("WindowsPools")).map(move |event| noticed(&event, Cache::Pools, context))
-}
-
-fn noticed<K>(event: &watcher::Result<Event<K>>, cache: Cache, context: &Context) {
-    match event {
+/// Caches all objects of a kind, and notifies the pools when one changes.
+pub async fn watch<K>(cache: Cache, store: Writer<K>, context: Arc<Context>, stop: CancellationToken)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let objects = Api::<K>::all(context.client.clone());
+    let events = watcher(objects, watcher::Config::default()).default_backoff().reflect(store);
+    let events = events.inspect(outages(cache.plural())).take_until(stop.cancelled_owned());
+    let notice = events.for_each(async |event| match event {
         Ok(Event::InitDone) => {
             context.synced.filled(cache);
             context.changed.send_replace(());
@@ -77,7 +65,8 @@ fn noticed<K>(event: &watcher::Result<Event<K>>, cache: Cache, context: &Context
         }
         // Until a list is complete the cache has the state before it.
         Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
-    }
+    });
+    notice.await;
 }
 
 /// The result of a task that was started.

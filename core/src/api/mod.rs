@@ -18,9 +18,9 @@ mod tests;
 
 pub use choices::{AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, TaintPolicy};
 pub use pool::{NamedBuild, PodDefaults, WindowsPool, WindowsPoolSpec, crd};
+pub(crate) use runtime_class::{ANY_VERSION, DEFAULT_ARCHITECTURE};
 #[cfg(test)]
-pub(crate) use runtime_class::HYPERV_ISOLATION_HANDLER;
-pub(crate) use runtime_class::{ANY_VERSION, DEFAULT_ARCHITECTURE, PROCESS_ISOLATION_HANDLER};
+pub(crate) use runtime_class::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER};
 pub use runtime_class::{Overhead, RuntimeClassSpec};
 pub use status::{
     AdmissionPolicyState, AdmissionPolicyStatus, ApprovedTaint, BuildStatus, ClassState, NodeCounts, ObjectReference,

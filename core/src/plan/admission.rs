@@ -11,7 +11,7 @@ use crate::{
     windows::KubernetesVersion,
 };
 
-use super::Pool;
+use super::{Pool, problem};
 
 /// A component in `config/components/` that consists of admission policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,25 +86,19 @@ impl Admission {
             return None;
         }
         let unlisted = unlisted.into_iter().collect::<Vec<_>>().join(", ");
-        Some(Problem {
-            reason: reason::TAINT_KEY_NOT_LISTED.to_owned(),
-            object: ObjectReference::windows_pool(&pool.name),
-            message: format!(
-                "the admission policy winpool-guard-nodes lets winpool change no taints with these keys: {unlisted}; \
-                 add them to its variable taintKeys where the guard is installed"
-            ),
-        })
+        let message = format!(
+            "the admission policy winpool-guard-nodes lets winpool change no taints with these keys: {unlisted}; add them \
+             to its variable taintKeys where the guard is installed"
+        );
+        Some(problem(reason::TAINT_KEY_NOT_LISTED, ObjectReference::windows_pool(&pool.name), message))
     }
 
     /// A problem if no policy applies the pool's `podDefaults`.
     pub fn unused_pod_defaults(&self, pool: &WindowsPool) -> Option<Problem> {
         let is_missing = pool.spec.pod_defaults.is_some() && self.installed.get("assign-class") == Some(&false);
-        is_missing.then(|| Problem {
-            reason: reason::ADMISSION_POLICY_NOT_INSTALLED.to_owned(),
-            object: ObjectReference::windows_pool(&pool.name_any()),
-            message: "podDefaults has no effect: install the admission policy assign-class, or remove podDefaults"
-                .to_owned(),
-        })
+        let message = "podDefaults has no effect: install the admission policy assign-class, or remove podDefaults";
+        let object = || ObjectReference::windows_pool(&pool.name_any());
+        is_missing.then(|| problem(reason::ADMISSION_POLICY_NOT_INSTALLED, object(), message))
     }
 }
 

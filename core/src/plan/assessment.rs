@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use crate::{
     api::{Taint, names},
-    windows::{Build, KernelVersion},
+    windows::KernelVersion,
 };
 
 use super::{
-    Applied, ChangeFingerprint, Consent, LabelChange, Node, NodePlan, Policy, Pool, PoolEntry, State,
+    Applied, ChangeFingerprint, Consent, MetadataChange, Node, NodePlan, Policy, Pool, PoolEntry, State,
     capability_labels,
     marks::Marks,
     taints::{self, guards},
@@ -87,11 +87,7 @@ fn assess_reimaged(node: &Node, policy: &Policy) -> Assessment {
 pub(super) fn release(node: &Node, marks: &Marks, policy: &Policy) -> NodePlan {
     let build = node.labels.get(names::WINDOWS_BUILD).filter(|_| node.was_reimaged());
     NodePlan {
-        windows_build: build.map(|build| LabelChange {
-            key: names::WINDOWS_BUILD.to_owned(),
-            from: Some(build.to_owned()),
-            to: None,
-        }),
+        windows_build: MetadataChange::between(names::WINDOWS_BUILD, build, None),
         capability_labels: capability_labels::plan(node, None),
         taints: taints::plan(node, marks.applied.as_ref(), None, policy, Consent::Given).change,
         pool: marks.label_change(None),
@@ -131,8 +127,11 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Con
     assessment.uncarried = pool.wanted_taints();
     assessment.uncarried.retain(|taint| !node.taints.taints().contains(taint));
     assessment.label_settles = consent.label_settles();
-    let build = version.filter(|_| assessment.label_settles.is_none());
-    assessment.plan.windows_build = build.and_then(|version| build_label(node, version.build));
+    let build = version.filter(|_| assessment.label_settles.is_none()).map(|version| version.build.to_string());
+    let label = |build: String| {
+        MetadataChange::between(names::WINDOWS_BUILD, node.labels.get(names::WINDOWS_BUILD), Some(&build))
+    };
+    assessment.plan.windows_build = build.and_then(label);
     assessment.plan.capability_labels = capability_labels::plan(node, Some(pool));
     let wrote = assessment.plan.windows_build.is_some()
         || assessment.plan.capability_labels.iter().any(|label| label.to.is_some())
@@ -145,16 +144,6 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Con
     assessment.plan.applied = marks.annotation_change(wanted.as_ref());
     assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &pool.wanted_taints());
     assessment
-}
-
-fn build_label(node: &Node, build: Build) -> Option<LabelChange> {
-    let from = node.labels.get(names::WINDOWS_BUILD);
-    let to = build.to_string();
-    (from != Some(&to)).then(|| LabelChange {
-        key: names::WINDOWS_BUILD.to_owned(),
-        from: from.map(str::to_owned),
-        to: Some(to),
-    })
 }
 
 /// The taints on a node that the pool's RuntimeClasses have to tolerate besides the pool's own: Windows taints in any
@@ -175,18 +164,20 @@ fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
     found
 }
 
-/// True if the node is still labelled for `pool` although another pool owns it now and has to take it over. Until then
-/// `pool` is the record of winpool's taints on it.
-pub fn is_to_be_taken_over(node: &Node, pool: &str, policy: &Policy) -> bool {
-    !node.is_ignored() && Marks::of(node).pool() == Some(pool) && policy.owner(&node.labels).is_some()
-}
-
-/// True if the node carries a taint of winpool's that `pool` has recorded, and the pool that owns the node now has not.
-/// Without a record winpool never removes the taint.
-pub fn needs_record_of(node: &Node, pool: &Pool, policy: &Policy, recorded_by_others: impl Fn(&Taint) -> bool) -> bool {
-    let claimed = Marks::of(node).applied.map(|applied| applied.taints).unwrap_or_default();
+/// True if another pool owns the node now, and has yet to take it over, or to record a taint of winpool's on it that
+/// `pool` has recorded. Without a record winpool never removes the taint.
+pub(super) fn is_being_handed_over(
+    node: &Node,
+    pool: &Pool,
+    policy: &Policy,
+    recorded_by_others: impl Fn(&Taint) -> bool,
+) -> bool {
+    let marks = Marks::of(node);
     let is_unrecorded = |taint: &Taint| {
-        claimed.contains(&taint.to_string()) && pool.ever_applied.contains(taint) && !recorded_by_others(taint)
+        let claims = |applied: &Applied| applied.taints.contains(&taint.to_string());
+        marks.applied.as_ref().is_some_and(claims) && pool.ever_applied.contains(taint) && !recorded_by_others(taint)
     };
-    !node.is_ignored() && policy.owner(&node.labels).is_some() && node.taints.taints().iter().any(is_unrecorded)
+    !node.is_ignored()
+        && policy.owner(&node.labels).is_some()
+        && (marks.pool() == Some(&pool.name) || node.taints.taints().iter().any(is_unrecorded))
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     api::{Isolation, names},
-    plan::{Hosts, LabelChange, Node, Pool},
+    plan::{Hosts, MetadataChange, Node, Pool},
     windows::{
         Build, ContainerRuntime,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
@@ -17,7 +17,7 @@ pub fn key(class: &str) -> String {
 }
 
 /// Plans the capability labels of a node of `pool`. A node without a pool loses all of them.
-pub(super) fn plan(node: &Node, pool: Option<&Pool>) -> Vec<LabelChange> {
+pub(super) fn plan(node: &Node, pool: Option<&Pool>) -> Vec<MetadataChange> {
     let mut changes = Vec::new();
     let capable = pool.iter().flat_map(|pool| &pool.declared).filter_map(|(hosts, spec)| match hosts {
         Hosts::Running(image, isolation) => Some((*image, *isolation, spec)),
@@ -26,26 +26,17 @@ pub(super) fn plan(node: &Node, pool: Option<&Pool>) -> Vec<LabelChange> {
     let mut known = Vec::new();
     for (image, isolation, spec) in capable {
         let key = key(&spec.name);
-        let has = node.labels.get(&key) == Some(ABLE);
+        let value = node.labels.get(&key);
         // An unknown answer changes nothing: a runtime that does not answer leaves the fields empty for a moment.
-        let able = is_able(node, image, isolation, spec.effective_handler()).unwrap_or(has);
-        if able && !has {
-            changes.push(change(node, &key, Some(ABLE)));
-        }
-        if able {
+        if is_able(node, image, isolation, spec.effective_handler()).unwrap_or(value == Some(ABLE)) {
+            changes.extend(MetadataChange::between(&key, value, Some(ABLE)));
             known.push(key);
         }
     }
-    for (key, _) in
-        node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).filter(|(key, _)| !known.iter().any(|k| k == key))
-    {
-        changes.push(change(node, key, None));
-    }
+    let labels = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX);
+    let others = labels.filter(|(key, _)| !known.iter().any(|known| known == key));
+    changes.extend(others.filter_map(|(key, value)| MetadataChange::between(key, Some(value), None)));
     changes
-}
-
-fn change(node: &Node, key: &str, to: Option<&str>) -> LabelChange {
-    LabelChange { key: key.to_owned(), from: node.labels.get(key).map(str::to_owned), to: to.map(str::to_owned) }
 }
 
 /// True if the node runs images of this build; `None` if that is unknown.

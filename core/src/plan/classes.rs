@@ -10,7 +10,7 @@ use kube::ResourceExt;
 
 use crate::{
     api::{
-        DEFAULT_ARCHITECTURE, Isolation, ObjectReference, PROCESS_ISOLATION_HANDLER, Problem, RuntimeClassSpec, Taint,
+        DEFAULT_ARCHITECTURE, HostMatch, Isolation, ObjectReference, Problem, RuntimeClassSpec, Taint,
         names::{self, reason},
         validation::is_dns_subdomain,
     },
@@ -20,7 +20,10 @@ use crate::{
     words::count,
 };
 
-use super::{DesiredClass, Hosts, PlannedClass, Policy, Pool, plan_class, runtime_class::owner};
+use super::{
+    DesiredClass, Hosts, PlannedClass, Policy, Pool, plan_class, problem,
+    runtime_class::{owner, selected_build},
+};
 
 /// The limit of classes in one pool: status has room for that many.
 pub(super) const CLASSES: usize = 64;
@@ -78,9 +81,9 @@ pub fn plan_classes(
         .map(|other| (other.name.as_str(), class_names(other, seen, existing)))
         .collect();
     let classes = classes.into_values().map(|class| {
-        let taken_by = older.iter().find(|(_, names)| names.contains(&class.name)).map(|(name, _)| (*name).to_owned());
+        let taken_by = older.iter().find(|(_, names)| names.contains(&class.name)).map(|(name, _)| *name);
         let found = existing.iter().find(|found| found.metadata.name.as_ref() == Some(&class.name));
-        plan_class(DesiredClass { taken_by, ..class }, found.map(AsRef::as_ref), policy, selects_nodes)
+        plan_class(class, taken_by, found.map(AsRef::as_ref), policy, selects_nodes)
     });
     ClassesPlan { classes: classes.collect(), leftover, problems }
 }
@@ -112,7 +115,7 @@ fn wanted(pool: &Pool, seen: &SeenNodes, existing: &[Arc<RuntimeClass>]) -> Want
     let (mut problems, owned) = (Vec::new(), owned_classes(pool, existing));
     let mut classes: BTreeMap<String, DesiredClass> = BTreeMap::new();
     for (hosts, spec) in &pool.declared {
-        classes.insert(spec.name.clone(), declared_class(pool, *hosts, spec, seen));
+        classes.insert(spec.name.clone(), desired_class(pool, *hosts, spec, seen));
         if spec.isolation == Isolation::HyperV {
             problems.push(hyperv_problem(&spec.name));
         }
@@ -157,14 +160,11 @@ pub(crate) fn is_declared(pool: &Pool, class: &str) -> bool {
 }
 
 fn too_many_problem(pool: &Pool, wanted: usize) -> Problem {
-    Problem {
-        reason: reason::TOO_MANY_CLASSES.to_owned(),
-        object: ObjectReference::windows_pool(&pool.name),
-        message: format!(
-            "the pool has {wanted} RuntimeClasses and winpool keeps {CLASSES} of them; split the pool, or set \
-             runtimeClassDiscovery: Disabled and declare those that you need"
-        ),
-    }
+    let message = format!(
+        "the pool has {wanted} RuntimeClasses and winpool keeps {CLASSES} of them; split the pool, or set \
+         runtimeClassDiscovery: Disabled and declare those that you need"
+    );
+    problem(reason::TOO_MANY_CLASSES, ObjectReference::windows_pool(&pool.name), message)
 }
 
 /// The classes that winpool created for this pool, each with its build: the one in its name, because another writer
@@ -172,9 +172,9 @@ fn too_many_problem(pool: &Pool, wanted: usize) -> Problem {
 fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Option<Build>, &'a RuntimeClass)> {
     let known = || product::PRODUCTS.iter().map(|product| product.build).chain(pool.named_builds.keys().copied());
     let build = |class: &RuntimeClass| {
-        let selected = || class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok();
         let name = class.name_any();
-        known().chain(numbers_in(&name)).find(|build| pool.class_name(*build) == name).or_else(selected)
+        let named = known().chain(numbers_in(&name)).find(|build| pool.class_name(*build) == name);
+        named.or_else(|| selected_build(class))
     };
     existing
         .iter()
@@ -208,15 +208,12 @@ fn discovered_builds(
     let (named, unnamed): (Vec<Build>, Vec<Build>) =
         seen.builds.keys().partition(|build| pool.version_of(**build).is_some());
     let Some(example) = unnamed.first() else { return named };
-    problems.push(Problem {
-        reason: reason::BUILD_NOT_NAMED.to_owned(),
-        object: ObjectReference::windows_pool(&pool.name),
-        message: format!(
-            "{} without a name in this release, such as {example}; the RuntimeClasses are named build-<number>, at most \
-             {UNNAMED_BUILDS} of them. Name a build in spec.buildNames, such as {{build: {example}, version: preview}}",
-            count(unnamed.len(), "build")
-        ),
-    });
+    let message = format!(
+        "{} without a name in this release, such as {example}; the RuntimeClasses are named build-<number>, at most \
+         {UNNAMED_BUILDS} of them. Name a build in spec.buildNames, such as {{build: {example}, version: preview}}",
+        count(unnamed.len(), "build")
+    );
+    problems.push(problem(reason::BUILD_NOT_NAMED, ObjectReference::windows_pool(&pool.name), message));
     let has_class = |build: &Build| owned.iter().any(|(owned, _)| owned.as_ref() == Some(build));
     let (with_class, without): (Vec<Build>, Vec<Build>) = unnamed.into_iter().partition(has_class);
     let room = UNNAMED_BUILDS.saturating_sub(with_class.len());
@@ -224,75 +221,58 @@ fn discovered_builds(
 }
 
 fn name_problem(name: &str, pool: &Pool, build: Build) -> Problem {
-    Problem {
-        reason: reason::CLASS_NAME_INVALID.to_owned(),
-        object: ObjectReference::windows_pool(&pool.name),
-        message: format!(
-            "the RuntimeClass of build {build} would be called {name:?}, which is no DNS subdomain of at most 63 \
-             characters; choose a shorter spec.runtimeClassNameFormat"
-        ),
-    }
+    let message = format!(
+        "the RuntimeClass of build {build} would be called {name:?}, which is no DNS subdomain of at most 63 characters; \
+         choose a shorter spec.runtimeClassNameFormat"
+    );
+    problem(reason::CLASS_NAME_INVALID, ObjectReference::windows_pool(&pool.name), message)
 }
 
 fn discovered_class(pool: &Pool, build: Build, name: &str, seen: &SeenNodes) -> DesiredClass {
-    DesiredClass {
+    let spec = RuntimeClassSpec {
         name: name.to_owned(),
-        pool: pool.name.clone(),
-        taken_by: None,
-        runtime_class_adoption_policy: pool.runtime_class_adoption_policy,
-        hosts: Hosts::Of(build),
+        version: None,
+        build: None,
+        handler: None,
         isolation: Isolation::Process,
-        handler: PROCESS_ISOLATION_HANDLER.to_owned(),
-        overhead: BTreeMap::new(),
-        node_selector: selector(pool, Hosts::Of(build), name, DEFAULT_ARCHITECTURE, &BTreeMap::new()),
-        tolerations: tolerations(pool, seen, &[]),
-    }
+        host_match: HostMatch::Exact,
+        architecture: DEFAULT_ARCHITECTURE.to_owned(),
+        overhead: None,
+        node_selector: BTreeMap::new(),
+        tolerations: Vec::new(),
+    };
+    desired_class(pool, Hosts::Of(build), &spec, seen)
 }
 
-fn declared_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &SeenNodes) -> DesiredClass {
+fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &SeenNodes) -> DesiredClass {
+    let mut node_selector = pool.node_selector.clone();
+    node_selector.extend(spec.node_selector.clone());
+    node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
+    // A pool that selects one architecture has no other nodes.
+    node_selector.entry(names::ARCH.to_owned()).or_insert_with(|| spec.architecture.clone());
+    match hosts {
+        Hosts::Any => None,
+        Hosts::Of(build) => node_selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string()),
+        // A RuntimeClass cannot select several builds by their labels.
+        Hosts::Running(..) => node_selector.insert(capability_labels::key(&spec.name), "true".to_owned()),
+    };
     DesiredClass {
         name: spec.name.clone(),
         pool: pool.name.clone(),
-        taken_by: None,
         runtime_class_adoption_policy: pool.runtime_class_adoption_policy,
         hosts,
         isolation: spec.isolation,
         handler: spec.effective_handler().to_owned(),
         overhead: spec.overhead.clone().unwrap_or_default().pod_fixed,
-        node_selector: selector(pool, hosts, &spec.name, &spec.architecture, &spec.node_selector),
+        node_selector,
         tolerations: tolerations(pool, seen, &spec.tolerations),
     }
 }
 
-fn selector(
-    pool: &Pool,
-    hosts: Hosts,
-    name: &str,
-    architecture: &str,
-    own: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let mut selector = pool.node_selector.clone();
-    selector.extend(own.clone());
-    selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
-    // A pool that selects one architecture has no other nodes.
-    selector.entry(names::ARCH.to_owned()).or_insert_with(|| architecture.to_owned());
-    match hosts {
-        Hosts::Any => None,
-        Hosts::Of(build) => selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string()),
-        // A RuntimeClass cannot select several builds by their labels.
-        Hosts::Running(..) => selector.insert(capability_labels::key(name), "true".to_owned()),
-    };
-    selector
-}
-
 fn hyperv_problem(name: &str) -> Problem {
-    Problem {
-        reason: reason::HYPERV_NOT_SUPPORTED.to_owned(),
-        object: ObjectReference::runtime_class(name),
-        message: "Kubernetes does not officially support Hyper-V isolation; it works if the container runtime \
-                  has the handler"
-            .to_owned(),
-    }
+    let message =
+        "Kubernetes does not officially support Hyper-V isolation; it works if the container runtime has the handler";
+    problem(reason::HYPERV_NOT_SUPPORTED, ObjectReference::runtime_class(name), message)
 }
 
 /// The tolerations of the pool's taints, the retired ones, winpool's taints that nodes still carry, and a limited

@@ -49,7 +49,6 @@ impl Cleanup {
         &self.policy
     }
 
-    /// Plans one node.
     pub fn node(&self, node: &Node) -> NodeParting {
         let marks = Marks::of(node);
         let has_capability_labels = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).next().is_some();
@@ -68,7 +67,7 @@ impl Cleanup {
         NodeParting { plan: release(node, &marks, &self.policy), ignored: false, doubtful }
     }
 
-    /// Decides if this class is deleted or released; `None` if it stays as it is.
+    /// True if the cleanup deletes or releases this class.
     pub fn concerns_class(&self, class: &RuntimeClass) -> bool {
         let pool = || self.policy.pool(owner(class)?);
         match self.extent {

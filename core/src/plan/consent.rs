@@ -49,9 +49,7 @@ impl CleanCheck {
 /// A RuntimeClass of a pool that does not tolerate some taints yet. The nodes that it selects wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaggingClass {
-    /// `metadata.name`.
     pub name: String,
-    /// `scheduling.nodeSelector`.
     pub selector: BTreeMap<String, String>,
     /// The taints that its pods do not tolerate, or that some API servers may not know yet.
     pub taints: Vec<Taint>,
@@ -182,12 +180,7 @@ pub enum Consent<'a> {
     /// No taint may be added that needs a check.
     Withheld,
     /// The known facts about the node decide.
-    Known {
-        /// `metadata.uid`.
-        uid: &'a str,
-        watched: &'a Watched,
-        now: Instant,
-    },
+    Known { uid: &'a str, watched: &'a Watched, now: Instant },
 }
 
 impl Consent<'_> {

@@ -60,6 +60,11 @@ fn readable_part(status: &Value) -> Option<Value> {
     Some(Value::Object(members.collect()))
 }
 
+/// The part of a status that guards the next one.
+pub(super) fn recorded(status: &WindowsPoolStatus) -> Value {
+    json!({"managedTaints": json!(status).get("managedTaints")})
+}
+
 /// serde also decodes an object from a list of its members. `spec: []` is an error in a pool, and would be an empty
 /// spec.
 fn read(object: &Value) -> Result<WindowsPool, String> {
@@ -87,8 +92,7 @@ fn list_for_object(path: &str, written: &Value, read: &Value) -> Option<String> 
 impl From<WindowsPool> for GuardedPool {
     fn from(pool: WindowsPool) -> Self {
         let status = pool.status.clone();
-        let recorded = status.as_ref().map(|status| json!({"managedTaints": json!(status).get("managedTaints")}));
-        Self { metadata: pool.metadata.clone(), status, recorded, pool: Ok(pool) }
+        Self { metadata: pool.metadata.clone(), recorded: status.as_ref().map(recorded), status, pool: Ok(pool) }
     }
 }
 
@@ -96,8 +100,8 @@ impl GuardedPool {
     /// The pool with this status.
     pub fn with_status(&self, status: &WindowsPoolStatus) -> Self {
         let pool = self.pool.clone().map(|pool| WindowsPool { status: Some(status.clone()), ..pool });
-        let recorded = json!({"managedTaints": json!(status).get("managedTaints")});
-        Self { metadata: self.metadata.clone(), status: Some(status.clone()), recorded: Some(recorded), pool }
+        let recorded = Some(recorded(status));
+        Self { metadata: self.metadata.clone(), status: Some(status.clone()), recorded, pool }
     }
 
     /// True if the deletion of the pool waits for winpool.

@@ -2,7 +2,7 @@
 
 use crate::api::{Mode, names};
 
-use super::{AnnotationChange, Applied, LabelChange, Node, Policy};
+use super::{Applied, MetadataChange, Node, Policy};
 
 /// The label `winpool.dev/pool` and the annotation `winpool.dev/applied` of a node.
 pub(super) struct Marks<'n> {
@@ -34,20 +34,15 @@ impl<'n> Marks<'n> {
         self.pool().is_some_and(|name| policy.is_suspended(name))
     }
 
-    pub(super) fn label_change(&self, wanted: Option<&Applied>) -> Option<LabelChange> {
-        let to = wanted.map(|applied| applied.pool.as_str());
-        (self.label != to).then(|| LabelChange {
-            key: names::POOL.to_owned(),
-            from: self.label.map(str::to_owned),
-            to: to.map(str::to_owned),
-        })
+    pub(super) fn label_change(&self, wanted: Option<&Applied>) -> Option<MetadataChange> {
+        MetadataChange::between(names::POOL, self.label, wanted.map(|applied| applied.pool.as_str()))
     }
 
-    pub(super) fn annotation_change(&self, wanted: Option<&Applied>) -> Option<AnnotationChange> {
-        match wanted {
-            Some(wanted) if self.applied.as_ref() == Some(wanted) => None,
-            Some(wanted) => Some(AnnotationChange::Write(wanted.to_annotation())),
-            None => self.annotation.map(|_| AnnotationChange::Remove),
+    pub(super) fn annotation_change(&self, wanted: Option<&Applied>) -> Option<MetadataChange> {
+        if wanted.is_some() && self.applied.as_ref() == wanted {
+            return None;
         }
+        let to = wanted.map(Applied::to_annotation);
+        MetadataChange::between(names::APPLIED, self.annotation, to.as_deref())
     }
 }

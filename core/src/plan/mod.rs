@@ -23,7 +23,7 @@ mod workload_check;
 mod workloads;
 
 pub use admission::{Admission, COMPONENTS, Component, texts_of};
-pub use assessment::{Assessment, assess, assess_as, is_to_be_taken_over, needs_record_of};
+pub use assessment::{Assessment, assess, assess_as};
 pub use capability_labels::key as capability_label;
 pub use classes::{ClassesPlan, SeenNodes, classes_of_others, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeParting};
@@ -31,7 +31,7 @@ pub use conflict::WriteConflict;
 pub use consent::{AT_ONCE, CHECK_GOOD_FOR, CleanCheck, Consent, LABEL_SETTLES, LaggingClass, Sighting, Watched};
 pub use deletion::PendingCleanup;
 pub use guarded::GuardedPool;
-pub use node::{AnnotationChange, ChangeFingerprint, LabelChange, Node, NodePlan, State};
+pub use node::{ChangeFingerprint, MetadataChange, Node, NodePlan, State};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pools::{Approval, Hosts, InvalidPool, Policy, Pool, PoolEntry, WantedTaints};
 pub use runtime_class::{
@@ -39,10 +39,16 @@ pub use runtime_class::{
     plan_class, release_class, retire_class,
 };
 pub use scale::{Autoscalers, ScaleStory, Template, TemplateStory};
-pub use status::{
-    HeldBecause, HeldTaints, Observation, Overlap, ever_applied, invalid_status, number, status, suspended_status,
-};
+pub use status::{HeldBecause, HeldTaints, Observation, Overlap, ever_applied, number, status, suspended_status};
 pub use taints::{Applied, TaintChange, TaintList};
 pub use tally::{Contribution, NodeShare, Tally};
 pub use workload_check::{CheckAnswer, CheckScope, KnownNode, PODS, Question, WorkloadCheck};
 pub use workloads::{ClassUsers, silent};
+
+pub(crate) use runtime_class::selected_build;
+
+use crate::api::{ObjectReference, Problem};
+
+fn problem(reason: &str, object: ObjectReference, message: impl Into<String>) -> Problem {
+    Problem { reason: reason.to_owned(), object, message: message.into() }
+}

@@ -59,13 +59,9 @@ impl Node {
         if let Some(change) = &plan.taints {
             after.taints = Arc::new(TaintList::new(Some(change.to.clone())));
         }
-        match &plan.applied {
-            Some(AnnotationChange::Write(value)) => {
-                after.applied = Some(value.as_str().into());
-                after.has_annotations = true;
-            }
-            Some(AnnotationChange::Remove) => after.applied = None,
-            None => {}
+        if let Some(MetadataChange { to, .. }) = &plan.applied {
+            after.applied = to.as_deref().map(Into::into);
+            after.has_annotations |= to.is_some();
         }
         after
     }
@@ -80,10 +76,9 @@ impl Node {
     }
 }
 
-/// A label to set, or to remove when `to` is `None`.
+/// A label or annotation to set, or to remove when `to` is `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LabelChange {
-    /// The label's key.
+pub struct MetadataChange {
     pub key: String,
     /// The value that the node has.
     pub from: Option<String>,
@@ -91,28 +86,27 @@ pub struct LabelChange {
     pub to: Option<String>,
 }
 
-/// A change of an annotation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AnnotationChange {
-    /// Write this value.
-    Write(String),
-    /// Remove it.
-    Remove,
+impl MetadataChange {
+    /// Returns the change; `None` if the values are equal.
+    pub(super) fn between(key: &str, from: Option<&str>, to: Option<&str>) -> Option<Self> {
+        let change = || Self { key: key.to_owned(), from: from.map(str::to_owned), to: to.map(str::to_owned) };
+        (from != to).then(change)
+    }
 }
 
 /// The changes that a node needs. They are sent in one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePlan {
     /// `node.kubernetes.io/windows-build`.
-    pub windows_build: Option<LabelChange>,
+    pub windows_build: Option<MetadataChange>,
     /// Labels under `runtimeclass.winpool.dev/`.
-    pub capability_labels: Vec<LabelChange>,
+    pub capability_labels: Vec<MetadataChange>,
     /// The taint list.
     pub taints: Option<TaintChange>,
     /// The label `winpool.dev/pool`.
-    pub pool: Option<LabelChange>,
+    pub pool: Option<MetadataChange>,
     /// The annotation `winpool.dev/applied`.
-    pub applied: Option<AnnotationChange>,
+    pub applied: Option<MetadataChange>,
 }
 
 impl NodePlan {

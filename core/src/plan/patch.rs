@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::api::{WindowsPoolStatus, names};
 
-use super::{AnnotationChange, LabelChange, Node, NodePlan, Policy};
+use super::{MetadataChange, Node, NodePlan, Policy};
 
 /// The patch that applies `plan` to the node with this uid.
 pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> Patch {
@@ -23,7 +23,7 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
         patch.test(&["status", "nodeInfo", "kernelVersion"], json!(version.as_ref()));
     }
     let own = [names::OS, names::WINDOWS_BUILD, names::POOL];
-    let capability_labels = plan.capability_labels.iter().map(|stamp| stamp.key.as_str());
+    let capability_labels = plan.capability_labels.iter().map(|change| change.key.as_str());
     for key in own.into_iter().chain(policy.selector_keys().filter(|key| !own.contains(key))).chain(capability_labels) {
         patch.test(&["metadata", "labels", key], json!(node.labels.get(key)));
     }
@@ -34,25 +34,17 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
         patch.test(&["metadata", "annotations"], Value::Null);
     }
 
-    for LabelChange { key, from, to } in plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool) {
-        match to {
-            Some(value) => patch.add(&["metadata", "labels", key], json!(value)),
-            None if from.is_some() => patch.remove(&["metadata", "labels", key]),
-            None => {}
-        }
+    for MetadataChange { key, to, .. } in plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool) {
+        patch.set(&["metadata", "labels", key], json!(to));
     }
     if let Some(change) = &plan.taints {
-        patch.add(&["spec", "taints"], Value::Array(change.to.clone()));
+        patch.set(&["spec", "taints"], Value::Array(change.to.clone()));
     }
-    match &plan.applied {
-        Some(AnnotationChange::Write(value)) => {
-            if !node.has_annotations {
-                patch.add(&["metadata", "annotations"], json!({}));
-            }
-            patch.add(&["metadata", "annotations", names::APPLIED], json!(value));
+    if let Some(MetadataChange { key, to, .. }) = &plan.applied {
+        if !node.has_annotations {
+            patch.set(&["metadata", "annotations"], json!({}));
         }
-        Some(AnnotationChange::Remove) => patch.remove(&["metadata", "annotations", names::APPLIED]),
-        None => {}
+        patch.set(&["metadata", "annotations", key], json!(to));
     }
     Patch(patch.0)
 }
@@ -77,7 +69,7 @@ pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldCh
     patch.test(&["metadata", "uid"], json!(uid));
     patch.replace(&["metadata", "resourceVersion"], json!(resource_version));
     for FieldChange { path, to, .. } in changes {
-        if to.is_null() { patch.remove(path) } else { patch.add(path, to.clone()) }
+        patch.set(path, to.clone());
     }
     Patch(patch.0)
 }
@@ -91,7 +83,7 @@ pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus)
         Some(seen) => patch.test(&["status", "managedTaints"], json!(seen.get("managedTaints"))),
         None => patch.test(&["status"], Value::Null),
     }
-    patch.add(&["status"], json!(status));
+    patch.set(&["status"], json!(status));
     Patch(patch.0)
 }
 
@@ -105,7 +97,7 @@ pub fn finalizer_patch(pool: &ObjectMeta, wanted: bool) -> Patch {
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(pool.uid));
     patch.test(&["metadata", "finalizers"], json!(pool.finalizers));
-    patch.add(&["metadata", "finalizers"], json!(finalizers));
+    patch.set(&["metadata", "finalizers"], json!(finalizers));
     Patch(patch.0)
 }
 
@@ -118,17 +110,17 @@ impl Operations {
         self.0.push(PatchOperation::Test(TestOperation { path: pointer(path), value }));
     }
 
-    /// Adds the member, or replaces it if it exists.
-    fn add(&mut self, path: &[&str], value: Value) {
-        self.0.push(PatchOperation::Add(AddOperation { path: pointer(path), value }));
+    /// Adds or replaces the member; `null` removes it.
+    fn set(&mut self, path: &[&str], value: Value) {
+        let path = pointer(path);
+        self.0.push(match value {
+            Value::Null => PatchOperation::Remove(RemoveOperation { path }),
+            value => PatchOperation::Add(AddOperation { path, value }),
+        });
     }
 
     fn replace(&mut self, path: &[&str], value: Value) {
         self.0.push(PatchOperation::Replace(ReplaceOperation { path: pointer(path), value }));
-    }
-
-    fn remove(&mut self, path: &[&str]) {
-        self.0.push(PatchOperation::Remove(RemoveOperation { path: pointer(path) }));
     }
 }
 

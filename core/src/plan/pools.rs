@@ -58,19 +58,13 @@ pub struct Pool {
     pub name: String,
     /// `metadata.creationTimestamp`: the oldest pool wins.
     pub created: Option<Timestamp>,
-    /// `spec.mode`.
     pub mode: Mode,
     /// `spec.nodeSelector`, without the operating system.
     pub node_selector: BTreeMap<String, String>,
-    /// `spec.taints`.
     pub taints: WantedTaints,
-    /// `spec.retiredTaints`.
     pub retired_taints: Vec<Taint>,
-    /// `spec.taintPolicy`.
     pub taint_policy: TaintPolicy,
-    /// `spec.runtimeClassAdoptionPolicy`.
     pub runtime_class_adoption_policy: AdoptionPolicy,
-    /// `spec.deletionPolicy`.
     pub deletion_policy: DeletionPolicy,
     /// True if the pool is being deleted: it selects no node any more, and winpool cleans up its nodes.
     pub deleting: bool,
@@ -86,7 +80,6 @@ pub struct Pool {
     pub planned_builds: BTreeSet<Build>,
     /// `spec.runtimeClassDiscovery`.
     pub discover: bool,
-    /// `spec.runtimeClassNameFormat`.
     pub runtime_class_name_format: String,
     /// `spec.buildNames`.
     pub named_builds: BTreeMap<Build, String>,
@@ -296,9 +289,8 @@ impl Policy {
     }
 
     /// The enforcing pools that select a node with these labels, oldest first. The first one owns it.
-    pub fn selecting(&self, labels: &Labels) -> impl Iterator<Item = &Arc<Pool>> {
-        let pools = self.entries.iter().map(|entry| &entry.pool);
-        pools.filter(|pool| pool.enforces() && pool.selects(labels))
+    pub fn selecting(&self, labels: &Labels) -> impl Iterator<Item = &PoolEntry> {
+        self.entries.iter().filter(|entry| entry.pool.enforces() && entry.pool.selects(labels))
     }
 
     /// True if a pool with this name exists and is not valid.
@@ -308,7 +300,7 @@ impl Policy {
 
     /// The owner of a node with these labels: the oldest enforcing pool that selects it.
     pub fn owner(&self, labels: &Labels) -> Option<&PoolEntry> {
-        self.entries.iter().find(|entry| entry.pool.enforces() && entry.pool.selects(labels))
+        self.selecting(labels).next()
     }
 
     /// The pools in dry run that select a node with these labels.

@@ -24,7 +24,7 @@ use kube::ResourceExt;
 
 use crate::api::{ObjectReference, Problem, names::reason};
 
-use super::{CleanCheck, GuardedPool, Pool, Tally, pools};
+use super::{CleanCheck, GuardedPool, Pool, Tally, pools, problem};
 
 use classes::ClassMemory;
 use memory::{Intent, PoolMemory, Request, Retry};
@@ -50,23 +50,21 @@ pub fn next(cluster: &Cluster<'_>, memory: &mut Memory, name: &str, now: Now) ->
     };
     let known = memory.of(name);
     if known.uid != guarded.uid() {
-        *known = PoolMemory::new(guarded);
+        *known = PoolMemory { uid: guarded.uid(), ..PoolMemory::default() };
     }
+    let recorded = guarded.status.iter().flat_map(|status| &status.runtime_classes);
+    known.created.extend(recorded.filter_map(|class| class.uid.clone()));
     if let Some(step) = known.read_when_stale(guarded, now.instant) {
         return step;
     }
     if known.generation != guarded.metadata.generation {
         // A request that was refused for another spec is sent again.
         known.generation = guarded.metadata.generation;
-        known.retries.remove(&Request::Status);
+        known.retries.clear();
     }
-    memory.forget_old_answers(cluster, name);
     match guarded.read() {
         Err(_) if guarded.is_being_deleted() => memory.abandon(cluster, guarded, now),
-        Err(error) => {
-            let publish = memory.publish(cluster, None);
-            publish.unwrap_or_else(|| memory.suspend(guarded, reason::INVALID_SPEC, &error.to_string(), now))
-        }
+        Err(error) => memory.stop(cluster, guarded, reason::INVALID_SPEC, &error.to_string(), now),
         Ok(pool) if pool.deleting => memory.clean_up(cluster, guarded, &memory.with_written(&pool), now),
         Ok(pool) => memory.bring_up_to_date(cluster, guarded, &memory.with_written(&pool), now),
     }
@@ -149,17 +147,16 @@ impl Memory {
     /// Reconciles a pool that is not being deleted: its classes, its status, and then its nodes.
     fn bring_up_to_date(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Step {
         let name = &pool.name;
-        if guarded.has_finalizer() != pool.needs_cleanup() {
-            return match self.of(name).retry(Request::Finalizer, now.instant).cloned() {
-                None => self.set_finalizer(guarded, pool.needs_cleanup(), now.instant),
-                Some(Retry { until, refusal: Refusal::Denied(words), .. }) => {
-                    let finalizer = crate::api::names::CLEANUP;
-                    let message =
-                        format!("the API server refuses the finalizer {finalizer}, so nothing is done: {words}");
-                    self.suspend(guarded, reason::ADMISSION_DENIED, &message, now).at_latest(until)
-                }
-                Some(retry) => Step::Wait(Some(retry.until)),
+        let retry = self.of(name).retry(Request::Finalizer, now.instant).cloned();
+        if pool.needs_cleanup() && !guarded.has_finalizer() {
+            let Some(Retry { until, refusal, .. }) = retry else {
+                return self.set_finalizer(guarded, true, now.instant);
             };
+            let is_denied = matches!(refusal, Refusal::Denied(_));
+            let reason = if is_denied { reason::ADMISSION_DENIED } else { reason::WRITE_FAILED };
+            let (finalizer, words) = (crate::api::names::CLEANUP, refusal.words());
+            let message = format!("the API server refuses the finalizer {finalizer}, so nothing is done: {words}");
+            return self.stop(cluster, guarded, reason, &message, now).at_latest(until);
         }
         self.keep_former_taints(cluster, name, now.instant);
         let tally = (cluster.tally)(name);
@@ -178,17 +175,36 @@ impl Memory {
             step => return step,
         };
         let ready = (!self.awaits_first_check(guarded, pool, &tally)).then(|| self.publishable(guarded, pool));
-        let publish = self.publish(cluster, ready);
-        publish.unwrap_or_else(|| Step::Wait(self.wake(name, status_due, now.instant)))
+        if let Some(publish) = self.publish(cluster, ready) {
+            return publish;
+        }
+        // The published policy no longer makes changes that need a cleanup.
+        let is_needless = guarded.has_finalizer() && !pool.needs_cleanup() && retry.is_none();
+        let step = if is_needless { self.set_finalizer(guarded, false, now.instant) } else { Step::Wait(None) };
+        step.at_latest(self.wake(name, status_due, now.instant))
+    }
+
+    /// Stops changing the nodes of the pool, and says why in its status.
+    fn stop(
+        &mut self,
+        cluster: &Cluster<'_>,
+        guarded: &GuardedPool,
+        reason: &'static str,
+        message: &str,
+        now: Now,
+    ) -> Step {
+        self.of(&guarded.name_any()).published = None;
+        let publish = self.publish(cluster, None);
+        publish.unwrap_or_else(|| self.suspend(guarded, reason, message, now))
     }
 
     /// True if nodes are not written yet, so that they get their labels and taints in one request: a check is about to
     /// decide on their taints.
     fn awaits_first_check(&self, guarded: &GuardedPool, pool: &Pool, tally: &Tally) -> bool {
         let Some(memory) = self.pools.get(&pool.name) else { return true };
-        let is_first = pool.enforces() && !self.published.get(&pool.name).is_some_and(|pool| pool.enforces());
+        let is_first = pool.enforces() && !memory.published.as_ref().is_some_and(|pool| pool.enforces());
         is_first
-            && tally.waiting() > 0
+            && tally.waits()
             && !pool.checked_taints().is_empty()
             && memory.check.as_ref().is_none_or(|check| !check.is_about(guarded))
             && memory.classes.values().all(|class| class.postponed.is_none())
@@ -217,10 +233,6 @@ impl Memory {
         let dues = retries.chain(former).chain(classes).chain(clean).chain(status).chain([now + LOOK_AGAIN]);
         dues.filter(|due| *due > now).min()
     }
-}
-
-fn problem(reason: &'static str, object: ObjectReference, message: String) -> Problem {
-    Problem { reason: reason.to_owned(), object, message }
 }
 
 /// The problem for a write that failed and is retried.

@@ -18,28 +18,22 @@ use crate::{
         quantity,
     },
     pod::tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
-    windows::product,
+    windows::{Build, product},
     words::yaml,
 };
 
-use super::{ClassUsers, FieldChange, Hosts, Policy};
+use super::{ClassUsers, FieldChange, Hosts, Policy, problem};
 
 /// The planned state of a RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredClass {
-    /// `metadata.name`.
     pub name: String,
     /// The pool that owns it.
     pub pool: String,
-    /// An older pool that wants a class with this name, and alone may write it.
-    pub taken_by: Option<String>,
     /// The rule for a class with this name that winpool did not create.
     pub runtime_class_adoption_policy: AdoptionPolicy,
-    /// The nodes that it selects.
     pub hosts: Hosts,
-    /// The isolation of its pods.
     pub isolation: Isolation,
-    /// `handler`.
     pub handler: String,
     /// `overhead.podFixed`.
     pub overhead: BTreeMap<String, Quantity>,
@@ -62,14 +56,18 @@ pub enum ClassAction {
         /// True if it gets new tolerations. Admission reads classes from a cache, so nodes have to wait until the
         /// cache has them.
         tolerations: bool,
-        /// True if winpool did not create the class and manages it from now on.
-        adopted: bool,
     },
     /// It is winpool's and needs another handler, which Kubernetes does not allow to change: delete it and create this
     /// one, once no unfinished pod uses it.
     Replace(Box<RuntimeClass>),
     /// It conflicts with the plan, and the problem says why.
     Conflict(Problem),
+}
+
+impl ClassAction {
+    pub(super) fn writes(&self) -> bool {
+        !matches!(self, Self::Nothing | Self::Conflict(_))
+    }
 }
 
 /// A planned class with its action.
@@ -93,10 +91,11 @@ pub fn owner(class: &RuntimeClass) -> Option<&str> {
     class.metadata.labels.as_ref()?.get(names::POOL).map(String::as_str)
 }
 
-/// Plans one class; `existing` is the present object with its name. `selects_nodes` returns true if a node of the pool
-/// has all these labels.
+/// Plans one class; `existing` is the present object with its name. An older pool in `taken_by` wants a class with this
+/// name, and alone may write it. `selects_nodes` returns true if a node of the pool has all these labels.
 pub fn plan_class(
     desired: DesiredClass,
+    taken_by: Option<&str>,
     existing: Option<&RuntimeClass>,
     policy: &Policy,
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
@@ -110,9 +109,8 @@ pub fn plan_class(
         Some((existing, Some(_))) => plan_adopted(&desired, existing),
         Some((existing, None)) => plan_foreign(&desired, existing, selects_nodes),
     };
-    let writes = !matches!(action, ClassAction::Nothing | ClassAction::Conflict(_));
-    let (action, state) = match &desired.taken_by {
-        Some(pool) if writes => belongs_to(pool, &desired),
+    let (action, state) = match taken_by {
+        Some(pool) if action.writes() => belongs_to(pool, &desired),
         _ => (action, state),
     };
     PlannedClass { desired, action, state }
@@ -138,7 +136,7 @@ fn plan_own(desired: &DesiredClass, existing: &RuntimeClass, right: ClassState) 
         return (ClassAction::Nothing, right);
     }
     let tolerations = !untolerated(desired, existing).is_empty();
-    (ClassAction::Change { changes, tolerations, adopted: right == ClassState::Adopted }, ClassState::Pending)
+    (ClassAction::Change { changes, tolerations }, ClassState::Pending)
 }
 
 /// Plans an adopted class: it gets the selector and tolerations that the pool needs. Its handler, its overhead, and
@@ -234,8 +232,13 @@ fn covers_all(desired: &DesiredClass, existing: &RuntimeClass) -> bool {
         && untolerated(desired, existing).is_empty()
 }
 
-fn selector_of(class: &RuntimeClass) -> BTreeMap<String, String> {
+pub(super) fn selector_of(class: &RuntimeClass) -> BTreeMap<String, String> {
     class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone()).unwrap_or_default()
+}
+
+/// The build that the class selects.
+pub(crate) fn selected_build(class: &RuntimeClass) -> Option<Build> {
+    class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok()
 }
 
 /// The tool that manages this class, from the labels and annotations that such tools add.
@@ -304,8 +307,7 @@ fn untolerated<'a>(desired: &'a DesiredClass, existing: &RuntimeClass) -> Vec<&'
 
 fn conflict(desired: &DesiredClass, message: String) -> (ClassAction, ClassState) {
     let object = ObjectReference::runtime_class(&desired.name);
-    let problem = Problem { reason: reason::CLASS_CONFLICT.to_owned(), object, message };
-    (ClassAction::Conflict(problem), ClassState::Conflict)
+    (ClassAction::Conflict(problem(reason::CLASS_CONFLICT, object, message)), ClassState::Conflict)
 }
 
 impl DesiredClass {

@@ -10,7 +10,7 @@ mod karpenter;
 use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     pod::{Class, Tolerance, tolerance},
 };
 
-use super::Pool;
+use super::{Pool, problem};
 
 /// The configuration of the autoscalers of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,12 +66,14 @@ impl Kind {
 }
 
 /// A requirement on a label of the nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 struct Requirement {
     key: String,
     operator: String,
     values: Vec<String>,
     /// The object and field that contain the requirement.
+    #[serde(skip)]
     field: String,
 }
 
@@ -192,15 +194,12 @@ impl Autoscalers {
         }
         let of_windows = story.templates.iter().zip(&self.templates).filter(|(_, of)| of.says_system(names::WINDOWS));
         let (nearest, _) = of_windows.min_by_key(|(template, _)| template.missing.len())?;
-        Some(Problem {
-            reason: reason::CANNOT_SCALE_FROM_ZERO.to_owned(),
-            object: ObjectReference::runtime_class(name),
-            message: format!(
-                "the class has no nodes, and no NodePool makes one for it; {}: {}. Run winpool why class/{name}",
-                nearest.template,
-                nearest.missing.join("; ")
-            ),
-        })
+        let message = format!(
+            "the class has no nodes, and no NodePool makes one for it; {}: {}. Run winpool why class/{name}",
+            nearest.template,
+            nearest.missing.join("; ")
+        );
+        Some(problem(reason::CANNOT_SCALE_FROM_ZERO, ObjectReference::runtime_class(name), message))
     }
 }
 

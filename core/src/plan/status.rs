@@ -15,14 +15,13 @@ use k8s_openapi::{
 use crate::{
     api::{
         ApprovedTaint, BuildStatus, NodeCounts, ObjectReference, Problem, Revisions, RuntimeClassStatus, Summary,
-        Taint, WindowsPoolStatus,
-        names::{condition, reason},
+        Taint, WindowsPoolStatus, names::condition,
     },
     windows::{Build, KubernetesSupport, KubernetesVersion, product},
     words::plain,
 };
 
-use super::{Admission, InvalidPool, Pool};
+use super::{Admission, Pool, problem};
 
 use verdict::Verdict;
 
@@ -39,7 +38,6 @@ const SHOWN: usize = 5;
 pub struct Observation {
     /// `metadata.generation` of the pool.
     pub generation: Option<i64>,
-    /// Nodes by state.
     pub nodes: NodeCounts,
     /// Nodes without the right label, including blocked ones.
     pub unlabeled: usize,
@@ -51,8 +49,6 @@ pub struct Observation {
     pub overlap: Option<Overlap>,
     /// The number of nodes by build and revision; `None` for nodes that report no revision.
     pub builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
-    /// winpool's taints on nodes, including those that the spec no longer has.
-    pub carried: Vec<Taint>,
     /// Windows nodes in the cluster, selected or not.
     pub windows_nodes: usize,
     /// The reason why taints are held, if it is known.
@@ -61,7 +57,6 @@ pub struct Observation {
     pub unlisted: BTreeMap<String, String>,
     /// The classes after the writes.
     pub classes: Vec<RuntimeClassStatus>,
-    /// The installed admission policies.
     pub admission: Admission,
     /// Problems, the most important first.
     pub problems: Vec<Problem>,
@@ -126,7 +121,7 @@ pub fn status(
     WindowsPoolStatus {
         observed_generation: observation.generation,
         nodes,
-        managed_taints: ever_applied(pool, &observation.carried).iter().map(ToString::to_string).collect(),
+        managed_taints: ever_applied(pool, &[]).iter().map(ToString::to_string).collect(),
         approved_taints: approved(pool),
         summary: summary(observation),
         builds: builds(pool, observation),
@@ -135,16 +130,6 @@ pub fn status(
         problems: problems(&observation.problems),
         conditions: conditions.done,
     }
-}
-
-/// The status of a pool whose spec is not valid.
-pub fn invalid_status(
-    error: &InvalidPool,
-    generation: Option<i64>,
-    previous: Option<&WindowsPoolStatus>,
-    now: Timestamp,
-) -> WindowsPoolStatus {
-    suspended_status(&error.name, reason::INVALID_SPEC, &error.to_string(), generation, previous, now)
 }
 
 /// The status of a suspended pool: it keeps everything that was reported before.
@@ -163,38 +148,29 @@ pub fn suspended_status(
     }
     WindowsPoolStatus {
         observed_generation: generation,
-        problems: problems(&[Problem {
-            reason: reason.to_owned(),
-            object: ObjectReference::windows_pool(pool),
-            message: message.to_owned(),
-        }]),
+        problems: problems(&[problem(reason, ObjectReference::windows_pool(pool), message)]),
         conditions: conditions.done,
         ..previous.cloned().unwrap_or_default()
     }
 }
 
-/// The taints of `status.managedTaints`: those that the pool may add from now on, those on its nodes, and all that it
-/// ever added. If the list is full, the oldest are left out.
+/// The taints of `status.managedTaints`: those that the pool may add from now on, winpool's taints that its nodes carry,
+/// and as many as fit of all that it ever added.
 pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {
-    listed(pool, carried.iter().chain(&pool.ever_applied))
-}
-
-/// `status.approvedTaints`.
-fn approved(pool: &Pool) -> Vec<ApprovedTaint> {
-    let approved = pool.approved.iter().take(TAINTS).filter(|_| pool.enforces());
-    approved.map(|approved| ApprovedTaint { taint: approved.taint.to_string(), since: Time(approved.since) }).collect()
-}
-
-/// The taints that the pool may add, and as many of the others as fit.
-fn listed<'a>(pool: &Pool, others: impl IntoIterator<Item = &'a Taint>) -> Vec<Taint> {
     let mut taints = if pool.enforces() { pool.applicable_taints() } else { Vec::new() };
-    for taint in others {
+    for taint in carried.iter().chain(&pool.ever_applied) {
         if taints.len() < TAINTS && !taints.contains(taint) {
             taints.push(taint.clone());
         }
     }
     taints.sort();
     taints
+}
+
+/// `status.approvedTaints`.
+fn approved(pool: &Pool) -> Vec<ApprovedTaint> {
+    let approved = pool.approved.iter().take(TAINTS).filter(|_| pool.enforces());
+    approved.map(|approved| ApprovedTaint { taint: approved.taint.to_string(), since: Time(approved.since) }).collect()
 }
 
 /// The builds with most nodes, those with a name first: a node can report any number as its build.

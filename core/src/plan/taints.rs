@@ -135,7 +135,7 @@ pub(super) fn plan(
         Some(WantedTaints::Guard) => vec![Taint::os_windows()],
         Some(WantedTaints::Exactly(list)) => list.clone(),
     };
-    let lacks = |taint: &Taint| !stays.iter().any(|assessment| assessment.same_identity(taint));
+    let lacks = |taint: &Taint| !stays.iter().any(|present| present.same_identity(taint));
     let (held, wanted): (Vec<Taint>, Vec<Taint>) = wanted
         .into_iter()
         .partition(|taint| lacks(taint) && pool.is_some_and(|pool| !consent.allows(pool, taint, node)));
@@ -149,9 +149,9 @@ pub(super) fn plan(
     let mut owned: Vec<Taint> = owned.into_iter().filter(|taint| kept.contains(taint)).collect();
     let (mut added, mut differing) = (Vec::new(), Vec::new());
     for taint in wanted {
-        match kept.iter().find(|assessment| assessment.same_identity(&taint)) {
-            Some(assessment) if *assessment == taint => {}
-            Some(assessment) => differing.push(assessment.clone()),
+        match kept.iter().find(|present| present.same_identity(&taint)) {
+            Some(present) if *present == taint => {}
+            Some(present) => differing.push(present.clone()),
             None => {
                 to.push(serde_json::to_value(&taint).unwrap_or_default());
                 kept.push(taint.clone());

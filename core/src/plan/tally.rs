@@ -11,7 +11,7 @@ use crate::{
     words::count as count_of,
 };
 
-use super::{Assessment, Consent, Node, Overlap, Policy, SeenNodes, State, Watched, assess_as, number};
+use super::{Assessment, Consent, Node, Overlap, Policy, SeenNodes, State, Watched, assess_as, number, problem};
 
 /// The contribution of one node to one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,13 +44,15 @@ enum NodeProblem {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
     states: BTreeMap<(Option<Build>, State), usize>,
-    revisions: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
+    /// Nodes by build and revision.
+    pub(super) revisions: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
     tolerate: BTreeMap<Taint, usize>,
     owned: BTreeMap<Taint, usize>,
     problems: BTreeMap<NodeProblem, BTreeSet<Arc<str>>>,
-    unlabeled: usize,
-    untainted: usize,
-    waiting: usize,
+    /// The number of nodes without the right label.
+    pub(super) unlabeled: usize,
+    /// The number of nodes without the right taints.
+    pub(super) untainted: usize,
     held: BTreeMap<Taint, usize>,
     uncarried: BTreeMap<Taint, usize>,
     unfinished: usize,
@@ -144,7 +146,7 @@ impl NodeShare {
         };
         let previews = policy.previews(&node.labels);
         let previews = previews.filter_map(|pool| Contribution::preview(assess_as(node, Some(pool), policy, consent)));
-        let mut selecting = policy.selecting(&node.labels);
+        let mut selecting = policy.selecting(&node.labels).map(|entry| &entry.pool);
         let owner = selecting.next().map(|pool| pool.name.clone());
         let overlaps = selecting.filter_map(|pool| Some((pool.name.clone(), owner.clone()?))).collect();
         Self { contributions: own.into_iter().chain(previews).collect(), overlaps }
@@ -183,7 +185,6 @@ impl Tally {
         for (number, counts) in [
             (&mut self.unlabeled, contribution.unlabeled),
             (&mut self.untainted, contribution.untainted),
-            (&mut self.waiting, !contribution.held.is_empty()),
             (&mut self.unfinished, contribution.unfinished),
         ] {
             let one = usize::from(counts);
@@ -265,24 +266,9 @@ impl Tally {
         counts
     }
 
-    /// Nodes by build and revision.
-    pub fn revisions(&self) -> &BTreeMap<Build, BTreeMap<Option<u32>, usize>> {
-        &self.revisions
-    }
-
-    /// The number of nodes without the right label.
-    pub fn unlabeled(&self) -> usize {
-        self.unlabeled
-    }
-
-    /// The number of nodes without the right taints.
-    pub fn untainted(&self) -> usize {
-        self.untainted
-    }
-
-    /// The number of nodes that lack a held taint.
-    pub fn waiting(&self) -> usize {
-        self.waiting
+    /// True if a node waits for a taint.
+    pub fn waits(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// True if a node lacks this taint and may not get it now.
@@ -337,6 +323,6 @@ impl NodeProblem {
             ),
             Self::WouldChange => (reason::WOULD_CHANGE, format!("winpool would change {nodes}")),
         };
-        Problem { reason: reason.to_owned(), object: ObjectReference::node(example), message }
+        problem(reason, ObjectReference::node(example), message)
     }
 }

@@ -26,9 +26,7 @@ pub(super) const QUESTIONS: usize = 64;
 /// A Windows node in its planned state, without the taints that the check is about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownNode {
-    /// `metadata.name`.
     pub name: Arc<str>,
-    /// `metadata.uid`.
     pub uid: Arc<str>,
     /// Its planned labels.
     pub labels: Labels,
@@ -58,7 +56,6 @@ fn bits(mask: Mask) -> impl Iterator<Item = usize> {
 /// The input of a check.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckScope {
-    /// All Windows nodes.
     pub nodes: Vec<KnownNode>,
     pub questions: Vec<Question>,
     /// The RuntimeClasses by name, as they are or, for a dry run, as they would be.
@@ -105,18 +102,15 @@ struct SeenWorkload {
     /// True if one of its pods has started on Windows.
     started: bool,
     /// Pods that count, by question, and the number of them.
-    pods: [Found; 2],
+    pods: Found,
     count: usize,
-    strays: usize,
+    /// Pods that count if one of the workload's pods has started on Windows.
+    strays: Found,
+    stray_count: usize,
 }
 
 /// The kind without which a check has no result.
 pub const PODS: &str = "pods";
-
-/// Index of the pods that count always, and of those that count only if one of the workload's pods has started on
-/// Windows.
-const COUNTING: usize = 0;
-const STRAYS: usize = 1;
 
 /// Questions that are answered with yes. Some only count if a node selector selects no node of another system.
 #[derive(Clone, Debug, Default)]
@@ -283,22 +277,22 @@ impl WorkloadCheck {
             // A pod whose selector selects only Windows nodes is no stray.
             if only_if.is_some() {
                 seen.count += 1;
-                seen.pods[COUNTING].add(bound, only_if);
+                seen.pods.add(bound, only_if);
             } else {
-                seen.strays += 1;
+                seen.stray_count += 1;
             }
-            seen.pods[STRAYS].add(bound, None);
+            seen.strays.add(bound, None);
         } else {
             seen.count += 1;
-            seen.pods[COUNTING].add(bound, None);
-            seen.pods[COUNTING].add(elsewhere, only_if);
+            seen.pods.add(bound, None);
+            seen.pods.add(elsewhere, only_if);
         }
     }
 
     /// True if the template of this workload, which counted before, now tolerates everything, or creates no pods any
     /// more.
     pub fn is_settled(&self, kind: WorkloadKind, workload: &Workload) -> bool {
-        let class = self.class_of(&workload.namespace, &workload.template).found();
+        let class = self.class_of(&workload.namespace, &workload.template).ok().flatten();
         let class = class.filter(|_| kind != WorkloadKind::DaemonSet);
         let tolerations = workload.template.tolerations.iter().chain(class.iter().flat_map(|class| &class.tolerations));
         let tolerations: Vec<_> = tolerations.cloned().collect();
@@ -325,10 +319,8 @@ impl WorkloadCheck {
         let mut found: BTreeMap<usize, BTreeMap<String, usize>> = BTreeMap::new();
         for (name, seen) in &self.workloads {
             for bit in bits(self.counts_against(seen)) {
-                found
-                    .entry(bit)
-                    .or_default()
-                    .insert(name.clone(), seen.count + if seen.started { seen.strays } else { 0 });
+                let count = seen.count + if seen.started { seen.stray_count } else { 0 };
+                found.entry(bit).or_default().insert(name.clone(), count);
             }
         }
         let mut answers: BTreeMap<String, CheckAnswer> = BTreeMap::new();
@@ -353,8 +345,7 @@ impl WorkloadCheck {
         if seen.is_ignored {
             return 0;
         }
-        let by_pods =
-            self.resolve(&seen.pods[COUNTING]) | if seen.started { self.resolve(&seen.pods[STRAYS]) } else { 0 };
+        let by_pods = self.resolve(&seen.pods) | if seen.started { self.resolve(&seen.strays) } else { 0 };
         let by_template = self.resolve(&seen.template);
         if let Some(fits) = seen.daemon_set {
             // A workload that does not say Windows counts by its pods on Windows.

@@ -66,6 +66,18 @@ fn nothing_is_approved_without_a_node_and_a_clean_check() {
 }
 
 #[test]
+fn a_check_that_expired_before_its_approval_was_recorded_approves_nothing() {
+    let mut world = World::with("{}");
+    world.refuse("WriteStatus", failed());
+    assert!(world.check());
+    world.pods = Ok(vec![intolerant("win")]);
+    world.wait(70);
+    world.accept_all();
+    world.wait(70);
+    assert_eq!((world.status().nodes.held, world.approved().len()), (1, 0));
+}
+
+#[test]
 fn an_approval_is_dropped_when_the_taint_is_held_on_any_node() {
     let mut world = approved();
     world.pods = Ok(vec![intolerant("win")]);

@@ -48,6 +48,26 @@ fn one_listing_serves_all_pools() {
 }
 
 #[test]
+fn questions_that_had_no_room_in_a_check_come_first_in_the_next_one() {
+    let pools = ["a", "b", "c", "d", "e"].map(|name| {
+        let taints: Vec<String> =
+            (0..16).map(|number| format!("{{key: taint-{number}, effect: NoSchedule}}")).collect();
+        pool(&format!(
+            "{{metadata: {{name: {name}}}, spec: {{nodeSelector: {{team: {name}}}, taints: [{}], \
+              runtimeClassNameFormat: '{name}-{{version}}'}}}}",
+            taints.join(", ")
+        ))
+    });
+    let nodes = ["a", "b", "c", "d", "e"].map(|team| (team, node(&format!("metadata: {{labels: {{team: {team}}}}}"))));
+    let mut world = World::new(pools, nodes);
+    world.pods = Ok(["a", "b", "c", "d"].map(intolerant).to_vec());
+    assert!(world.check());
+    world.advance(seconds(11));
+    assert!(world.check());
+    assert_eq!((world.taints("d").len(), world.taints("e").len()), (0, 16));
+}
+
+#[test]
 fn without_a_waiting_node_there_is_no_check() {
     for spec in ["spec: {taintPolicy: Always}", "spec: {taintPolicy: Never}", "spec: {nodeSelector: {team: b}}"] {
         assert!(World::with(spec).due_check().is_none(), "{spec}");

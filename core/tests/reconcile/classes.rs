@@ -2,6 +2,7 @@
 
 use std::{cell::Cell, time::Duration};
 
+use serde_json::json;
 use winpool_core::{
     api::names::reason,
     plan::reconcile::Refusal,
@@ -69,6 +70,60 @@ fn a_class_gets_another_handler_only_if_it_may_be_created_and_no_pod_uses_it() {
         assert_eq!(sent, expected, "{fact}");
         assert_eq!(world.classes["own"].handler, if expected.len() == 4 { "new" } else { "old" }, "{fact}");
     }
+}
+
+#[test]
+fn a_class_is_deleted_only_after_a_try_with_the_handler_that_it_is_to_get() {
+    let mut world = World::checked(&owning("old"));
+    world.advance(Duration::from_mins(2));
+    world.refuse("Delete", failed());
+    world.change_pool("default", &owning("new"));
+    world.rest();
+    assert_eq!(world.take_sent(&["TryCreate", "Delete"]), ["TryCreate own", "Delete own"]);
+    world.refuse("TryCreate", denied());
+    world.change_pool("default", &owning("other"));
+    world.wait(20);
+    assert_eq!(world.classes["own"].handler, "old");
+}
+
+#[test]
+fn a_refused_class_is_not_sent_again_each_time_that_another_writer_changes_it() {
+    let mut world = World::checked("{}");
+    world.refuse("Patch", denied());
+    for round in 0..20 {
+        world.change_class("windows-2022", &format!("scheduling: {{tolerations: [{{key: other-{round}}}]}}"));
+        world.rest();
+    }
+    assert_eq!(world.take_sent(&["Patch"]).len(), 1);
+}
+
+#[test]
+fn a_class_to_which_another_writer_gives_the_label_of_a_pool_again_and_again_is_released_with_pauses() {
+    let mut world = World::checked("spec: {runtimeClassDiscovery: Disabled}");
+    for _ in 0..20 {
+        world.class("{metadata: {name: foreign, labels: {winpool.dev/pool: default}}, handler: h}");
+        world.rest();
+    }
+    assert_eq!(world.take_sent(&["Patch"]).len(), 3);
+    world.wait(2);
+    assert_eq!(world.problems(reason::CONTESTED).len(), 1);
+}
+
+#[test]
+fn a_class_that_the_former_leader_recorded_last_is_deleted_too() {
+    let mut world = World::checked(OWN);
+    world.wait(2);
+    let recorded = json!(world.status());
+    // The cache of the new leader begins with an older status.
+    world.change_pool("default", "status: {runtimeClasses: null}");
+    world.restart();
+    world.refuse("ReadPool", failed());
+    world.step("default");
+    world.change_pool("default", &json!({"spec": {"runtimeClasses": null}, "status": recorded}).to_string());
+    world.change_pool("default", "spec: {runtimeClasses: null}");
+    world.accept_all();
+    world.wait(5);
+    assert!(world.classes.is_empty(), "{:?}", world.problems(reason::CLASS_NOT_RECORDED));
 }
 
 #[test]

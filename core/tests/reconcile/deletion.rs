@@ -87,12 +87,19 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
 
 #[test]
 fn a_class_is_released_instead_of_deleted_while_a_node_keeps_a_taint_that_it_tolerates() {
-    for is_ignored in [false, true] {
+    for (is_ignored, is_labelled) in [(false, true), (true, true), (false, false)] {
         let mut world = world();
         if is_ignored {
             world.change_node("win-1", |node| node.ignore = Some("true".into()));
         } else {
             world.blocked.insert("win-1".to_owned());
+        }
+        if !is_labelled {
+            // Its annotation still says which pool added the taint.
+            world.change_node("win-1", |node| {
+                let kept = node.labels.with_prefix("").filter(|(key, _)| *key != "winpool.dev/pool");
+                node.labels = kept.collect();
+            });
         }
         world.delete();
         assert_eq!(seconds_until_gone(&mut world) < 5, is_ignored, "an ignored node is not waited for");

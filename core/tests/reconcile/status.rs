@@ -1,6 +1,6 @@
 //! Recorded taints, the published policy, and the status after writes that failed.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use winpool_core::{
     api::names::{condition, reason},
@@ -93,12 +93,48 @@ fn a_status_that_conflicts_is_computed_again_from_the_pool_as_it_is() {
 }
 
 #[test]
-fn a_pool_whose_finalizer_is_refused_does_nothing_and_says_so() {
-    let mut world = World::with("metadata: {finalizers: null}");
+fn a_pool_whose_finalizer_cannot_be_added_does_nothing_and_says_so() {
+    for (refusal, expected) in [(denied(), "False AdmissionDenied"), (failed(), "False WriteFailed")] {
+        let mut world = World::with("metadata: {finalizers: null}");
+        world.refuse("SetFinalizer true", refusal);
+        world.rest();
+        assert_eq!(world.condition(condition::READY).0, expected);
+        let mut published = world.published.iter().flat_map(|policy| policy.entries());
+        assert!(world.classes.is_empty() && published.all(|entry| !entry.ready));
+    }
+}
+
+#[test]
+fn a_pool_that_needs_a_finalizer_now_and_cannot_get_it_stops_to_change_nodes() {
+    let mut world = World::checked("{metadata: {finalizers: null}, spec: {deletionPolicy: Retain}}");
     world.refuse("SetFinalizer true", denied());
+    world.change_pool("default", "spec: {deletionPolicy: Delete}");
     world.rest();
-    assert_eq!(world.condition(condition::READY).0, "False AdmissionDenied");
-    assert!(world.classes.is_empty() && world.published.is_none());
+    world.change_node("win", |node| node.taints = Arc::default());
+    world.rest();
+    assert!(world.taints("win").is_empty());
+    world.accept_all();
+    world.wait(601);
+    assert!(world.check());
+    assert_eq!(world.taints("win"), [MINE]);
+}
+
+#[test]
+fn a_pool_in_dry_run_changes_no_node_even_if_its_finalizer_cannot_be_removed() {
+    for refusal in [failed(), denied()] {
+        let mut world = World::checked("{}");
+        world.wait(2);
+        world.refuse("SetFinalizer false", refusal);
+        world.change_pool("default", "spec: {mode: DryRun}");
+        world.rest();
+        world.change_node("win", |node| node.taints = Arc::default());
+        world.wait(2);
+        assert_eq!((world.taints("win").len(), world.condition(condition::READY).0.as_str()), (0, "True DryRun"));
+        assert_eq!(world.problems(reason::WRITE_FAILED).len(), 1, "it says what it waits for");
+        world.accept_all();
+        world.wait(601);
+        assert!(!world.guarded("default").has_finalizer() && world.problems(reason::WRITE_FAILED).is_empty());
+    }
 }
 
 #[test]
@@ -109,6 +145,22 @@ fn a_pool_with_another_uid_starts_with_an_empty_memory() {
     world.rest();
     assert_eq!(world.sent[0], "ReadPool");
     assert_eq!(world.take_sent(&["Create"]), [""; 0]);
+}
+
+#[test]
+fn no_node_is_changed_by_the_spec_of_a_former_pool_with_the_same_name() {
+    let other = "{metadata: {name: other}, spec: {nodeSelector: {team: b}, runtimeClassNameFormat: 'other-{version}'}}";
+    let mut world = World::new([pool("spec: {taintPolicy: Always}"), pool(other)], [("win", node("{}"))]);
+    world.rest();
+    assert_eq!(world.taints("win"), [MINE]);
+    world.change_pool("default", "{metadata: {uid: new}, spec: {taintPolicy: Never}, status: null}");
+    // A request for the new pool is in flight.
+    for _ in 0..5 {
+        world.step("other");
+    }
+    world.change_node("win", |node| node.taints = Arc::default());
+    world.write_nodes();
+    assert!(world.taints("win").is_empty());
 }
 
 #[test]

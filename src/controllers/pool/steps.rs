@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kube::{Resource, ResourceExt, api::ListParams};
+use kube::{Api, Resource, ResourceExt, api::ListParams};
 use winpool_core::{
     api::names,
     plan::{
@@ -43,7 +43,9 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             applier.set_finalizer(guarded.meta(), *wanted).await?;
             Answer::Done
         }
-        Step::FindUsers { classes, taints } => Answer::Users(pods::users(&context.pods, classes, taints).await?),
+        Step::FindUsers { classes, taints } => {
+            Answer::Users(pods::users(&Api::all(context.client.clone()), classes, taints).await?)
+        }
         Step::Class(class) => class_request(context, &class.name, &class.request).await?,
         Step::ListMarkedNodes => {
             let mut marked = BTreeSet::new();

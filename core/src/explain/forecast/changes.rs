@@ -13,7 +13,7 @@ use crate::{
     explain::forecast::{Change, ClassForecast, NodeForecast, Simulation},
     plan::{
         Applied, Hosts, Node, Policy, Pool, WantedTaints, classes::is_declared, is_made_by_winpool, owner,
-        reconcile::Note,
+        reconcile::Note, selected_build,
     },
     windows::product,
 };
@@ -179,8 +179,7 @@ fn why_retired(class: &str, notes: &[(String, Note)]) -> String {
 fn why_written(action: &str, adopted: bool, name: &str, pool: &str, class: &RuntimeClass, policy: &Policy) -> String {
     let found = policy.pool(pool);
     let declared = found.and_then(|pool| pool.declared.iter().find(|(_, spec)| spec.name == name));
-    let selected = || class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok();
-    let build = declared.map_or_else(selected, |(hosts, _)| Hosts::build(*hosts));
+    let build = declared.map_or_else(|| selected_build(class), |(hosts, _)| Hosts::build(*hosts));
     let of = build.map_or_else(
         || "Windows nodes of any build".to_owned(),
         |build| {

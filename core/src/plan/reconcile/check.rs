@@ -17,9 +17,9 @@ use crate::{
 
 use super::{
     super::{
-        Approval, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassAction, ClassesPlan, CleanCheck, Consent, GuardedPool,
-        HeldBecause, HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess,
-        assess_as, pools, workload_check::QUESTIONS,
+        Approval, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassesPlan, CleanCheck, Consent, GuardedPool, HeldBecause,
+        HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess, assess_as, pools,
+        workload_check::QUESTIONS,
     },
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
@@ -132,6 +132,7 @@ impl Memory {
         if self.check.running.is_some() {
             return None;
         }
+        self.forget(cluster);
         let policy = self.policy(cluster.pools);
         let waiting = cluster.pools.iter().filter(|pool| self.waits(cluster, &policy, pool, now.instant));
         let waiting: BTreeMap<String, Basis> =
@@ -220,7 +221,7 @@ impl Memory {
         };
         self.pools.get(&pool.name).is_some_and(is_ready)
             && !pool.checked_taints().is_empty()
-            && (cluster.tally)(&pool.name).waiting() > 0
+            && (cluster.tally)(&pool.name).waits()
     }
 
     /// The scope of a check for these pools.
@@ -289,7 +290,7 @@ impl Memory {
         for pool in pools().filter(|pool| !pool.enforces() && !pool.deleting) {
             let plan = self.plan_classes(cluster, pool, &(cluster.tally)(&pool.name));
             for planned in plan.classes {
-                if !matches!(planned.action, ClassAction::Nothing | ClassAction::Conflict(_)) {
+                if planned.action.writes() {
                     classes.insert(planned.desired.name.clone(), Class::from(&planned.desired.to_object()));
                 }
             }
@@ -309,12 +310,12 @@ impl Memory {
     ) -> Intent {
         let existing = self.classes(cluster, &pool.name);
         let lagging = if pool.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
-        // A dropped approval stays dropped, even if the status that says so is not written yet.
         let memory = self.pools.get(&pool.name);
-        let recorded = match memory.and_then(|memory| memory.intent.as_ref()) {
-            Some(intent) => intent.approved.clone(),
-            None => pools::approved_taints(self.recorded_status(guarded)),
-        };
+        let mut recorded = pools::approved_taints(self.recorded_status(guarded));
+        // A dropped approval stays dropped, even if the status that says so is not written yet.
+        if let Some(intent) = memory.and_then(|memory| memory.intent.as_ref()) {
+            recorded.retain(|known| intent.approved.iter().any(|approved| approved.taint == known.taint));
+        }
         let check = memory.and_then(|memory| memory.check.as_ref()).filter(|check| check.is_about(guarded));
         let valid = check
             .filter(|check| check.basis.stands(cluster))
@@ -350,7 +351,7 @@ impl Memory {
 
     /// The reason why taints wait, if it is known.
     pub fn held(&self, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
-        let memory = self.pools.get(&pool.name).filter(|_| tally.waiting() > 0)?;
+        let memory = self.pools.get(&pool.name).filter(|_| tally.waits())?;
         let lagging = memory.intent.as_ref().map(|intent| intent.lagging.as_slice()).unwrap_or_default();
         let all = || pool.checked_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
         // A check of an earlier spec says nothing about this one.

@@ -6,38 +6,29 @@ mod report;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::api::{ObjectReference, names::reason};
+use crate::api::{ObjectReference, Problem, names::reason};
 
 use super::{
     super::{
-        ClassAction, ClassRetirement, ClassesPlan, PlannedClass, Pool, Tally, is_made_by_winpool, plan_classes,
-        release_class, retire_class,
+        ClassAction, ClassRetirement, ClassUsers, ClassesPlan, PlannedClass, Pool, Tally, is_made_by_winpool,
+        plan_classes, release_class, retire_class,
     },
     Answer, ClassRequest, ClassStep, Cluster, LOOK_AGAIN, Memory, Note, Refusal, Request, Step, problem, write_failed,
 };
 
 pub(super) use memory::ClassMemory;
-use memory::NextWrite;
-use report::{being_deleted, is_being_deleted, not_recorded};
+use report::{being_deleted, contested, in_use, is_being_deleted, not_recorded};
 
 /// The number of attempts for a class that changes between reading and writing, before the write has to wait.
 const ATTEMPTS: u32 = 4;
 
 impl Memory {
-    /// Forgets the API server's answers about classes that are newer in the cache.
-    pub(super) fn forget_old_answers(&mut self, cluster: &Cluster<'_>, pool: &str) {
-        for (name, memory) in &mut self.of(pool).classes {
-            let cached = cached_version(cluster, name);
-            memory.answer = memory.answer.take().filter(|(asked_at, _)| *asked_at == cached);
-        }
-    }
-
     /// Forgets classes that do not exist and that the pool does not want: a node may report ever new builds.
     pub(super) fn forget_classes(&mut self, cluster: &Cluster<'_>, pool: &str, plan: &ClassesPlan) {
         self.of(pool).classes.retain(|name, memory| {
@@ -53,12 +44,10 @@ impl Memory {
             cluster.classes.iter().map(|class| (class.name_any(), Arc::clone(class))).collect();
         for (name, memory) in self.pools.get(pool).into_iter().flat_map(|memory| &memory.classes) {
             match &memory.answer {
-                Some((asked_at, answer)) if *asked_at == cached_version(cluster, name) => match answer {
-                    Some(class) => classes.insert(name.clone(), Arc::clone(class)),
-                    None => classes.remove(name),
-                },
-                _ => continue,
-            };
+                Some((_, Some(class))) => drop(classes.insert(name.clone(), Arc::clone(class))),
+                Some((_, None)) => drop(classes.remove(name)),
+                None => {}
+            }
         }
         classes.into_values().collect()
     }
@@ -127,26 +116,54 @@ impl Memory {
     ) -> Option<Step> {
         let (name, action) = (&planned.desired.name, &planned.action);
         let memory = self.of(&pool.name).class(name);
-        if matches!(action, ClassAction::Nothing | ClassAction::Conflict(_)) {
+        if !action.writes() {
             (memory.postponed, memory.attempts, memory.failures) = (None, 0, 0);
             return None;
         }
-        if memory.stands(Some(action), now).is_some() {
+        if memory.stands(Some(planned), now).is_some() {
             return None;
         }
-        match memory.next_write(planned, current, now)? {
-            NextWrite::CountUsers => self.find_users(pool, [name.clone()].into(), now),
-            NextWrite::Postpone(problem, wait) => {
-                memory.postpone(Some(action), problem.clone(), now + wait);
-                self.note(&pool.name, Note::ClassPostponed(name.clone(), problem, wait));
-                None
-            }
-            NextWrite::Send(request) => {
-                let (cached, current) = (cached_version(cluster, name), current.cloned());
-                let (name, planned) = (name.clone(), Some(planned.clone()));
-                Some(Step::Class(Box::new(ClassStep { name, request, planned, released: None, current, cached })))
-            }
+        let step = |request| Some(class_step(cluster, name, request, Some(planned.clone()), None, current));
+        if memory.attempts > 0 && memory.answer.is_none() {
+            return step(ClassRequest::Read);
         }
+        if let Some(pause) = memory.conflict.pause(&Some(planned.desired.clone()), now) {
+            return self.postpone(pool, Some(planned), contested(name, current), pause, now);
+        }
+        match (action, current) {
+            (ClassAction::Create(class), _) => step(ClassRequest::Create(class.clone())),
+            (ClassAction::Change { changes, .. }, Some(class)) => step(ClassRequest::patch(class, changes.clone())),
+            (ClassAction::Replace(_), Some(current)) if is_being_deleted(current) => {
+                self.postpone(pool, Some(planned), being_deleted(current), LOOK_AGAIN, now)
+            }
+            (ClassAction::Replace(class), Some(current)) => match memory.users(now) {
+                None => self.find_users(pool, [name.clone()].into(), now),
+                Some(Ok(ClassUsers { count: 0, .. })) if memory.may_create(class, now) => {
+                    step(ClassRequest::Delete(Box::new(RuntimeClass::clone(current))))
+                }
+                Some(Ok(ClassUsers { count: 0, .. })) => step(ClassRequest::TryCreate(class.clone())),
+                Some(users) => {
+                    let problem = in_use(name, users);
+                    self.postpone(pool, Some(planned), problem, LOOK_AGAIN, now)
+                }
+            },
+            _ => None,
+        }
+    }
+
+    /// Sends nothing about the class with this problem for a while, unless the pool wants something else.
+    fn postpone(
+        &mut self,
+        pool: &Pool,
+        planned: Option<&PlannedClass>,
+        problem: Problem,
+        wait: Duration,
+        now: Instant,
+    ) -> Option<Step> {
+        let class = problem.object.name.clone();
+        self.of(&pool.name).class(&class).postpone(planned, problem.clone(), now + wait);
+        self.note(&pool.name, Note::ClassPostponed(class, problem, wait));
+        None
     }
 
     /// Deletes or releases a class that has the pool's label and that the pool does not want.
@@ -160,7 +177,7 @@ impl Memory {
     ) -> Option<Step> {
         let name = class.name_any();
         let memory = self.of(&pool.name);
-        let is_recorded = memory.created.get(&name).is_some_and(|uid| Some(uid) == class.uid().as_ref());
+        let is_recorded = class.uid().is_some_and(|uid| memory.created.contains(&uid));
         let known = memory.class(&name);
         if known.stands(None, now).is_some() {
             return None;
@@ -168,6 +185,9 @@ impl Memory {
         if is_being_deleted(class) {
             known.postpone(None, being_deleted(class), now + LOOK_AGAIN);
             return None;
+        }
+        if let Some(pause) = known.conflict.pause(&None, now) {
+            return self.postpone(pool, None, contested(&name, Some(class)), pause, now);
         }
         if is_made_by_winpool(class) && !is_recorded && !release {
             // A user copied a class with its labels, or winpool ended before it recorded the class that it had
@@ -187,8 +207,7 @@ impl Memory {
             ClassRetirement::Delete => (ClassRequest::Delete(Box::new(RuntimeClass::clone(class))), None),
             ClassRetirement::Release { changes, why } => (ClassRequest::patch(class, changes), Some(why)),
         };
-        let (cached, current) = (cached_version(cluster, &name), Some(Arc::clone(class)));
-        Some(Step::Class(Box::new(ClassStep { name, request, planned: None, released, current, cached })))
+        Some(class_step(cluster, &name, request, None, released, Some(class)))
     }
 
     /// True if an unwanted class still has to be deleted or released. A class that is not winpool's own stays, and one
@@ -205,14 +224,13 @@ impl Memory {
         let memory = self.of(pool).class(name);
         match (&step.request, answer) {
             (ClassRequest::Read, Answer::Class(class)) => memory.answer = Some((step.cached.clone(), class)),
-            (ClassRequest::TryCreate(_), Answer::Class(_) | Answer::Refused(Refusal::Conflict)) => {
-                memory.creatable = Some(now);
+            (ClassRequest::TryCreate(class), Answer::Class(_) | Answer::Refused(Refusal::Conflict)) => {
+                memory.creatable = Some((class.clone(), now));
             }
             (ClassRequest::Delete(_), Answer::Done | Answer::Class(_) | Answer::Refused(Refusal::Gone)) => {
                 memory.answer = Some((step.cached.clone(), None));
                 (memory.attempts, memory.failures, memory.creatable, memory.users) = (0, 0, None, None);
                 if step.planned.is_none() {
-                    self.of(pool).created.remove(name);
                     self.note(pool, Note::ClassDeleted(name.clone()));
                 }
             }
@@ -229,17 +247,17 @@ impl Memory {
                 }
                 (memory.attempts, memory.failures) = (0, memory.failures + 1);
                 let (wait, object) = (refusal.pause(memory.failures, patience), ObjectReference::runtime_class(name));
-                let action = step.planned.as_ref().map(|planned| &planned.action);
+                let planned = step.planned.as_ref();
                 let (problem, note) = match &refusal {
                     Refusal::Denied(words) => {
                         let words = format!("the API server refuses the class, next try within 10 minutes: {words}");
                         let message = format!("RuntimeClass {name} stays as it is and keeps winpool's labels: {words}");
                         let left = Note::Left(problem(reason::ADMISSION_DENIED, object.clone(), message));
-                        (problem(reason::ADMISSION_DENIED, object, words), action.is_none().then_some(left))
+                        (problem(reason::ADMISSION_DENIED, object, words), planned.is_none().then_some(left))
                     }
                     _ => (write_failed(object, refusal.words()), None),
                 };
-                memory.postpone(action, problem.clone(), now + wait);
+                memory.postpone(planned, problem.clone(), now + wait);
                 self.note(pool, note.unwrap_or_else(|| Note::ClassPostponed(name.clone(), problem, wait)));
             }
             _ => {}
@@ -253,19 +271,19 @@ impl Memory {
         let known = memory.class(name);
         known.answer = Some((step.cached.clone(), class));
         (known.attempts, known.failures, known.postponed, known.users) = (0, 0, None, None);
-        let Some(PlannedClass { desired, action, .. }) = &step.planned else {
+        known.conflict.written(step.planned.as_ref().map(|planned| planned.desired.clone()), now);
+        let Some(PlannedClass { action, .. }) = &step.planned else {
             let released =
                 step.released.iter().map(|why| Note::ClassReleased { class: name.clone(), why: why.clone() });
             return released.for_each(|note| self.note(pool, note));
         };
-        known.conflict.written(desired.clone(), now);
         let (reason, fields) = if let ClassAction::Change { changes, tolerations, .. } = action {
             if *tolerations {
                 known.was_widened(step.current.clone(), now, unseen);
             }
             ("RuntimeClassChanged", changes.iter().map(|change| change.path.join(".")).collect())
         } else {
-            memory.created.extend(uid.map(|uid| (name.clone(), uid)));
+            memory.created.extend(uid);
             ("RuntimeClassCreated", Vec::new())
         };
         self.note(pool, Note::ClassWritten(name.clone(), reason, fields));
@@ -273,6 +291,25 @@ impl Memory {
 }
 
 /// The version of the class in the cache.
-fn cached_version(cluster: &Cluster<'_>, name: &str) -> Option<String> {
+pub(super) fn cached_version(cluster: &Cluster<'_>, name: &str) -> Option<String> {
     cluster.classes.iter().find(|class| class.metadata.name.as_deref() == Some(name))?.resource_version()
+}
+
+fn class_step(
+    cluster: &Cluster<'_>,
+    name: &str,
+    request: ClassRequest,
+    planned: Option<PlannedClass>,
+    released: Option<String>,
+    current: Option<&Arc<RuntimeClass>>,
+) -> Step {
+    let cached = cached_version(cluster, name);
+    Step::Class(Box::new(ClassStep {
+        name: name.to_owned(),
+        request,
+        planned,
+        released,
+        current: current.cloned(),
+        cached,
+    }))
 }

@@ -19,8 +19,8 @@ use crate::{
 
 use super::{
     super::{
-        Consent, GuardedPool, PendingCleanup, Policy, Pool, assess, classes_of_others, is_to_be_taken_over,
-        lacks_tolerations, needs_record_of, owner,
+        Consent, GuardedPool, PendingCleanup, Policy, Pool, assess, assessment::is_being_handed_over,
+        classes_of_others, lacks_tolerations, marks::Marks, owner,
     },
     Cluster, Memory, Note, Now, Refusal, Request, Step, problem,
 };
@@ -39,7 +39,6 @@ pub(super) struct DeletionMemory {
     /// The time without progress while the API server answered.
     idle: Duration,
     answered: Option<Instant>,
-    probed: Option<Instant>,
     /// The amount that was left at the last progress.
     left: Option<usize>,
     /// Nodes with the pool's label, and the time at which they were listed.
@@ -52,7 +51,7 @@ impl DeletionMemory {
             return;
         }
         self.idle += self.answered.map_or(Duration::ZERO, |last| now.duration_since(last));
-        (self.answered, self.probed) = (Some(now), Some(now));
+        self.answered = Some(now);
     }
 
     /// Records that the probe was not accepted. A refusal is an answer too.
@@ -172,17 +171,17 @@ impl Memory {
     ) -> Option<Step> {
         let patience = self.patience;
         let memory = self.of(&guarded.name_any());
-        let cannot_list = memory.retry(Request::Nodes, now).is_some();
+        let may_not = |request| memory.retry(request, now).is_some();
+        let (may_not_list, may_not_read) = (may_not(Request::Nodes), may_not(Request::Read));
         let deletion = &mut memory.deletion;
         deletion.started.get_or_insert(now);
         let is_old = |at: Option<Instant>, age: Duration| at.is_none_or(|at| now >= at + age);
         let listed = deletion.marked.as_ref().map(|(_, at)| *at);
-        let may_list = nodes_are_written && cluster.settled && !cannot_list;
+        let may_list = nodes_are_written && cluster.settled && !may_not_list;
         if may_list && is_old(listed, NEXT_STEP) {
             return Some(Step::ListMarkedNodes);
         }
-        if is_old(deletion.probed, PROBE.min(patience / 2)) {
-            deletion.probed = Some(now);
+        if is_old(deletion.answered, PROBE.min(patience / 2)) && !may_not_read {
             return Some(Step::ReadPool { uid: guarded.uid(), version: guarded.resource_version() });
         }
         None
@@ -226,13 +225,16 @@ impl Memory {
                 return Ok(Some(step));
             }
         }
+        if overdue {
+            return Ok(None);
+        }
         let names = || owned.iter().map(|class| class.name_any());
         let waiting: Vec<String> = names().filter(|name| wanted.contains(name)).collect();
-        if !waiting.is_empty() && !overdue {
+        if !waiting.is_empty() {
             return Err(format!("another pool has yet to take over RuntimeClass {}", waiting.join(", ")));
         }
         let still: Vec<String> = names().filter(|name| self.waits_for_class(pool, name)).collect();
-        if !still.is_empty() && !overdue {
+        if !still.is_empty() {
             return Err(format!("RuntimeClass {} cannot be deleted or released yet", still.join(", ")));
         }
         Ok(None)
@@ -264,15 +266,19 @@ impl Memory {
         let mut unseen = marked.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
         let mut nodes = (cluster.tally)(&pool.name).counts();
         let (mut handing_over, mut example) = (false, None);
-        let others = || self.published.values().filter(|other| other.name != pool.name);
+        let others = || {
+            let published = self.pools.values().filter_map(|memory| memory.published.as_ref());
+            published.filter(|other| other.name != pool.name)
+        };
         let recorded = |taint: &Taint| {
             others().any(|other| other.ever_applied.contains(taint) || other.wanted_taints().contains(taint))
         };
         (cluster.nodes)(&mut |seen| {
-            handing_over |= is_to_be_taken_over(seen.node, &pool.name, policy)
-                || needs_record_of(seen.node, pool, policy, recorded);
+            handing_over |= is_being_handed_over(seen.node, pool, policy, recorded);
             if seen.node.labels.get(names::POOL) == Some(&pool.name) {
                 unseen.remove(seen.name);
+            }
+            if Marks::of(seen.node).pool() == Some(&pool.name) {
                 let consent = Consent::Known { uid: seen.uid, watched: seen.watched, now };
                 let assessment = assess(seen.node, policy, consent);
                 let releasing = assessment.releasing.as_ref() == Some(&pool.name) && !assessment.plan.is_empty();
@@ -290,12 +296,12 @@ impl Memory {
     }
 }
 
-/// The pool's taints on nodes with its label: nodes that refuse to be changed, and ignored ones.
+/// The pool's taints on its nodes: those that refuse to be changed, and ignored ones.
 fn kept_taints(cluster: &Cluster<'_>, pool: &Pool) -> BTreeSet<Taint> {
     let is_the_pools = |taint: &Taint| pool.ever_applied.contains(taint) || pool.wanted_taints().contains(taint);
     let mut kept = BTreeSet::new();
     (cluster.nodes)(&mut |seen| {
-        if seen.node.labels.get(names::POOL) == Some(&pool.name) {
+        if Marks::of(seen.node).pool() == Some(&pool.name) {
             kept.extend(seen.node.taints.taints().iter().filter(|taint| is_the_pools(taint)).cloned());
         }
     });

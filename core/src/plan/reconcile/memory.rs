@@ -17,7 +17,7 @@ use super::{
     super::{Approval, CleanCheck, GuardedPool, LaggingClass, Policy, Pool, PoolEntry, ever_applied, pools},
     Cluster, Note, Refusal, Step,
     check::{Basis, CheckMemory, PoolCheck},
-    classes::ClassMemory,
+    classes::{ClassMemory, cached_version},
     deletion::DeletionMemory,
 };
 
@@ -49,8 +49,7 @@ pub struct Memory {
     pub patience: Duration,
     pub(super) pauses: Pauses,
     pub(super) pools: BTreeMap<String, PoolMemory>,
-    /// The pools in the last published policy.
-    pub(super) published: BTreeMap<String, Arc<Pool>>,
+    /// The last published policy.
     policy: Option<Arc<Policy>>,
     pub(super) check: CheckMemory,
     pub(super) notes: Vec<(String, Note)>,
@@ -69,11 +68,13 @@ pub(super) struct PoolMemory {
     pub(super) old_version: Option<String>,
     /// The changes that the pool may make to nodes; `None` until its classes were planned in this term.
     pub(super) intent: Option<Intent>,
+    /// The pool by which its nodes are written, if there is one.
+    pub(super) published: Option<Arc<Pool>>,
     /// Taints that nodes may still get by an earlier policy, each with the earliest end of that.
     pub(super) former: BTreeMap<Taint, Instant>,
     pub(super) classes: BTreeMap<String, ClassMemory>,
     /// The uids of classes that winpool created, as status has them or will have them.
-    pub(super) created: BTreeMap<String, String>,
+    pub(super) created: BTreeSet<String>,
     /// The requests that failed last.
     pub(super) retries: BTreeMap<Request, Retry>,
     /// The last computed status.
@@ -124,7 +125,7 @@ impl Request {
     }
 
     /// True if it writes the pool.
-    pub(super) fn writes(self) -> bool {
+    fn writes(self) -> bool {
         matches!(self, Self::Finalizer | Self::Status)
     }
 }
@@ -184,6 +185,11 @@ impl Memory {
         self.pools.entry(pool.to_owned()).or_default()
     }
 
+    /// The pool with this name in the last published policy.
+    pub(super) fn published(&self, pool: &str) -> Option<&Arc<Pool>> {
+        self.pools.get(pool)?.published.as_ref()
+    }
+
     /// All valid pools, with the changes that they may make to nodes. Nodes are counted by this policy.
     pub fn policy(&self, pools: &[Arc<GuardedPool>]) -> Policy {
         let (valid, invalid) = read(pools);
@@ -218,42 +224,41 @@ impl Memory {
         pool
     }
 
-    /// Forgets deleted pools, and the state of an earlier pool with the same name.
+    /// Forgets deleted pools, the state of an earlier pool with the same name, and the API server's answers about
+    /// classes that are newer in the cache.
     pub(super) fn forget(&mut self, cluster: &Cluster<'_>) {
         self.pools.retain(|name, memory| {
             cluster.pools.iter().any(|pool| pool.name_any() == *name && pool.uid() == memory.uid)
         });
-        self.published.retain(|name, _| self.pools.contains_key(name));
-    }
-
-    /// The taints that nodes may get by the published policy.
-    fn published_taints(&self, pool: &str) -> Vec<Taint> {
-        let published = self.published.get(pool).filter(|published| published.enforces());
-        published.map(|published| published.applicable_taints()).unwrap_or_default()
+        for (name, class) in self.pools.values_mut().flat_map(|memory| &mut memory.classes) {
+            class.answer.take_if(|(asked_at, _)| *asked_at != cached_version(cluster, name));
+        }
     }
 
     /// Remembers the taints of every published policy until no node patch by it is in flight, and a moment longer,
     /// because the cache shows the node later. Until then the pool's classes keep their tolerations.
     pub(super) fn keep_former_taints(&mut self, cluster: &Cluster<'_>, pool: &str, now: Instant) {
-        let (published, until) = (self.published_taints(pool), now + self.pauses.classes);
+        let until = now + self.pauses.classes;
         let memory = self.of(pool);
-        memory.former.extend(published.into_iter().map(|taint| (taint, until)));
+        memory.former.extend(memory.published_taints().into_iter().map(|taint| (taint, until)));
         memory.former.retain(|_, until| !cluster.settled || now < *until);
     }
 
     /// The time at which the tolerations of a taint that is no longer published may be removed.
     pub(super) fn former_taints_due(&self, pool: &str) -> Option<Instant> {
-        let (published, memory) = (self.published_taints(pool), self.pools.get(pool)?);
+        let memory = self.pools.get(pool)?;
+        let published = memory.published_taints();
         memory.former.iter().filter(|(taint, _)| !published.contains(taint)).map(|(_, until)| *until).min()
     }
 
     /// The policy after `ready`, if given, is published. Valid pools that were never ready keep the nodes that they
     /// select; those that are not valid keep what they have.
     pub(super) fn publish(&mut self, cluster: &Cluster<'_>, ready: Option<Arc<Pool>>) -> Option<Step> {
+        if let Some(pool) = ready {
+            self.of(&pool.name).published = Some(Arc::clone(&pool));
+        }
         let (valid, invalid) = read(cluster.pools);
-        self.published.retain(|name, _| valid.iter().any(|pool| pool.name == *name));
-        self.published.extend(ready.map(|pool| (pool.name.clone(), pool)));
-        let entries = valid.iter().map(|pool| match self.published.get(&pool.name) {
+        let entries = valid.iter().map(|pool| match self.published(&pool.name) {
             Some(published) => PoolEntry { pool: Arc::clone(published), ready: true },
             None => PoolEntry { pool: Arc::clone(pool), ready: false },
         });
@@ -280,10 +285,10 @@ fn read(pools: &[Arc<GuardedPool>]) -> (Vec<Arc<Pool>>, BTreeSet<String>) {
 }
 
 impl PoolMemory {
-    pub(super) fn new(guarded: &GuardedPool) -> Self {
-        let classes = guarded.status.iter().flat_map(|status| &status.runtime_classes);
-        let created = classes.filter_map(|class| Some((class.name.clone(), class.uid.clone()?)));
-        Self { uid: guarded.uid(), created: created.collect(), ..Self::default() }
+    /// The taints that nodes may get by the published policy.
+    fn published_taints(&self) -> Vec<Taint> {
+        let published = self.published.as_ref().filter(|published| published.enforces());
+        published.map(|published| published.applicable_taints()).unwrap_or_default()
     }
 
     pub(super) fn class(&mut self, name: &str) -> &mut ClassMemory {

@@ -1,21 +1,20 @@
 //! The status of a pool: its inputs, and when it is written.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
-use serde_json::{Value, json};
 
 use crate::{
-    api::{ObjectReference, Problem, RuntimeClassStatus, WindowsPoolStatus},
+    api::{ObjectReference, Problem, WindowsPoolStatus},
     pod::Class,
-    windows::Build,
 };
 
 use super::{
-    super::{ClassesPlan, GuardedPool, Observation, Pool, Tally, number, status, suspended_status},
+    super::{ClassesPlan, GuardedPool, Observation, Pool, Tally, guarded::recorded, status, suspended_status},
     Cluster, Memory, Now, Request, Step,
     check::whole_seconds,
+    write_failed,
 };
 
 impl Memory {
@@ -31,36 +30,34 @@ impl Memory {
     ) -> Step {
         let existing = self.classes(cluster, &pool.name);
         self.record_own(pool, &plan, &existing);
-        let (mut classes, mut problems) = self.class_report(pool, plan, &existing, now.instant);
-        if let Some(retry) = self.of(&pool.name).retry(Request::Users, now.instant) {
-            problems.push(super::write_failed(ObjectReference::windows_pool(&pool.name), retry.refusal.words()));
-        }
+        let builds = tally.seen().builds;
+        let (classes, mut problems) = self.class_report(pool, plan, &existing, &builds, now.instant);
+        let memory = self.of(&pool.name);
+        let is_needless = guarded.has_finalizer() && !pool.needs_cleanup();
+        let failed = memory.retry(Request::Users, now.instant).into_iter();
+        let failed = failed.chain(memory.retries.get(&Request::Finalizer).filter(|_| is_needless));
+        let object = || ObjectReference::windows_pool(&pool.name);
+        problems.extend(failed.map(|retry| write_failed(object(), retry.refusal.words())));
         problems.extend(tally.problems());
         let admission = cluster.control_plane.admission.clone();
         problems.extend(admission.unlisted_taints(pool).filter(|_| pool.enforces()));
         problems.extend(guarded.pool.as_ref().ok().and_then(|pool| admission.unused_pod_defaults(pool)));
         problems.extend(no_start_from_zero(cluster, pool));
-        let builds = tally.seen().builds;
-        for class in &mut classes {
-            class.nodes = nodes_of(class, &builds);
-        }
         let mut windows_nodes = 0;
         if tally.counts().selected == 0 {
             (cluster.nodes)(&mut |_| windows_nodes += 1);
         }
-        let memory = self.pools.get(&pool.name);
         let observation = Observation {
             generation: guarded.metadata.generation,
             nodes: tally.counts(),
             windows_nodes,
-            unlabeled: tally.unlabeled(),
-            untainted: tally.untainted(),
+            unlabeled: tally.unlabeled,
+            untainted: tally.untainted,
             held: self.held(pool, tally),
             unlisted: self.unlisted(&pool.name),
             kubernetes: cluster.control_plane.kubernetes,
             overlap: tally.overlap(),
-            builds: tally.revisions().clone(),
-            carried: memory.and_then(|memory| Some(memory.intent.as_ref()?.carried.clone())).unwrap_or_default(),
+            builds: tally.revisions.clone(),
             classes,
             admission,
             problems,
@@ -110,7 +107,8 @@ impl Memory {
             let mut known = previous.iter().flat_map(|old| &old.problems);
             !known.any(|known| (&known.reason, &known.object) == (&problem.reason, &problem.object))
         });
-        Step::WriteStatus { seen: memory.seen(guarded), status: Box::new(status), news }
+        let seen = memory.written.as_ref().map(recorded).or_else(|| guarded.recorded.clone());
+        Step::WriteStatus { seen, status: Box::new(status), news }
     }
 
     /// The recorded status, as far as winpool knows.
@@ -131,18 +129,4 @@ fn no_start_from_zero(cluster: &Cluster<'_>, pool: &Pool) -> Vec<Problem> {
         (!has_nodes).then_some(problem)
     };
     cluster.classes.iter().filter_map(of_class).collect()
-}
-
-impl super::PoolMemory {
-    /// The part of the present status that the patch tests: the taints that it records.
-    fn seen(&self, guarded: &GuardedPool) -> Option<Value> {
-        let written =
-            self.written.as_ref().map(|written| json!({ "managedTaints": json!(written).get("managedTaints") }));
-        written.or_else(|| guarded.recorded.clone())
-    }
-}
-
-fn nodes_of(class: &RuntimeClassStatus, builds: &BTreeMap<Build, usize>) -> i64 {
-    let build: Option<Build> = class.build.parse().ok();
-    number(build.and_then(|build| builds.get(&build)).copied().unwrap_or_default())
 }

@@ -21,9 +21,7 @@ use super::super::{
 
 /// The cluster, as the caches show it.
 pub struct Cluster<'a> {
-    /// All pools.
     pub pools: &'a [Arc<GuardedPool>],
-    /// All RuntimeClasses.
     pub classes: &'a [Arc<RuntimeClass>],
     /// The sums over the nodes of a pool, assessed by [`Memory::policy`](super::Memory::policy).
     pub tally: &'a dyn Fn(&str) -> Tally,
@@ -42,9 +40,7 @@ pub type ShowNodes<'a> = dyn Fn(&mut dyn FnMut(SeenNode<'_>)) + 'a;
 /// A Windows node in the cache.
 #[derive(Clone, Copy)]
 pub struct SeenNode<'a> {
-    /// `metadata.name`.
     pub name: &'a str,
-    /// `metadata.uid`.
     pub uid: &'a str,
     pub node: &'a Node,
     /// The part of its past that this process knows.
@@ -77,17 +73,11 @@ pub enum Step {
     /// Count the nodes by [`Memory::policy`](super::Memory::policy), then ask again.
     Judge,
     /// Read the metadata of the pool from the API server, to see if the cache has this version.
-    ReadPool {
-        /// `metadata.uid`.
-        uid: Option<String>,
-        /// `metadata.resourceVersion`.
-        version: Option<String>,
-    },
+    ReadPool { uid: Option<String>, version: Option<String> },
     /// Add winpool's finalizer to the pool, or remove it.
     SetFinalizer(bool),
     /// Count the pods of these classes.
     FindUsers {
-        /// Names of RuntimeClasses.
         classes: BTreeSet<String>,
         /// The taints that pods of the classes have to tolerate.
         taints: Vec<Taint>,
@@ -98,7 +88,6 @@ pub enum Step {
     ListMarkedNodes,
     /// Write the pool's status.
     WriteStatus {
-        /// The whole status.
         status: Box<WindowsPoolStatus>,
         /// The part of the present status that the patch tests; `None` if there is no status.
         seen: Option<Value>,
@@ -113,9 +102,9 @@ pub enum Step {
 
 impl Step {
     /// Returns the step; a wait ends at this moment at the latest.
-    pub(super) fn at_latest(self, moment: Instant) -> Self {
+    pub(super) fn at_latest(self, moment: impl Into<Option<Instant>>) -> Self {
         match self {
-            Self::Wait(until) => Self::Wait(until.into_iter().chain([moment]).min()),
+            Self::Wait(until) => Self::Wait(until.into_iter().chain(moment.into()).min()),
             step => step,
         }
     }
@@ -124,7 +113,6 @@ impl Step {
 /// A request about one RuntimeClass, with its context.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassStep {
-    /// `metadata.name`.
     pub name: String,
     pub request: ClassRequest,
     /// The class that the pool wants; `None` if the pool gives it up.
@@ -140,17 +128,13 @@ pub struct ClassStep {
 /// A request about one RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassRequest {
-    /// Read it.
     Read,
-    /// Create it.
     Create(Box<RuntimeClass>),
     /// Create it with `dryRun=All`, to test if that is allowed. If the name is taken, 409 means yes.
     TryCreate(Box<RuntimeClass>),
     /// Patch it, if it is still the object that was read.
     Patch {
-        /// `metadata.uid`.
         uid: String,
-        /// `metadata.resourceVersion`.
         version: String,
         changes: Vec<FieldChange>,
     },
@@ -161,7 +145,6 @@ pub enum ClassRequest {
 /// The answer to a step.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Done.
     Done,
     /// The metadata of the pool, as read or written; `None` if it does not exist.
     Pool(Option<Box<ObjectMeta>>),
@@ -195,11 +178,9 @@ pub enum Note {
     ClassWritten(String, &'static str, Vec<String>),
     /// A RuntimeClass is not written for a while.
     ClassPostponed(String, Problem, Duration),
-    /// A RuntimeClass was deleted.
     ClassDeleted(String),
     /// A RuntimeClass is no longer managed, because the pool does not want it and it is not to be deleted.
     ClassReleased {
-        /// `metadata.name`.
         class: String,
         /// The reason why it is not deleted.
         why: String,
@@ -208,10 +189,8 @@ pub enum Note {
     Left(Problem),
     /// The finalizer was added (true) or removed.
     FinalizerWritten(bool),
-    /// The pool is cleaned up.
     CleanedUp,
     /// The API server refuses the status of the pool: the error in the pool, or else the API server's message.
     StatusRefused(String),
-    /// A new problem of the pool.
     Problem(Problem),
 }

@@ -88,7 +88,7 @@ struct NodeTemplate {
 #[serde(rename_all = "camelCase", default)]
 struct NodeSpec {
     node_class_ref: NodeClassRef,
-    requirements: Vec<WireRequirement>,
+    requirements: Vec<Requirement>,
     taints: Vec<Taint>,
 }
 
@@ -98,14 +98,6 @@ struct NodeClassRef {
     group: String,
     kind: String,
     name: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireRequirement {
-    key: String,
-    operator: String,
-    values: Vec<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -143,13 +135,11 @@ fn template(object: &Value, objects: &[Value]) -> Template {
     };
     let NodeTemplate { metadata, spec } = pool.spec.template;
     let mut requirements = Vec::new();
-    let listed = spec.requirements.into_iter().map(|WireRequirement { key, operator, values }| Requirement {
-        key: current(&key).to_owned(),
-        operator,
-        values,
+    requirements.extend(spec.requirements.into_iter().map(|listed| Requirement {
+        key: current(&listed.key).to_owned(),
         field: REQUIREMENTS.to_owned(),
-    });
-    requirements.extend(listed);
+        ..listed
+    }));
     requirements.extend(metadata.labels.iter().map(|(key, value)| Requirement::is(current(key), value, LABELS)));
     requirements.push(Requirement::is("karpenter.sh/nodepool", &pool.metadata.name, "metadata.name"));
     let class = &spec.node_class_ref;

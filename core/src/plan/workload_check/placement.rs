@@ -45,12 +45,8 @@ impl WorkloadCheck {
     pub(super) fn of_template(&mut self, kind: WorkloadKind, namespace: &str, spec: &PodSpec) -> (Found, Mask) {
         let nothing = (Found::default(), 0);
         let is_daemon_set = kind == WorkloadKind::DaemonSet;
-        let class = match self.class_of(namespace, spec) {
-            _ if is_daemon_set => None,
-            // The API server refuses its pods anyway.
-            TemplateClass::Missing => return nothing,
-            class => class.found(),
-        };
+        let class = if is_daemon_set { Ok(None) } else { self.class_of(namespace, spec) };
+        let Ok(class) = class else { return nothing };
         let (mut tolerations, mut selector) = (spec.tolerations.clone(), spec.node_selector.clone());
         if let Some(class) = class {
             tolerations.extend(class.tolerations.iter().cloned());
@@ -87,8 +83,8 @@ impl WorkloadCheck {
         self.scope.tolerates_windows && !NOT_MUTATED.contains(&namespace) && spec.says_windows_to_policies()
     }
 
-    /// The class of a template's pods.
-    pub(super) fn class_of(&self, namespace: &str, spec: &PodSpec) -> TemplateClass<'_> {
+    /// The class of a template's pods, if they have one.
+    pub(super) fn class_of(&self, namespace: &str, spec: &PodSpec) -> Result<Option<&Class>, NoSuchClass> {
         let assigned = || {
             let is_mutated = !NOT_MUTATED.contains(&namespace) && spec.os.as_deref() == Some(names::WINDOWS);
             // The policy adds no class that does not exist, and skips pods that select their nodes in another way.
@@ -97,8 +93,8 @@ impl WorkloadCheck {
             };
             self.scope.assigned_class.as_ref().filter(gives)
         };
-        let Some(name) = spec.runtime_class.as_ref().or_else(assigned) else { return TemplateClass::None };
-        self.scope.classes.get(name).map_or(TemplateClass::Missing, TemplateClass::Found)
+        let Some(name) = spec.runtime_class.as_ref().or_else(assigned) else { return Ok(None) };
+        self.scope.classes.get(name).map(Some).ok_or(NoSuchClass)
     }
 
     pub(super) fn says(spec: &PodSpec, class: Option<&Class>) -> Says {
@@ -175,18 +171,5 @@ impl Placement<'_> {
     }
 }
 
-/// The RuntimeClass of a template's pods.
-pub(super) enum TemplateClass<'a> {
-    None,
-    Missing,
-    Found(&'a Class),
-}
-
-impl<'a> TemplateClass<'a> {
-    pub fn found(self) -> Option<&'a Class> {
-        match self {
-            Self::None | Self::Missing => None,
-            Self::Found(class) => Some(class),
-        }
-    }
-}
+/// The class does not exist, so the API server refuses the pods.
+pub(super) struct NoSuchClass;

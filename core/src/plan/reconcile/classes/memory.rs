@@ -1,6 +1,7 @@
 //! The state of one RuntimeClass between steps.
 
 use std::{
+    mem::{Discriminant, discriminant},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,12 +14,9 @@ use crate::{
     words::count,
 };
 
-use super::{
-    super::{
-        super::{ClassAction, ClassUsers, DesiredClass, FieldChange, PlannedClass, WriteConflict},
-        ClassRequest, LOOK_AGAIN, problem,
-    },
-    report::{being_deleted, contested, in_use, is_being_deleted},
+use super::super::{
+    super::{ClassAction, ClassUsers, DesiredClass, FieldChange, PlannedClass, WriteConflict},
+    ClassRequest, LOOK_AGAIN, problem,
 };
 
 /// The time for which a class without pods is assumed to be unused.
@@ -29,8 +27,9 @@ const UNUSED: Duration = Duration::from_secs(2);
 pub struct ClassMemory {
     /// The API server's last answer, and the version in the cache at that time. A newer version in the cache takes
     /// precedence.
-    pub(super) answer: Option<(Option<String>, Option<Arc<RuntimeClass>>)>,
-    pub(super) conflict: WriteConflict<DesiredClass>,
+    pub(in super::super) answer: Option<(Option<String>, Option<Arc<RuntimeClass>>)>,
+    /// Recent writes; `None` if the pool gives the class up.
+    pub(super) conflict: WriteConflict<Option<DesiredClass>>,
     /// The number of times in a row that the class changed between reading and writing.
     pub(super) attempts: u32,
     /// The number of writes in a row that failed.
@@ -41,23 +40,23 @@ pub struct ClassMemory {
     pub(super) users: Option<(Result<ClassUsers, String>, Instant)>,
     /// The time of the next search for pods that were created before the class tolerated the pool's taints.
     pub(super) early_again: Option<Instant>,
-    /// The time at which a test creation showed that a class with that name may be created.
-    pub(super) creatable: Option<Instant>,
+    /// The class that may be created, as a test creation showed at this time.
+    pub(super) creatable: Option<(Box<RuntimeClass>, Instant)>,
 }
 
-/// A write that was refused or has to wait. It is not sent before `until`, unless the pool wants another change.
+/// The class that the pool wants, with the kind of the next action; `None` if the pool gives the class up.
+type Target = Option<(DesiredClass, Discriminant<ClassAction>)>;
+
+fn target(planned: Option<&PlannedClass>) -> Target {
+    planned.map(|planned| (planned.desired.clone(), discriminant(&planned.action)))
+}
+
+/// A write that was refused or has to wait. It is not sent before `until`, unless the target changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Postponed {
-    pub(super) action: Option<ClassAction>,
+    target: Target,
     pub(super) problem: Problem,
     pub(super) until: Instant,
-}
-
-/// The next write of a class that differs from the plan.
-pub enum NextWrite {
-    CountUsers,
-    Postpone(Problem, Duration),
-    Send(ClassRequest),
 }
 
 impl ClassRequest {
@@ -87,47 +86,19 @@ impl ClassMemory {
         self.users.as_ref().filter(|(_, until)| now < *until).map(|(users, _)| users)
     }
 
-    pub(super) fn postpone(&mut self, action: Option<&ClassAction>, problem: Problem, until: Instant) {
-        self.postponed = Some(Postponed { action: action.cloned(), problem, until });
+    pub(super) fn postpone(&mut self, planned: Option<&PlannedClass>, problem: Problem, until: Instant) {
+        self.postponed = Some(Postponed { target: target(planned), problem, until });
     }
 
-    /// The reason why this action has to wait.
-    pub(super) fn stands(&self, action: Option<&ClassAction>, now: Instant) -> Option<&Problem> {
+    /// The reason why this class has to wait.
+    pub(super) fn stands(&self, planned: Option<&PlannedClass>, now: Instant) -> Option<&Problem> {
         let postponed = self.postponed.as_ref().filter(|postponed| now < postponed.until)?;
-        (postponed.action.as_ref() == action).then_some(&postponed.problem)
+        (postponed.target == target(planned)).then_some(&postponed.problem)
     }
 
-    /// The next write towards the planned class.
-    pub(super) fn next_write(
-        &self,
-        planned: &PlannedClass,
-        current: Option<&Arc<RuntimeClass>>,
-        now: Instant,
-    ) -> Option<NextWrite> {
-        let name = &planned.desired.name;
-        if self.attempts > 0 && self.answer.is_none() {
-            return Some(NextWrite::Send(ClassRequest::Read));
-        }
-        if let Some(pause) = self.conflict.pause(&planned.desired, now) {
-            return Some(NextWrite::Postpone(contested(name, current.map(AsRef::as_ref)), pause));
-        }
-        let request = match (&planned.action, current) {
-            (ClassAction::Create(class), _) => ClassRequest::Create(class.clone()),
-            (ClassAction::Change { changes, .. }, Some(class)) => ClassRequest::patch(class, changes.clone()),
-            (ClassAction::Replace(_), Some(current)) if is_being_deleted(current) => {
-                return Some(NextWrite::Postpone(being_deleted(current), LOOK_AGAIN));
-            }
-            (ClassAction::Replace(class), Some(current)) => match self.users(now) {
-                None => return Some(NextWrite::CountUsers),
-                Some(Ok(ClassUsers { count: 0, .. })) if self.creatable.is_some_and(|at| now < at + LOOK_AGAIN) => {
-                    ClassRequest::Delete(Box::new(RuntimeClass::clone(current)))
-                }
-                Some(Ok(ClassUsers { count: 0, .. })) => ClassRequest::TryCreate(class.clone()),
-                Some(users) => return Some(NextWrite::Postpone(in_use(name, users), LOOK_AGAIN)),
-            },
-            _ => return None,
-        };
-        Some(NextWrite::Send(request))
+    /// True if a test creation has just shown that this class may be created.
+    pub(super) fn may_create(&self, class: &RuntimeClass, now: Instant) -> bool {
+        self.creatable.as_ref().is_some_and(|(tried, at)| **tried == *class && now < *at + LOOK_AGAIN)
     }
 
     /// True if some API servers may not know its tolerations yet.

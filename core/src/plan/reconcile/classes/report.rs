@@ -1,20 +1,28 @@
 //! The effects of a pool's classes on its nodes and its status.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::api::{
-    ClassState, Isolation, ObjectReference, Problem, RuntimeClassStatus, Taint,
-    names::{self, reason},
+use crate::{
+    api::{
+        ClassState, Isolation, ObjectReference, Problem, RuntimeClassStatus, Taint,
+        names::{self, reason},
+    },
+    windows::Build,
 };
 
 use super::{
     super::{
         super::{
             ClassAction, ClassUsers, ClassesPlan, DesiredClass, Hosts, LaggingClass, PlannedClass, Pool, describe,
-            is_made_by_winpool, lacks_tolerations, owner,
+            is_made_by_winpool, lacks_tolerations, number, owner,
+            runtime_class::{selected_build, selector_of},
         },
         Memory, problem,
     },
@@ -46,8 +54,7 @@ impl Memory {
             let not_seen = |taint: &Taint| old.is_some_and(|old| old.is_none_or(|old| lacks_tolerations(old, [taint])));
             let lacks = |taint: &Taint| not_seen(taint) || lacks_tolerations(class, [taint]);
             let taints: Vec<Taint> = pool.wanted_taints().into_iter().filter(lacks).collect();
-            let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone());
-            let selector = selector.unwrap_or_default();
+            let selector = selector_of(class);
             (!taints.is_empty()).then(|| LaggingClass { name: name.clone(), selector, taints, is_missing: false })
         });
         lagging.collect()
@@ -61,8 +68,7 @@ impl Memory {
             wanted.contains(&class.name_any()) && is_made_by_winpool(class) && owner(class) == Some(&pool.name)
         };
         let own = existing.iter().filter(|_| pool.enforces()).filter(is_own);
-        let uids = own.filter_map(|class| Some((class.name_any(), class.uid()?)));
-        self.of(&pool.name).created.extend(uids);
+        self.of(&pool.name).created.extend(own.filter_map(|class| class.uid()));
     }
 
     /// The classes in status, with their problems.
@@ -71,42 +77,56 @@ impl Memory {
         pool: &Pool,
         plan: ClassesPlan,
         existing: &[Arc<RuntimeClass>],
+        builds: &BTreeMap<Build, usize>,
         now: Instant,
     ) -> (Vec<RuntimeClassStatus>, Vec<Problem>) {
         let (mut classes, mut problems) = (Vec::new(), plan.problems);
         let memory = self.pools.get(&pool.name);
         let known = |name: &str| memory.and_then(|memory| memory.classes.get(name));
         let find = |name: &str| existing.iter().find(|class| class.name_any() == name);
-        let recorded_uid = |name: &str| {
-            let uid = memory.and_then(|memory| memory.created.get(name));
-            uid.filter(|uid| find(name).is_some_and(|class| class.uid().as_ref() == Some(uid)))
-        };
-        for PlannedClass { desired, action, state } in plan.classes {
-            let (known, name) = (known(&desired.name), desired.name);
+        let recorded_uid =
+            |name: &str| find(name)?.uid().filter(|uid| memory.is_some_and(|memory| memory.created.contains(uid)));
+        let nodes = |build: Option<Build>| number(build.and_then(|build| builds.get(&build)).copied().unwrap_or(0));
+        let text = |build: Option<Build>| build.map_or_else(|| "Any".to_owned(), |build| build.to_string());
+        for planned in plan.classes {
+            let known = known(&planned.desired.name);
+            let waits = known.and_then(|known| known.stands(Some(&planned), now)).cloned();
+            let PlannedClass { desired, action, state } = planned;
+            let (name, build) = (desired.name, desired.hosts.build());
             match &action {
                 ClassAction::Conflict(problem) => problems.push(problem.clone()),
-                action if pool.enforces() => {
-                    problems.extend(known.and_then(|known| known.stands(Some(action), now)).cloned());
-                }
+                _ if pool.enforces() => problems.extend(waits),
                 action => problems.extend(
                     describe(action)
                         .map(|message| problem(reason::WOULD_CHANGE, ObjectReference::runtime_class(&name), message)),
                 ),
             }
             problems.extend(known.and_then(|known| known.created_too_early(&name)));
-            let uid = recorded_uid(&name).cloned();
-            let build = desired.hosts.build().map(|build| build.to_string());
-            classes.push(status_of(name, uid, build, desired.isolation, desired.handler, state));
+            classes.push(RuntimeClassStatus {
+                uid: recorded_uid(&name),
+                name,
+                build: text(build),
+                isolation: desired.isolation,
+                handler: desired.handler,
+                state,
+                nodes: nodes(build),
+            });
         }
         for class in plan.leftover.iter().filter_map(|name| find(name)) {
             let name = class.name_any();
             problems.extend(known(&name).and_then(|known| known.stands(None, now)).cloned());
             // It stays in status until it is gone: winpool never deletes a class without its uid.
-            if let Some(uid) = recorded_uid(&name).cloned() {
-                let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.as_ref());
-                let build = selector.and_then(|selector| selector.get(names::WINDOWS_BUILD)).cloned();
-                let (isolation, handler) = (Isolation::default(), class.handler.clone());
-                classes.push(status_of(name, Some(uid), build, isolation, handler, ClassState::Pending));
+            if let Some(uid) = recorded_uid(&name) {
+                let build = selected_build(class);
+                classes.push(RuntimeClassStatus {
+                    name,
+                    uid: Some(uid),
+                    build: text(build),
+                    isolation: Isolation::default(),
+                    handler: class.handler.clone(),
+                    state: ClassState::Pending,
+                    nodes: nodes(build),
+                });
             }
         }
         (classes, problems)
@@ -131,19 +151,7 @@ fn missing(pool: &Pool, desired: &DesiredClass, known: Option<&ClassMemory>) -> 
     })
 }
 
-fn status_of(
-    name: String,
-    uid: Option<String>,
-    build: Option<String>,
-    isolation: Isolation,
-    handler: String,
-    state: ClassState,
-) -> RuntimeClassStatus {
-    let build = build.unwrap_or_else(|| "Any".to_owned());
-    RuntimeClassStatus { name, uid, build, isolation, handler, state, nodes: 0 }
-}
-
-pub(super) fn contested(name: &str, class: Option<&RuntimeClass>) -> Problem {
+pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Problem {
     let mut managers = class.iter().flat_map(|class| class.managed_fields()).filter_map(|e| e.manager.as_deref());
     let writer = managers.rfind(|manager| *manager != names::FIELD_MANAGER).unwrap_or("unknown");
     let message = format!(
