@@ -123,7 +123,7 @@ impl Metrics {
         self.node_writes.get_or_create(&[("operation", "patch"), ("result", word(result))]).inc();
     }
 
-    /// Records a write of a RuntimeClass; `operation` is one of [`OPERATIONS`].
+    /// Records a write of a RuntimeClass; `operation` is one of `OPERATIONS`.
     pub fn class_write<T>(&self, operation: &'static str, result: &Result<T, RequestError>) {
         self.class_writes.get_or_create(&[("operation", operation), ("result", word(result))]).inc();
     }
