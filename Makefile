@@ -32,7 +32,7 @@ endif
 # The address of the source, for the labels of an image, krew's manifest and links. The release workflow sets it.
 SOURCE ?=
 PUBLISHED = $(or $(SOURCE),https://github.com/winpool/winpool)
-# All timestamps are that of the commit, so that builds are reproducible.
+# All timestamps are that of the commit, and not that of the build.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
 # The features of a dependency follow from the packages and the kinds of targets that Cargo is told to build. These name
