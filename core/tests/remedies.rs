@@ -142,11 +142,11 @@ proptest! {
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
             prop_assert_eq!(after.system, told.system);
         }
-        let told = answer_template(WorkloadKind::DaemonSet, &template(&pod.spec), Vec::new(), &machines, &classes(), &Images::default());
+        let told = answer_template(WorkloadKind::DaemonSet, &template(&pod.spec), &[], &machines, &classes(), &Images::default());
         prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
         if let Some(spec) = &told.remedied {
             prop_assert!(!is_refused(spec), "{:#?}", told);
-            let after = answer_template(WorkloadKind::DaemonSet, &template(spec), Vec::new(), &settled, &classes(), &Images::default());
+            let after = answer_template(WorkloadKind::DaemonSet, &template(spec), &[], &settled, &classes(), &Images::default());
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
         }
     }

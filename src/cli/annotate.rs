@@ -19,12 +19,7 @@ struct Whole(Value);
 
 impl Keep for Whole {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
-        let mut value = manifest.value;
-        if let Value::Object(object) = &mut value {
-            // In a typed List the items do not say what they are.
-            object.insert("apiVersion".to_owned(), manifest.api_version.as_str().into());
-            object.insert("kind".to_owned(), manifest.kind.as_str().into());
-        }
+        let value = manifest.typed();
         Workload::read(&value).map_err(<serde_json::Error as serde::de::Error>::custom)?;
         Ok(Some(Self(value)))
     }

@@ -16,7 +16,7 @@ use crate::{
             Subject, Test, Versions, own, rule,
         },
     },
-    pod::{BETA_OS, OS_KEYS, Tolerance, tolerance, tolerate},
+    pod::{BETA_OS, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
     windows::{Build, taint::SPELLINGS},
 };
 
@@ -198,9 +198,12 @@ fn by_class(subject: &Subject<'_>, hit: Hit) -> Hit {
 
 fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let pod = subject.pod;
-    // If the class of a DaemonSet is known, another rule reports what the template lacks.
-    let has_class = pod.runtime_class.is_some() && !subject.workload.is_daemon_set() || subject.class.is_some();
-    if !pod.is_placed_on_windows() && pod.node.is_none() && !has_class {
+    // If the class of a DaemonSet selects Windows, another rule reports what the template lacks.
+    let is_by_class = match subject.class {
+        Some(class) => selects_windows(&class.selector),
+        None => pod.runtime_class.is_some() && !subject.workload.is_daemon_set(),
+    };
+    if !pod.is_placed_on_windows() && pod.node.is_none() && !is_by_class {
         hits.push(by_class(subject, Hit::at("nodeSelector")));
     }
 }
@@ -208,11 +211,10 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, facts) = (subject.pod, subject.facts);
     let tolerations = tolerations(subject);
-    let is_open = facts.barriers().iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
-    let is_elsewhere = facts.has_nodes() && pod.node_selector.iter().any(|(key, value)| !facts.has_label(key, value));
+    let is_open = facts.barriers(pod).iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
     // Affinity by other labels may exclude the node. Report only pods that can certainly be scheduled there.
     let chooses = !pod.terms.is_empty() || pod.node.is_some() || pod.runtime_class.is_some();
-    if is_open && !is_elsewhere && !chooses {
+    if is_open && !chooses {
         hits.push(Hit::at("nodeSelector"));
     }
 }
@@ -228,7 +230,7 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if subject.workload.is_daemon_set() || subject.pod.node.is_some() || unknown_class {
         return;
     }
-    let Some(guards) = subject.facts.guards(subject.pod.wanted_builds(subject.class).as_ref()) else { return };
+    let Some(guards) = subject.facts.guards(subject.pod, subject.class) else { return };
     let tolerations = tolerations(subject);
     let missing = guards.iter().map(|taints| untolerated(&tolerations, taints));
     // The taints that a pool wants stay on the node. A taint with another spelling may be an earlier one.
@@ -247,7 +249,7 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if !subject.workload.is_daemon_set() {
         return;
     }
-    let Some(guards) = subject.facts.guards(subject.pod.wanted_builds(subject.class).as_ref()) else { return };
+    let Some(guards) = subject.facts.guards(subject.pod, subject.class) else { return };
     let missing: BTreeSet<Taint> =
         guards.iter().flat_map(|taints| untolerated(&subject.pod.tolerations, taints)).collect();
     // Nodes with other taints may be reserved for other pods.
@@ -284,7 +286,7 @@ fn remedy(taints: &[Taint]) -> String {
 
 fn unknown_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let by_class = subject.pod.runtime_class.is_some() && !subject.workload.is_daemon_set();
-    if subject.facts.guards(None).is_some() || by_class || subject.pod.node.is_some() {
+    if subject.facts.knows_taints() || by_class || subject.pod.node.is_some() {
         return;
     }
     let mut known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    lint::{facts::Facts, field::FieldTest, workload::Workload},
+    lint::{facts::Facts, field::Trigger, workload::Workload},
     pod::{Class, PodSpec, Target},
     windows::KubernetesVersion,
 };
@@ -24,13 +24,20 @@ pub enum Severity {
     Error,
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Severity {
+    /// Returns the lower-case name.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Info => "info",
             Self::Warning => "warning",
             Self::Error => "error",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -51,13 +58,7 @@ pub enum Consequence {
 
 impl fmt::Display for Consequence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Rejected => "Rejected",
-            Self::Fails => "Fails",
-            Self::Pending => "Pending",
-            Self::Ignored => "Ignored",
-            Self::Note => "Note",
-        })
+        write!(f, "{self:?}")
     }
 }
 
@@ -160,8 +161,8 @@ impl Rule {
 /// The test of a rule.
 #[derive(Clone, Copy, Debug)]
 pub enum Test {
-    /// A test of one field.
-    Field(FieldTest),
+    /// A test of the value of the rule's field.
+    Field(Trigger),
     /// A function that reads the whole workload.
     Own {
         /// Reports the places where the rule is broken.

@@ -53,7 +53,7 @@ fn check_by(rules: impl Iterator<Item = &'static Rule>, workload: &Workload<'_>,
     let mut findings = Vec::new();
     for rule in rules.filter(|rule| rule.kubernetes.contain(facts.kubernetes()) && applies(rule.scope, &subject)) {
         let hits = match rule.test {
-            Test::Field(field) => field.hits(workload.raw).map(Hit::at).collect(),
+            Test::Field(trigger) => trigger.hits(rule.field, workload.raw).map(Hit::at).collect(),
             Test::Own { find, .. } => {
                 let mut hits = Vec::new();
                 find(&subject, &mut hits);

@@ -38,6 +38,8 @@ pub struct PodSpec {
     pub has_linux_fields: bool,
     /// `hostNetwork`.
     pub has_host_network: bool,
+    /// The names in `schedulingGates`. The scheduler ignores the pod until there are none.
+    pub scheduling_gates: Vec<String>,
     /// Containers, init containers and ephemeral containers.
     pub containers: Vec<Container>,
 }
@@ -51,6 +53,8 @@ pub struct Container {
     pub index: usize,
     /// `image`.
     pub image: Option<String>,
+    /// True for an init container that keeps running: a sidecar.
+    pub is_sidecar: bool,
     /// `securityContext.windowsOptions.hostProcess`, its own or the pod's.
     pub is_host_process: bool,
     /// Its requests of extended resources, in billionths. These are resources whose domain is not Kubernetes' own.
@@ -83,7 +87,7 @@ impl Container {
 struct WireSpec {
     node_name: Option<String>,
     runtime_class_name: Option<String>,
-    os: Option<WireOs>,
+    os: Option<WireName>,
     node_selector: Option<BTreeMap<String, String>>,
     tolerations: Option<Vec<Toleration>>,
     affinity: Option<WireAffinity>,
@@ -92,6 +96,7 @@ struct WireSpec {
     init_containers: Option<Vec<WireContainer>>,
     ephemeral_containers: Option<Vec<WireContainer>>,
     host_network: Option<bool>,
+    scheduling_gates: Option<Vec<WireName>>,
     #[serde(rename = "hostPID")]
     host_pid: Option<bool>,
     #[serde(rename = "hostIPC")]
@@ -99,7 +104,7 @@ struct WireSpec {
 }
 
 #[derive(Deserialize)]
-struct WireOs {
+struct WireName {
     #[serde(default)]
     name: String,
 }
@@ -120,8 +125,8 @@ struct WireNodeAffinity {
 #[serde(rename_all = "camelCase")]
 struct WireContainer {
     image: Option<String>,
+    restart_policy: Option<String>,
     security_context: Option<SecurityContext>,
-    #[serde(default)]
     resources: Option<WireResources>,
 }
 
@@ -194,6 +199,8 @@ impl From<WireSpec> for PodSpec {
                 list,
                 index,
                 image: container.image,
+                is_sidecar: list == ContainerList::InitContainers
+                    && container.restart_policy.as_deref() == Some("Always"),
                 is_host_process: own.or(of_pod.host_process()).unwrap_or(false),
                 extended_resources: container.resources.map(WireResources::extended).unwrap_or_default(),
             }
@@ -214,6 +221,7 @@ impl From<WireSpec> for PodSpec {
             has_windows_options,
             has_linux_fields,
             has_host_network: wire.host_network == Some(true),
+            scheduling_gates: wire.scheduling_gates.into_iter().flatten().map(|gate| gate.name).collect(),
             containers,
         }
     }

@@ -55,7 +55,7 @@ pub(super) const IMAGES_DIFFER: Rule = rule(
     Judgement(Error, Fails),
     Scope::Any,
     "containers[*].image",
-    "the containers of a pod run on one node, and their images are for different builds",
+    "the containers of a pod run on one node, and no host runs all their images, which are for different builds",
     "use images of one build",
     own(images_differ),
 );
@@ -91,7 +91,7 @@ fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let builds = subject.facts.builds();
+    let builds = subject.facts.builds_of(subject.pod, subject.class);
     let pod = subject.pod;
     let has_capability = |key: &String| key.starts_with(names::CAPABILITY_LABEL_PREFIX);
     let of_class = subject.class.into_iter().flat_map(|class| class.selector.keys());
@@ -103,7 +103,7 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         return;
     }
     let mut tagged = pod.image_builds().filter(|(container, _)| !is_looked_up(subject, container));
-    let runs_by_tag = |image: Build| builds.keys().all(|host| runs(subject, *host, image) == Runs::Surely);
+    let runs_by_tag = |image: Build| builds.iter().all(|host| runs(subject, *host, image) == Runs::Surely);
     let is_told =
         pod.image_builds().next().is_some() || pod.images().any(|(container, _)| is_looked_up(subject, container));
     // If registries were queried for the images, another rule reports the nodes that do not run them.
@@ -128,8 +128,10 @@ fn without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn images_differ(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let by_tag = || subject.pod.image_builds().filter(|(container, _)| !is_looked_up(subject, container));
     let builds: BTreeSet<Build> = by_tag().map(|(_, build)| build).collect();
-    let differ = builds.len() > 1 && !subject.pod.is_host_process();
-    if let (Some((last, _)), true) = (by_tag().last(), differ) {
+    let Some((newest, (last, _))) = builds.last().zip(by_tag().last()) else { return };
+    // No other host runs more of them than one of the newest build.
+    let run_together = builds.iter().all(|image| runs(subject, *newest, *image) != Runs::Never);
+    if !run_together && !subject.pod.is_host_process() {
         let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
         let message =
             format!("the containers of a pod run on one node, and their images are for {}", builds.join(" and "));
@@ -166,7 +168,8 @@ fn runs(subject: &Subject<'_>, host: Build, image: Build) -> Runs {
     }
 }
 
-fn mismatches(subject: &Subject<'_>, wanted: Runs, message: impl Fn(Build, &str) -> String, hits: &mut Vec<Hit>) {
+/// Reports the images of which `wanted` is the best answer for a host that the pod asks for.
+fn mismatches(subject: &Subject<'_>, wanted: Runs, hits: &mut Vec<Hit>) {
     let Some(hosts) = subject.pod.wanted_builds(subject.class).filter(|hosts| !hosts.is_empty()) else { return };
     if subject.pod.is_host_process() {
         return;
@@ -175,21 +178,22 @@ fn mismatches(subject: &Subject<'_>, wanted: Runs, message: impl Fn(Build, &str)
         let best = hosts.iter().map(|host| runs(subject, *host, image)).min();
         if best == Some(wanted) {
             let hosts: Vec<String> = hosts.iter().take(4).map(ToString::to_string).collect();
-            hits.push(Hit::at(image_of(container)).saying(message(image, &hosts.join(" or "))));
+            let hosts = hosts.join(" or ");
+            hits.push(Hit::at(image_of(container)).saying(if wanted == Runs::Never {
+                format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod asks for")
+            } else {
+                format!(
+                    "the image is for build {image}; hosts of {hosts} run it if their containerd is 1.7.19 or later"
+                )
+            }));
         }
     }
 }
 
 fn image_mismatch(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let message = |image: Build, hosts: &str| {
-        format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod asks for")
-    };
-    mismatches(subject, Runs::Never, message, hits);
+    mismatches(subject, Runs::Never, hits);
 }
 
 fn older_image(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let message = |image: Build, hosts: &str| {
-        format!("the image is for build {image}; hosts of {hosts} run it if their containerd is 1.7.19 or later")
-    };
-    mismatches(subject, Runs::Perhaps, message, hits);
+    mismatches(subject, Runs::Perhaps, hits);
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    api::names,
     lint::{
         facts::Lookup,
         rule::{
@@ -13,7 +12,7 @@ use crate::{
             Subject, own, rule,
         },
     },
-    pod::Target,
+    pod::{Target, selects_windows},
 };
 
 pub(super) const DAEMON_SET: Rule = rule(
@@ -69,7 +68,7 @@ pub(super) const OTHER_OS: Rule = rule(
 
 fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, Some(class)) = (subject.pod, subject.class) else { return };
-    if !subject.workload.is_daemon_set() || class.os() != Some(names::WINDOWS) {
+    if !subject.workload.is_daemon_set() || !selects_windows(&class.selector) {
         return;
     }
     let is_required = |key: &str, value: &str| {

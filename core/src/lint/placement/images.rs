@@ -93,7 +93,8 @@ fn hosts(subject: &Subject<'_>) -> Vec<Host> {
         return Vec::new();
     }
     if subject.facts.has_nodes() {
-        return subject.facts.hosts_of(subject.pod, subject.class).into_iter().cloned().collect();
+        let tolerations = super::tolerations(subject);
+        return subject.facts.hosts_of(subject.pod, subject.class, &tolerations).into_iter().cloned().collect();
     }
     subject.pod.wanted_builds(subject.class).into_iter().flatten().map(Host::supposed).collect()
 }
