@@ -201,7 +201,11 @@ fn blockers_say_what_to_write_instead() {
     insta::assert_snapshot!(out(&output));
     let output = winpool(&["blockers", "--retire", "10.0.17763", "-f", ".", "-o", "json"], directory.path(), "");
     let report: Value = serde_json::from_str(&out(&output)).unwrap();
-    assert_eq!((&report["endOfSupport"], &report["nodes"]), (&json!("2029-01-09"), &json!(0)));
+    assert_eq!(
+        (&report["endOfSupport"], &report["nodes"]),
+        (&json!("2029-01-09"), &json!(null)),
+        "the manifests have no nodes"
+    );
     assert_eq!(report["blockers"].as_array().unwrap().len(), 2);
     assert_eq!(report["blockers"][1]["pins"][0]["by"], "Class");
 }

@@ -167,9 +167,11 @@ fn plan_has_a_line_for_each_class_that_starts_from_zero() {
 
 #[test]
 fn a_linux_node_in_manifests_is_explained_too() {
-    let linux = "---\napiVersion: v1\nkind: Node\nmetadata: {name: linux-1, labels: {kubernetes.io/os: linux}}\n";
+    let linux = "---\napiVersion: v1\nkind: Node\nmetadata: {name: linux-1, labels: {kubernetes.io/os: linux}}\nstatus: {nodeInfo: \
+                 {operatingSystem: linux, kernelVersion: 6.8.0-x}}\n";
     let text = winpool(&["why", "node/linux-1", "-f", "-"], &format!("{CLUSTER}{linux}"));
     assert!(text.contains("its label kubernetes.io/os is linux: no pool selects it"), "{text}");
+    assert!(!text.contains("its build is not known"), "{text}");
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn of(pod: &str) -> PodStory {
         windows_class("windows-2022", "10.0.20348", "runhcs-wcow-process"),
         windows_class("hyperv-2019", "10.0.20348", "runhcs-wcow-hypervisor"),
     ];
-    answer(&yaml::<Pod>(pod), &machines, &BTreeMap::from(classes))
+    answer(&yaml::<Pod>(pod), &machines, &BTreeMap::from(classes), &Images::default())
 }
 
 fn told(pod: &str) -> String {
@@ -99,10 +99,10 @@ fn remedy_of(pod: &str) -> (&'static str, Option<String>) {
 #[track_caller]
 fn remedy_with(pod: &str, machines: &[Machine], classes: &BTreeMap<String, Class>) -> (&'static str, Option<String>) {
     let pod = yaml::<Pod>(pod);
-    let told = answer(&pod, machines, classes);
+    let told = answer(&pod, machines, classes, &Images::default());
     if let Some(spec) = &told.remedied {
         let remedied = Pod { spec: spec.clone(), is_bound: false, ..Pod::default() };
-        let after = answer(&remedied, machines, classes);
+        let after = answer(&remedied, machines, classes, &Images::default());
         let lands: Vec<_> = after.nodes.iter().filter(|node| node.possible).collect();
         assert!(!lands.is_empty() && lands.iter().all(|node| node.starts != Some(false)), "{told:#?} {after:#?}");
     }
@@ -167,6 +167,18 @@ fn a_mirror_pod_stays_on_its_node() {
     let mirror = "{metadata: {name: proxy-linux-1, annotations: {kubernetes.io/config.mirror: x}}, spec: {nodeName: linux-1, \
                   tolerations: [{operator: Exists, effect: NoExecute}], containers: [{name: c, image: proxy}]}, status: {phase: Running}}";
     assert_eq!(remedy_of(mirror), ("linux", None));
+}
+
+#[test]
+fn a_class_that_has_changed_does_not_contradict_the_pods_that_it_placed() {
+    let of = |status: &str| {
+        remedy_of(&format!(
+            "{{metadata: {{name: web}}, spec: {{runtimeClassName: windows-2022, nodeSelector: {{kubernetes.io/os: windows, \
+              node.kubernetes.io/windows-build: 10.0.17763}}, containers: [{{name: c, image: i}}]}}, status: {status}}}"
+        ))
+    };
+    assert_eq!(of("{phase: Running}"), ("windows", None));
+    assert!(of("{}").1.unwrap().contains("the API server refuses"));
 }
 
 #[test]
@@ -239,6 +251,7 @@ fn a_remedy_leaves_no_node_on_which_the_pod_does_not_start() {
         &yaml::<Pod>("{metadata: {name: web}, spec: {os: {name: windows}, containers: [{name: c}]}}"),
         &[],
         &BTreeMap::new(),
+        &Images::default(),
     );
     assert_eq!(nowhere.remedy.unwrap(), "there is no Windows node");
 }

@@ -134,7 +134,8 @@ fn text(report: &Report) -> Text {
     let mut text = Text::new();
     let RetiredWindows { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, nodes } =
         &report.retirement;
-    text.line(&format!("{product} ({build}): {}", count(*nodes, "node")));
+    let nodes = nodes.map_or_else(String::new, |nodes| format!(": {}", count(nodes, "node")));
+    text.line(&format!("{product} ({build}){nodes}"));
     let mainstream =
         if mainstream_end == end_of_support { String::new() } else { format!(", mainstream until {mainstream_end}") };
     text.line(&format!("  Microsoft's support ends on {end_of_support}{mainstream}"));
@@ -159,8 +160,9 @@ fn text(report: &Report) -> Text {
         }
     }
     if !report.unknown.is_empty() {
-        let why = "It is not known whether these are pinned to it: no manifest has their RuntimeClass. Add the RuntimeClasses \
-                   or the WindowsPools to the manifests, or run the command against the cluster.";
+        let why = "It is not known whether these are pinned to it, because winpool does not know their RuntimeClass. Add the \
+                   RuntimeClasses or the WindowsPools to the manifests, or run the command against the cluster, with the \
+                   permission to list RuntimeClasses.";
         text.gap().paragraph("", why);
         let mut table = Table::new(&["OBJECT", "RUNTIMECLASS"]);
         for Located { found: Unknown { object, runtime_class }, file, line } in &report.unknown {

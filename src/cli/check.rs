@@ -37,8 +37,8 @@ use super::{
 ///
 /// Checks the Services of Windows workloads too, and with -A or -f the Windows nodes. Reads the cluster, or manifests
 /// with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same manifests, make the result more
-/// precise. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on); 1: winpool cannot read the
-/// workloads. Finished Jobs and Pods are left out.
+/// precise. Finished Jobs and Pods are left out. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on);
+/// 1: winpool cannot read the workloads.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool check -A

@@ -7,10 +7,7 @@ use serde::Serialize;
 use winpool_core::{
     explain::images::{ImageReport, NodesVerdict, image_report},
     image::{Host, ImagePlatforms, Images, known},
-    windows::{
-        Build,
-        product::{self, Channel, PRODUCTS},
-    },
+    windows::product::{Channel, PRODUCTS},
     words::count,
 };
 
@@ -159,7 +156,7 @@ fn runs_on(image: &ImageReport) -> String {
 
 /// `2022`, or the build.
 fn short(build: &str) -> String {
-    build.parse::<Build>().ok().and_then(product::by_build).map_or_else(|| build.to_owned(), |p| p.version.to_owned())
+    build.parse().map_or_else(|_| build.to_owned(), known::short)
 }
 
 /// Returns the reasons that the columns do not show: unknown images, nodes that are older than the image, and single

@@ -69,7 +69,8 @@ pub fn some<N: AsRef<str>>(names: &[N], shown: usize) -> String {
 
 /// Groups items with equal keys, in the order of their first item. Returns this item and the names of all.
 pub fn alike<'a, T>(items: impl Iterator<Item = (String, &'a str, T)>) -> Vec<(T, Vec<&'a str>)> {
-    let (mut groups, mut known): (Vec<(T, Vec<&str>)>, BTreeMap<String, usize>) = Default::default();
+    let mut groups: Vec<(T, Vec<&str>)> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for (key, name, item) in items {
         let index = *known.entry(key).or_insert(groups.len());
         match groups.get_mut(index) {

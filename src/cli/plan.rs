@@ -108,8 +108,11 @@ async fn image_notes(cluster: &Cluster, resolve: &Resolve) -> Result<Vec<String>
 
 /// Returns true if nothing would be written and no pool needs attention.
 fn is_done(forecast: &Forecast) -> bool {
-    let is_quiet = |pool: &PoolForecast| pool.problems.is_empty() && pool.held_taints.is_empty();
     forecast.is_empty() && forecast.summary.pools.iter().all(is_quiet)
+}
+
+fn is_quiet(pool: &PoolForecast) -> bool {
+    pool.problems.is_empty() && pool.held_taints.is_empty()
 }
 
 /// Adds a proposed pool to those of the cluster, or replaces the pool with its name.
@@ -225,7 +228,7 @@ fn text(forecast: &Forecast) -> Text {
 
 /// Returns the reason why nothing would be written.
 fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
-    if pools.iter().any(|pool| !pool.problems.is_empty() || !pool.held_taints.is_empty()) {
+    if !pools.iter().all(is_quiet) {
         return (WARN, "Nothing would be written; what needs attention is named below.".to_owned());
     }
     match pools {

@@ -150,6 +150,9 @@ impl Workloads {
         let all = ListParams::default();
         let keep = |class: RuntimeClass| facts.add_class(class);
         let classes = live::list("runtimeclasses", &Api::all(client.clone()), all.clone(), keep).await;
+        if nodes.is_ok() {
+            self.facts.nodes_are_complete();
+        }
         match classes {
             Ok(()) => self.facts.classes_are_complete(),
             Err(_) => self.facts.classes_are_hidden(),

@@ -1,6 +1,6 @@
 //! The workloads and pools that are pinned to a Windows version, and the changes that they need.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::civil::Date;
 use schemars::JsonSchema;
@@ -15,7 +15,7 @@ use crate::{
         facts::{Facts, Lookup},
     },
     plan::{Hosts, Pool},
-    pod::{Class, Target},
+    pod::{Class, OS_KEYS, Target},
     windows::{
         Build, KubernetesSupport,
         compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation},
@@ -107,8 +107,9 @@ pub struct RetiredWindows {
     pub kubernetes: Option<String>,
     /// The support of the build in the documentation of that version.
     pub kubernetes_support: KubernetesSupport,
-    /// The number of remaining nodes with the build.
-    pub nodes: usize,
+    /// The number of remaining nodes with the build; absent if the nodes are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<usize>,
 }
 
 impl RetiredWindows {
@@ -122,7 +123,7 @@ impl RetiredWindows {
             end_of_support: product.end_of_support(),
             kubernetes: version.map(|version| version.to_string()),
             kubernetes_support: version.map_or(KubernetesSupport::Unknown, |version| version.support_of(product.build)),
-            nodes: facts.builds().get(&product.build).copied().unwrap_or_default(),
+            nodes: facts.knows_nodes().then(|| facts.builds().get(&product.build).copied().unwrap_or_default()),
         }
     }
 }
@@ -166,21 +167,31 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
     (!pins.is_empty()).then(|| Blocker { object: workload.object(), pins })
 }
 
-/// Returns the labels by which a workload selects nodes of `retired` only, though there are nodes of other builds.
+/// Returns the field by which a Windows workload selects nodes of `retired` only, though there are nodes of other builds.
 fn label_pin(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Pin> {
-    let pod = &workload.pod;
-    let is_only = facts.builds_of(pod, facts.known_class(pod)) == BTreeSet::from([retired]);
-    if pod.selects_no_more_than_a_system() || !is_only || facts.builds().len() < 2 {
+    let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
+    let is_for_windows = matches!(pod.target(class), Target::Windows | Target::WindowsImage);
+    let is_only = || facts.builds_of(pod, class) == BTreeSet::from([retired]);
+    if !is_for_windows || facts.builds().len() < 2 || !is_only() {
         return None;
     }
-    let (by, field, value) = if pod.node_selector.is_empty() {
-        (By::Affinity, "affinity.nodeAffinity", format!("allows nodes of {retired} only"))
-    } else {
-        let labels: Vec<String> = pod.node_selector.iter().map(|(key, value)| format!("{key}: {value}")).collect();
-        (By::Selector, "nodeSelector", labels.join(", "))
+    let chosen = |selector: &BTreeMap<String, String>| -> Vec<String> {
+        let others = selector.iter().filter(|(key, _)| !OS_KEYS.contains(&key.as_str()) && *key != names::ARCH);
+        others.map(|(key, value)| format!("{key}: {value}")).collect()
+    };
+    let labels = chosen(&pod.node_selector);
+    let (by, field, value) = match &pod.runtime_class {
+        _ if !labels.is_empty() => (By::Selector, "nodeSelector", labels.join(", ")),
+        _ if !pod.terms.is_empty() => {
+            (By::Affinity, "affinity.nodeAffinity", format!("allows nodes of {retired} only"))
+        }
+        Some(name) if class.is_some_and(|class| !chosen(&class.selector).is_empty()) => {
+            (By::Class, "runtimeClassName", name.clone())
+        }
+        _ => return None,
     };
     let nodes = target.map_or_else(|| "nodes of another build".to_owned(), |to| format!("nodes of {to}"));
-    let change = format!("select {nodes}; now only nodes of {retired} have these labels");
+    let change = format!("select {nodes}; now only nodes of {retired} match");
     Some(Pin::new(by, format!("{}.{field}", workload.path), &value, change))
 }
 
@@ -193,7 +204,8 @@ fn image_pins(
     target: Option<Build>,
     is_pinned: bool,
 ) -> Vec<Pin> {
-    let images = workload.pod.images().filter(|(container, _)| !container.is_host_process || facts.images().is_empty());
+    // Host-process containers run on every build.
+    let images = workload.pod.images().filter(|(container, _)| !container.is_host_process);
     let class = facts.known_class(&workload.pod);
     let isolation = class.map_or(Isolation::Process, Class::isolation);
     let runs = match isolation {

@@ -105,13 +105,8 @@ pub struct Landing {
     pub reasons: Vec<String>,
 }
 
-/// Explains this pod on these nodes, with these RuntimeClasses.
-pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>) -> PodStory {
-    answer_with(pod, machines, classes, &Images::default())
-}
-
-/// Explains the pod with the platforms of its images, as registries report them.
-pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>, images: &Images) -> PodStory {
+/// Explains this pod on these nodes, with these RuntimeClasses and the platforms of its images, as registries report them.
+pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>, images: &Images) -> PodStory {
     let mut spec = pod.spec.clone();
     if pod.is_bound && !pod.is_mirror || pod.daemon_set_node().is_some() {
         // The scheduler chose this node; it may place a similar pod on another node. The kubelet chose that of a mirror pod.
@@ -147,7 +142,7 @@ pub fn answer_template(
         }
     }
     let (spec, os_label) = (workload.template.clone(), workload.os_label.clone());
-    let pod = Pod { errors, spec, os_label, ..Pod::default() };
+    let pod = Pod { spec, os_label, errors, ..Pod::default() };
     let namespace = if workload.namespace.is_empty() { "default" } else { &workload.namespace };
     let object = format!("{} {namespace}/{}", kind.as_str(), workload.name);
     let maker = if kind == WorkloadKind::DaemonSet { Maker::DaemonSet } else { Maker::Anyone };
@@ -165,7 +160,8 @@ fn of_spec(
 ) -> PodStory {
     let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
     let missing = spec.runtime_class.clone().filter(|_| found.is_none());
-    let conflict = found.and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
+    // If they contradict in a bound pod, the class has changed since the pod was created.
+    let conflict = found.filter(|_| !pod.is_bound).and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
     let (mut bare, mut spec) = (spec.clone(), spec);
     match found.filter(|_| pod.is_bound) {
         Some((_, class)) => class.take_off(&mut bare),
@@ -207,16 +203,12 @@ fn of_spec(
             (Some(remedy), remedied)
         }
     };
-    let gates = &candidate.spec.scheduling_gates;
-    let gated = (!gates.is_empty()).then(|| {
-        format!(
-            "wait until its schedulingGates ({}) are removed: the scheduler ignores it until then",
-            gates.join(", ")
-        )
-    });
-    let remedy = match (gated, remedy) {
-        (Some(gated), Some(remedy)) => Some(format!("{gated}. Then {remedy}")),
-        (gated, remedy) => gated.or(remedy),
+    let gates = candidate.spec.scheduling_gates.join(", ");
+    let wait = (!gates.is_empty())
+        .then(|| format!("wait until its schedulingGates ({gates}) are removed: the scheduler ignores it until then"));
+    let remedy = match (wait, remedy) {
+        (Some(wait), Some(remedy)) => Some(format!("{wait}. Then {remedy}")),
+        (wait, remedy) => wait.or(remedy),
     };
     PodStory {
         object: String::new(),
@@ -233,7 +225,7 @@ fn of_spec(
 /// that exist have run on Windows.
 fn is_windows(pods: &[Pod], spec: &PodSpec, class: Option<&Class>, machines: &[Machine]) -> bool {
     let has_run_on_windows = || {
-        let hosts = pods.iter().filter(|pod| pod.has_run).filter_map(|pod| pod.spec.node.as_ref());
+        let hosts = pods.iter().filter_map(|pod| pod.ran_on.as_ref());
         let mut hosts = hosts.filter_map(|name| machines.iter().find(|machine| machine.host.name == *name)).peekable();
         hosts.peek().is_some() && hosts.all(Machine::is_windows)
     };

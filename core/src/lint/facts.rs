@@ -82,6 +82,7 @@ pub struct Facts {
     kubernetes: Option<KubernetesVersion>,
     classes_are_complete: bool,
     classes_are_hidden: bool,
+    nodes_are_complete: bool,
     classes: BTreeMap<String, Class>,
     objects: Vec<Arc<RuntimeClass>>,
     pools: Vec<Arc<Pool>>,
@@ -110,6 +111,11 @@ impl Facts {
     /// Declares that the cluster may have RuntimeClasses that the user has no permission to list.
     pub fn classes_are_hidden(&mut self) {
         self.classes_are_hidden = true;
+    }
+
+    /// Declares that all Windows nodes of the cluster have been added.
+    pub fn nodes_are_complete(&mut self) {
+        self.nodes_are_complete = true;
     }
 
     /// Adds a node if it is a Windows node.
@@ -220,8 +226,14 @@ impl Facts {
 
     /// Returns the kinds of the nodes whose labels this pod selects, by itself and by its class.
     fn kinds_of(&self, pod: &PodSpec, class: Option<&Class>) -> impl Iterator<Item = &NodeKind> {
+        let builds = pod.wanted_builds(class);
+        // Most pods select a build. Comparing it first saves reading the labels of thousands of nodes.
+        let may_match = move |build: Option<Build>| {
+            build.zip(builds.as_ref()).is_none_or(|(build, builds)| builds.contains(&build))
+        };
         let is_selected = move |nodes: &[(Labels, _)]| nodes.iter().any(|(labels, _)| selects(pod, class, labels));
-        self.nodes.iter().filter(move |(_, nodes)| is_selected(nodes)).map(|(kind, _)| kind)
+        let kinds = self.nodes.iter().filter(move |(kind, _)| may_match(kind.build));
+        kinds.filter(move |(_, nodes)| is_selected(nodes)).map(|(kind, _)| kind)
     }
 
     /// Adds the names of `GMSACredentialSpec` objects, which are known from now on.
@@ -305,6 +317,11 @@ impl Facts {
     /// Returns true if a Windows node is known.
     pub fn has_nodes(&self) -> bool {
         !self.nodes.is_empty()
+    }
+
+    /// Returns true if the Windows nodes are known, even if there is none.
+    pub fn knows_nodes(&self) -> bool {
+        self.has_nodes() || self.nodes_are_complete
     }
 
     /// Returns true if winpool knows the taints that Windows nodes have or get.

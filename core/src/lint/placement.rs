@@ -13,15 +13,15 @@ use crate::{
             Consequence::{Fails, Note, Pending},
             Hit, Judgement, Rule, Scope,
             Severity::{Error, Info, Warning},
-            Subject, Test, Versions, own, rule,
+            Subject, Test, own, rule,
         },
     },
     pod::{BETA_OS, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
     windows::{Build, taint::SPELLINGS},
 };
 
-mod builds;
-mod classes;
+pub(super) mod builds;
+pub(super) mod classes;
 pub(super) mod images;
 
 const SELECT_WINDOWS: &str = "add nodeSelector kubernetes.io/os: windows, or a runtimeClassName";
@@ -29,22 +29,20 @@ const TOLERATE: &str =
     "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}, or a runtimeClassName";
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        kubernetes: Versions::from(24),
-        ..rule(
-            "os-name-missing",
-            Judgement(Info, Note),
-            Scope::Windows,
-            "os.name",
-            "the pod is meant for Windows and does not say so; with os.name the API server refuses what Windows cannot do",
-            "add os.name: windows",
-            own(|subject, hits| {
-                if subject.pod.os.is_none() {
-                    hits.push(Hit::at("os.name"));
-                }
-            }),
-        )
-    },
+    rule(
+        "os-name-missing",
+        Judgement(Info, Note),
+        Scope::Windows,
+        "os.name",
+        "the pod is meant for Windows and does not say so; with os.name the API server refuses what Windows cannot do",
+        "add os.name: windows",
+        own(|subject, hits| {
+            if subject.pod.os.is_none() {
+                hits.push(Hit::at("os.name"));
+            }
+        }),
+    )
+    .since(24),
     rule(
         "os-contradicts-selector",
         Judgement(Error, Fails),
@@ -160,17 +158,6 @@ pub(super) const RULES: &[Rule] = &[
             }
         }),
     ),
-    classes::DAEMON_SET,
-    classes::NOT_FOUND,
-    classes::SELECTOR,
-    classes::AFFINITY,
-    classes::OTHER_OS,
-    builds::MALFORMED,
-    builds::NOT_SELECTED,
-    builds::WITHOUT_NODE,
-    builds::IMAGES_DIFFER,
-    builds::IMAGE,
-    builds::OLDER_IMAGE,
 ];
 
 /// Returns the class for the build that all images of the pod name. `None` for a DaemonSet, because its controller

@@ -12,7 +12,7 @@ use crate::lint::{
         Consequence::{Ignored, Note, Rejected},
         Hit, Judgement, Rule, Scope,
         Severity::{Error, Info, Warning},
-        Subject, Test, Versions, own, rule,
+        Subject, Test, own, rule,
     },
 };
 
@@ -29,7 +29,7 @@ const IS_UNKNOWN: Option<(Judgement, &str)> = Some((
 const fn forbidden(id: &'static str, field: &'static str, from: u32, remedy: &'static str) -> Rule {
     Rule {
         without_os: HAS_NO_EFFECT,
-        kubernetes: Versions::from(from),
+        since: from,
         ..rule(id, Judgement(Error, Rejected), Scope::Windows, field, REASON, remedy, Test::Field(Trigger::Present))
     }
 }
@@ -108,54 +108,46 @@ pub(super) const RULES: &[Rule] = &[
     forbidden("container-proc-mount", "containers[*].securityContext.procMount", 23, REMOVE),
     forbidden("container-run-as-user", "containers[*].securityContext.runAsUser", 23, USER_NAME),
     forbidden("container-run-as-group", "containers[*].securityContext.runAsGroup", 23, NO_GROUPS),
-    Rule {
-        kubernetes: Versions::from(23),
-        ..rule(
-            "linux-with-windows-options",
-            Judgement(Error, Rejected),
-            Scope::LinuxByName,
-            "securityContext.windowsOptions",
-            "windowsOptions cannot be set for a Linux pod",
-            "remove it, or write os.name: windows",
-            own(windows_options),
-        )
-    },
-    Rule {
-        kubernetes: Versions::from(22),
-        ..rule(
-            "host-process-mixed",
-            Judgement(Error, Rejected),
-            Scope::Any,
-            "containers[*].securityContext.windowsOptions.hostProcess",
-            "either all containers of a pod are host-process containers or none",
-            "set securityContext.windowsOptions.hostProcess: true on the pod and on no container",
-            own(mixed_host_process),
-        )
-    },
-    Rule {
-        kubernetes: Versions::from(22),
-        ..rule(
-            "host-process-contradicts-pod",
-            Judgement(Error, Rejected),
-            Scope::Any,
-            "containers[*].securityContext.windowsOptions.hostProcess",
-            "a container may not say otherwise about hostProcess than its pod",
-            "set hostProcess on the pod alone",
-            own(host_process_contradiction),
-        )
-    },
-    Rule {
-        kubernetes: Versions::from(22),
-        ..rule(
-            "host-process-without-host-network",
-            Judgement(Error, Rejected),
-            Scope::Any,
-            "hostNetwork",
-            "host-process containers use the host's network, and the pod has to say so",
-            "set hostNetwork: true",
-            own(host_process_network),
-        )
-    },
+    rule(
+        "linux-with-windows-options",
+        Judgement(Error, Rejected),
+        Scope::LinuxByName,
+        "securityContext.windowsOptions",
+        "windowsOptions cannot be set for a Linux pod",
+        "remove it, or write os.name: windows",
+        own(windows_options),
+    )
+    .since(23),
+    rule(
+        "host-process-mixed",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "containers[*].securityContext.windowsOptions.hostProcess",
+        "either all containers of a pod are host-process containers or none",
+        "set securityContext.windowsOptions.hostProcess: true on the pod and on no container",
+        own(mixed_host_process),
+    )
+    .since(22),
+    rule(
+        "host-process-contradicts-pod",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "containers[*].securityContext.windowsOptions.hostProcess",
+        "a container may not say otherwise about hostProcess than its pod",
+        "set hostProcess on the pod alone",
+        own(host_process_contradiction),
+    )
+    .since(22),
+    rule(
+        "host-process-without-host-network",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "hostNetwork",
+        "host-process containers use the host's network, and the pod has to say so",
+        "set hostNetwork: true",
+        own(host_process_network),
+    )
+    .since(22),
 ];
 
 /// Rules whose remedy is to use host-process containers.

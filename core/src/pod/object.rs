@@ -36,8 +36,8 @@ pub struct Pod {
     /// `spec`.
     pub spec: PodSpec,
     pub progress: PodProgress,
-    /// True if one of its containers runs or has run.
-    pub has_run: bool,
+    /// The node on which one of its containers runs or has run.
+    pub ran_on: Option<String>,
     /// True if it has a phase, so that the scheduler has set `nodeName`. In a manifest, the author has set it.
     pub is_bound: bool,
     /// The label `kubernetes.io/os`, which the kubelet compares with the node's label.
@@ -105,9 +105,9 @@ impl From<WirePod> for Pod {
             is_ignored: metadata.is_ignored(),
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
-            spec,
             progress: progress(&status),
-            has_run: has_run(&status),
+            ran_on: spec.node.clone().filter(|_| has_run(&status)),
+            spec,
             is_bound: status.phase.is_some(),
             errors: errors(&status),
         }

@@ -61,7 +61,9 @@ fn node(build: &str, taints: &[&str], labels: &[(&str, &str)]) -> Node {
 /// A cluster of these nodes (build, taints), pools and classes.
 fn cluster(nodes: &[(&str, &[&str])], pools: &[Value], classes: &[Value]) -> Facts {
     let mut facts = Facts::of_version(Some(KubernetesVersion { major: 1, minor: 36 }));
-    nodes.iter().for_each(|(build, taints)| facts.add_node(&node(build, taints, &[])));
+    for (build, taints) in nodes {
+        facts.add_node(&node(build, taints, &[]));
+    }
     for class in classes {
         facts.add_class(serde_json::from_value(class.clone()).unwrap());
     }

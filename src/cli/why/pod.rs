@@ -8,7 +8,7 @@ use kube::{Api, Client, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
-    explain::pod::{Landing, Machine, PodStory, answer_template, answer_with},
+    explain::pod::{Landing, Machine, PodStory, answer, answer_template},
     image::Images,
     lint::facts::{Facts, Lookup},
     pod::{LISTED_KINDS, Pod, PodSpec, Workload, WorkloadKind, known_error},
@@ -44,21 +44,15 @@ pub(super) async fn why_pod(
     common: &Common,
     resolve: &Resolve,
 ) -> Result<PodStory, Error> {
-    let (pod, around) = if common.origin.files.is_empty() {
-        let client = common.origin.connection.client().await?;
-        let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
-        let around = Surroundings::live(&client).await?;
-        (live_pod(&client, &namespace, name).await?, around)
-    } else {
-        let namespace = namespace.unwrap_or("default");
-        let mut around = Surroundings::from_manifests(common, namespace)?;
-        let found = around.pods.iter().position(|pod| pod.name == name && pod.namespace == namespace);
-        let found = found.ok_or_else(|| not_found("Pod", namespace, name))?;
-        (around.pods.swap_remove(found), around)
+    let (mut around, namespace, client) = Surroundings::read(common, namespace).await?;
+    let found = match &client {
+        Some(client) => live_pod(client, &namespace, name).await?,
+        None => around.pods.drain(..).find(|pod| pod.name == name && pod.namespace == namespace),
     };
+    let pod = found.ok_or_else(|| not_found("Pod", &namespace, name))?;
     around.knows_class_of(&pod.spec)?;
     let images = images(&pod.spec, resolve).await?;
-    Ok(answer_with(&pod, &around.machines, around.facts.classes(), &images))
+    Ok(answer(&pod, &around.machines, around.facts.classes(), &images))
 }
 
 pub(super) async fn why_workload(
@@ -68,25 +62,19 @@ pub(super) async fn why_workload(
     common: &Common,
     resolve: &Resolve,
 ) -> Result<PodStory, Error> {
-    let (workload, mut around) = if common.origin.files.is_empty() {
-        let client = common.origin.connection.client().await?;
-        let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
-        let mut around = Surroundings::live(&client).await?;
-        let api = pods::workloads(&client, kind, Some(&namespace));
+    let (mut around, namespace, client) = Surroundings::read(common, namespace).await?;
+    let found = if let Some(client) = &client {
+        let api = pods::workloads(client, kind, Some(&namespace));
         let plural = LISTED_KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(.., plural)| *plural);
-        let found: Option<ListedWorkload> = live::get(plural, &api, name).await?;
-        let workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?.workload;
-        around.pods = live_pods_of(&client, kind, &workload).await?;
-        (workload, around)
+        live::get(plural, &api, name).await?.map(|listed: ListedWorkload| listed.workload)
     } else {
-        let namespace = namespace.unwrap_or("default");
-        let around = Surroundings::from_manifests(common, namespace)?;
-        let is_it = |(of, workload): &&(WorkloadKind, Workload)| {
-            *of == kind && workload.name == name && workload.namespace == namespace
-        };
-        let found = around.workloads.iter().find(is_it).map(|(_, workload)| workload.clone());
-        (found.ok_or_else(|| not_found(kind.as_str(), namespace, name))?, around)
+        let mut of_kind = around.workloads.drain(..).filter(|(of, _)| *of == kind).map(|(_, workload)| workload);
+        of_kind.find(|workload| workload.name == name && workload.namespace == namespace)
     };
+    let workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?;
+    if let Some(client) = &client {
+        around.pods = live_pods_of(client, kind, &workload).await?;
+    }
     around.pods.retain(|pod| is_of(pod, kind, &workload));
     around.knows_class_of(&workload.template)?;
     let images = images(&workload.template, resolve).await?;
@@ -109,12 +97,11 @@ fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
     Error::NotFound { kind, name: format!("{namespace}/{name}") }
 }
 
-async fn live_pod(client: &Client, namespace: &str, name: &str) -> Result<Pod, Error> {
+async fn live_pod(client: &Client, namespace: &str, name: &str) -> Result<Option<Pod>, Error> {
     let pods: Api<ListedPod> = Api::namespaced(client.clone(), namespace);
-    let found = live::get("pods", &pods, name).await?.map(|listed| listed.pod);
-    let mut pod = found.ok_or_else(|| not_found("Pod", namespace, name))?;
-    add_errors_of_events(client, std::slice::from_mut(&mut pod)).await?;
-    Ok(pod)
+    let mut found = live::get("pods", &pods, name).await?.map(|listed| listed.pod);
+    add_errors_of_events(client, found.as_mut_slice()).await?;
+    Ok(found)
 }
 
 /// Pods of the workload; none for a user who has no permission to list pods. The jobs of a
@@ -152,6 +139,17 @@ async fn add_errors_of_events(client: &Client, pods: &mut [Pod]) -> Result<(), E
 }
 
 impl Surroundings {
+    /// Reads manifests or the cluster. Returns the namespace that the user means too, and the client of the cluster.
+    async fn read(common: &Common, namespace: Option<&str>) -> Result<(Self, String, Option<Client>), Error> {
+        if common.origin.files.is_empty() {
+            let client = common.origin.connection.client().await?;
+            let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
+            return Ok((Self::live(&client).await?, namespace, Some(client)));
+        }
+        let namespace = namespace.unwrap_or("default");
+        Ok((Self::from_manifests(common, namespace)?, namespace.to_owned(), None))
+    }
+
     async fn live(client: &Client) -> Result<Self, Error> {
         let mut around = Self::default();
         let nodes: Api<Node> = Api::all(client.clone());

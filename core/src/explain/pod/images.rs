@@ -17,7 +17,7 @@ use super::{Candidate, Machine, named};
 impl Candidate<'_> {
     /// Returns true if the images start on a Windows node; `None` if neither a registry nor a tag provides the answer.
     pub(super) fn images_start(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
-        let has_started = self.pod.has_run && self.pod.spec.node.as_ref() == Some(&machine.host.name);
+        let has_started = self.pod.ran_on.as_ref() == Some(&machine.host.name);
         let Some(version) = machine.version else {
             let is_asked = self.spec.image_builds().next().is_some() || !self.images.is_empty();
             let reasons = if is_asked { vec!["the node's build is not known".to_owned()] } else { Vec::new() };

@@ -20,65 +20,62 @@ use crate::{
     },
 };
 
-pub(super) const MALFORMED: Rule = rule(
-    "build-malformed",
-    Judgement(Error, Pending),
-    Scope::Any,
-    "nodeSelector",
-    "the value of node.kubernetes.io/windows-build is no build, so no node has it",
-    "write 10.0.<number>, such as 10.0.20348",
-    own(malformed),
-);
-
-pub(super) const NOT_SELECTED: Rule = rule(
-    "build-not-selected",
-    Judgement(Warning, Fails),
-    Scope::Windows,
-    "nodeSelector",
-    "the cluster has Windows nodes of several builds, and an image starts on hosts of its own build alone, unless its tag has one for each",
-    "add a runtimeClassName, or nodeSelector node.kubernetes.io/windows-build",
-    own(not_selected),
-);
-
-pub(super) const WITHOUT_NODE: Rule = rule(
-    "build-without-node",
-    Judgement(Warning, Pending),
-    Scope::Windows,
-    "nodeSelector",
-    "no node has the build that the pod asks for",
-    "add such nodes, or move the pod to another build",
-    own(without_node),
-);
-
-pub(super) const IMAGES_DIFFER: Rule = rule(
-    "image-builds-differ",
-    Judgement(Error, Fails),
-    Scope::Any,
-    "containers[*].image",
-    "the containers of a pod run on one node, and no host runs all their images, which are for different builds",
-    "use images of one build",
-    own(images_differ),
-);
-
-pub(super) const IMAGE: Rule = rule(
-    "image-build-mismatch",
-    Judgement(Error, Fails),
-    Scope::Windows,
-    "containers[*].image",
-    "the image does not start on hosts of the build that the pod asks for",
-    "use an image of the same build, or another class or selector",
-    own(image_mismatch),
-);
-
-pub(super) const OLDER_IMAGE: Rule = rule(
-    "image-older-than-host",
-    Judgement(Info, Note),
-    Scope::Windows,
-    "containers[*].image",
-    "the image is for an older build than the hosts that the pod asks for; they run it if their containerd is 1.7.19 or later",
-    "use an image of the same build, or make sure of the hosts' containerd",
-    own(older_image),
-);
+pub(in crate::lint) const RULES: &[Rule] = &[
+    rule(
+        "build-malformed",
+        Judgement(Error, Pending),
+        Scope::Any,
+        "nodeSelector",
+        "the value of node.kubernetes.io/windows-build is no build, so no node has it",
+        "write 10.0.<number>, such as 10.0.20348",
+        own(malformed),
+    ),
+    rule(
+        "build-not-selected",
+        Judgement(Warning, Fails),
+        Scope::Windows,
+        "nodeSelector",
+        "the cluster has Windows nodes of several builds, and an image starts on hosts of its own build alone, unless its tag has one for each",
+        "add a runtimeClassName, or nodeSelector node.kubernetes.io/windows-build",
+        own(not_selected),
+    ),
+    rule(
+        "build-without-node",
+        Judgement(Warning, Pending),
+        Scope::Windows,
+        "nodeSelector",
+        "no node has the build that the pod asks for",
+        "add such nodes, or move the pod to another build",
+        own(without_node),
+    ),
+    rule(
+        "image-builds-differ",
+        Judgement(Error, Fails),
+        Scope::Any,
+        "containers[*].image",
+        "the containers of a pod run on one node, and no host runs all their images, which are for different builds",
+        "use images of one build",
+        own(images_differ),
+    ),
+    rule(
+        "image-build-mismatch",
+        Judgement(Error, Fails),
+        Scope::Windows,
+        "containers[*].image",
+        "the image does not start on hosts of the build that the pod asks for",
+        "use an image of the same build, or another class or selector",
+        own(|subject, hits| mismatches(subject, Runs::Never, hits)),
+    ),
+    rule(
+        "image-older-than-host",
+        Judgement(Info, Note),
+        Scope::Windows,
+        "containers[*].image",
+        "the image is for an older build than the hosts that the pod asks for; they run it if their containerd is 1.7.19 or later",
+        "use an image of the same build, or make sure of the hosts' containerd",
+        own(|subject, hits| mismatches(subject, Runs::Perhaps, hits)),
+    ),
+];
 
 fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if let Some(value) = subject.pod.selected(names::WINDOWS_BUILD)
@@ -188,12 +185,4 @@ fn mismatches(subject: &Subject<'_>, wanted: Runs, hits: &mut Vec<Hit>) {
             }));
         }
     }
-}
-
-fn image_mismatch(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    mismatches(subject, Runs::Never, hits);
-}
-
-fn older_image(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    mismatches(subject, Runs::Perhaps, hits);
 }

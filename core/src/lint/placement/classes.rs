@@ -15,56 +15,54 @@ use crate::{
     pod::{Target, selects_windows},
 };
 
-pub(super) const DAEMON_SET: Rule = rule(
-    "daemon-set-relies-on-class",
-    Judgement(Error, Pending),
-    Scope::Any,
-    "runtimeClassName",
-    "the DaemonSet controller looks at the template's own selector and never at the class: it wants pods on nodes where the \
-     class forbids them, and these stay Pending (kubernetes/kubernetes#111590)",
-    "add the class's selector to the template's nodeSelector",
-    own(daemon_set),
-);
-
-pub(super) const NOT_FOUND: Rule = rule(
-    "class-not-found",
-    Judgement(Error, Rejected),
-    Scope::Any,
-    "runtimeClassName",
-    "there is no RuntimeClass of this name",
-    "name one that exists, or declare it in a WindowsPool's runtimeClasses",
-    own(not_found),
-);
-
-pub(super) const SELECTOR: Rule = rule(
-    "class-contradicts-selector",
-    Judgement(Error, Rejected),
-    Scope::Any,
-    "nodeSelector",
-    "nodeSelector and the RuntimeClass's scheduling.nodeSelector want different values of one label",
-    "remove the label from nodeSelector, or choose another class",
-    own(selector),
-);
-
-pub(super) const AFFINITY: Rule = rule(
-    "class-contradicts-affinity",
-    Judgement(Error, Pending),
-    Scope::Any,
-    "affinity.nodeAffinity",
-    "no node satisfies both the required node affinity and the RuntimeClass's selector",
-    "remove the label from the affinity, or choose another class",
-    own(affinity),
-);
-
-pub(super) const OTHER_OS: Rule = rule(
-    "class-of-another-os",
-    Judgement(Error, Fails),
-    Scope::Any,
-    "runtimeClassName",
-    "os.name and the RuntimeClass are for different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
-    "choose another class, or another os.name",
-    own(other_os),
-);
+pub(in crate::lint) const RULES: &[Rule] = &[
+    rule(
+        "daemon-set-relies-on-class",
+        Judgement(Error, Pending),
+        Scope::Any,
+        "runtimeClassName",
+        "the DaemonSet controller looks at the template's own selector and never at the class: it wants pods on nodes where the \
+         class forbids them, and these stay Pending (kubernetes/kubernetes#111590)",
+        "add the class's selector to the template's nodeSelector",
+        own(daemon_set),
+    ),
+    rule(
+        "class-not-found",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "runtimeClassName",
+        "there is no RuntimeClass of this name",
+        "name one that exists, or declare it in a WindowsPool's runtimeClasses",
+        own(not_found),
+    ),
+    rule(
+        "class-contradicts-selector",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "nodeSelector",
+        "nodeSelector and the RuntimeClass's scheduling.nodeSelector want different values of one label",
+        "remove the label from nodeSelector, or choose another class",
+        own(selector),
+    ),
+    rule(
+        "class-contradicts-affinity",
+        Judgement(Error, Pending),
+        Scope::Any,
+        "affinity.nodeAffinity",
+        "no node satisfies both the required node affinity and the RuntimeClass's selector",
+        "remove the label from the affinity, or choose another class",
+        own(affinity),
+    ),
+    rule(
+        "class-of-another-os",
+        Judgement(Error, Fails),
+        Scope::Any,
+        "runtimeClassName",
+        "os.name and the RuntimeClass are for different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
+        "choose another class, or another os.name",
+        own(other_os),
+    ),
+];
 
 fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, Some(class)) = (subject.pod, subject.class) else { return };

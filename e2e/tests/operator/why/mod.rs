@@ -95,7 +95,7 @@ impl Stage {
 
     fn explain(&self, pod: &Pod) -> PodStory {
         let pod: pod::Pod = serde_json::from_value(serde_json::to_value(pod).unwrap()).unwrap();
-        answer(&pod, &self.machines, &self.classes)
+        answer(&pod, &self.machines, &self.classes, &Images::default())
     }
 
     /// Creates as many pods as there are nodes. No two of them fit on one node, because all want the same port of it: the
