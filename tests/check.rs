@@ -46,6 +46,20 @@ spec:
       containers: [{name: agent, image: example.com/agent:1.0}]
 ";
 
+const FINISHED: &str = "\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: import}
+spec: {template: {spec: {os: {name: windows}, containers: [{name: c, image: 'app:ltsc2019'}]}}}
+status: {conditions: [{type: Complete, status: 'True'}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: once}
+spec: {os: {name: windows}, containers: [{name: c, image: 'app:ltsc2019'}]}
+status: {phase: Failed}
+";
+
 const POOL: &str = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {}\n";
 
 fn winpool(arguments: &[&str], directory: &Path, input: &str) -> Output {
@@ -116,7 +130,15 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
             &["check", "-f", "-", "--min-severity", "error", "--ignore", "os-selector-missing", "--ignore", "host-pid"],
             DEPLOYMENT,
             2,
-            "nothing found",
+            "2 workloads checked: 1 below --min-severity",
+        ),
+        (&["check", "-f", "-", "--fail-on", "error"], FINISHED, 0, "0 workloads checked: nothing found"),
+        (&["blockers", "--retire", "2019", "-f", "-"], FINISHED, 0, "Nothing is pinned to it."),
+        (
+            &["check", "-f", "-"],
+            "apiVersion: example.com/v1\nkind: AllowList\nmetadata: {name: a}\nspec: {}\n",
+            0,
+            "finds no pod template in them: 1 AllowList",
         ),
         (
             &["check", "-f", "-", "--fail-on", "error", "--ignore", "os-selector-missing", "--ignore", "host-pid"],
@@ -135,7 +157,7 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
             &["check", "-f", "-"],
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
             0,
-            "Not checked, because they have no pod template: 1 ConfigMap",
+            "Not checked, because winpool finds no pod template in them: 1 ConfigMap",
         ),
         (
             &["check", "-f", "-"],
@@ -179,7 +201,11 @@ fn blockers_say_what_to_write_instead() {
     insta::assert_snapshot!(out(&output));
     let output = winpool(&["blockers", "--retire", "10.0.17763", "-f", ".", "-o", "json"], directory.path(), "");
     let report: Value = serde_json::from_str(&out(&output)).unwrap();
-    assert_eq!((&report["endOfSupport"], &report["nodes"]), (&json!("2029-01-09"), &json!(0)));
+    assert_eq!(
+        (&report["endOfSupport"], &report["nodes"]),
+        (&json!("2029-01-09"), &json!(null)),
+        "the manifests have no nodes"
+    );
     assert_eq!(report["blockers"].as_array().unwrap().len(), 2);
     assert_eq!(report["blockers"][1]["pins"][0]["by"], "Class");
 }

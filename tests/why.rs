@@ -6,6 +6,7 @@ mod program;
 use std::process::Command;
 
 use program::with_input;
+use serde_json::{Value, json};
 
 /// The taint of the pool `enforced` was allowed; that of `held` would make a pod unschedulable.
 const CLUSTER: &str = r#"
@@ -162,6 +163,54 @@ fn why_class_names_the_node_pools_that_serve_it_and_what_others_lack() {
 fn plan_has_a_line_for_each_class_that_starts_from_zero() {
     let plan = winpool(&["plan", "-f", "-"], NO_NODES_YET);
     insta::assert_snapshot!(plan.split_once("Scaling from zero").unwrap().1);
+}
+
+#[test]
+fn a_linux_node_in_manifests_is_explained_too() {
+    let linux = "---\napiVersion: v1\nkind: Node\nmetadata: {name: linux-1, labels: {kubernetes.io/os: linux}}\nstatus: {nodeInfo: \
+                 {operatingSystem: linux, kernelVersion: 6.8.0-x}}\n";
+    let text = winpool(&["why", "node/linux-1", "-f", "-"], &format!("{CLUSTER}{linux}"));
+    assert!(text.contains("its label kubernetes.io/os is linux: no pool selects it"), "{text}");
+    assert!(!text.contains("its build is not known"), "{text}");
+}
+
+#[test]
+fn a_workload_in_manifests_needs_its_class_or_the_pool_that_creates_it() {
+    let nodes = "---\napiVersion: v1\nkind: Node\nmetadata: {name: win, labels: {kubernetes.io/os: windows}}\nspec: {taints: \
+                 [{key: os, value: windows, effect: NoSchedule}]}\nstatus: {nodeInfo: {operatingSystem: windows, architecture: amd64, \
+                 kernelVersion: 10.0.20348.2655, bootID: a, containerRuntimeVersion: 'containerd://2.1.0', kubeProxyVersion: v1, \
+                 kubeletVersion: v1, machineID: a, osImage: a, systemUUID: a}}\n";
+    let deployment = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {metadata: , spec: \
+                      {runtimeClassName: windows-2022, containers: [{name: c, image: 'app:ltsc2022'}]}}}\n";
+    let pool = "---\napiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {}\n";
+    let labelled = nodes.replace(
+        "kubernetes.io/os: windows}",
+        "kubernetes.io/os: windows, node.kubernetes.io/windows-build: \
+                                                               10.0.20348, kubernetes.io/arch: amd64}",
+    );
+    let why = |input: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+        // Objects that name no namespace are in the one that the user names.
+        let output = with_input(command.args(["why", "deployment/web", "-n", "shop", "-f", "-"]), input);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, _, error) = why(&format!("{deployment}{labelled}"));
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.starts_with("winpool: the manifests have no RuntimeClass windows-2022, "), "{error}");
+    let (code, out, error) = why(&format!("{deployment}{labelled}{pool}"));
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    assert!(out.contains("Deployment shop/web") && out.contains("Nothing has to be changed"), "{out}");
+}
+
+#[test]
+fn pods_are_not_counted_if_the_manifests_have_none() {
+    let pods = |input: &str| -> Value {
+        let status: Value = serde_json::from_str(&winpool(&["status", "-f", "-", "-o", "json"], input)).unwrap();
+        json!([status["runtimeClasses"][0]["pods"], status["podsWithoutClass"]])
+    };
+    assert_eq!(pods(CLUSTER), json!([0, 1]));
+    assert_eq!(pods(CLUSTER.rsplit_once("---").unwrap().0), json!([null, null]));
 }
 
 #[test]

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use common::{class, node, yaml};
 use k8s_openapi::api::core::v1::Node;
 use winpool_core::{
-    explain::pod::{Machine, PodStory, answer},
-    pod::{Class, Pod},
+    explain::pod::{Machine, PodStory, answer, answer_template},
+    image::Images,
+    pod::{Class, Pod, Workload, WorkloadKind},
 };
 
 fn machine(name: &str, build: &str, rest: &str) -> Machine {
@@ -39,7 +40,7 @@ fn of(pod: &str) -> PodStory {
         windows_class("windows-2022", "10.0.20348", "runhcs-wcow-process"),
         windows_class("hyperv-2019", "10.0.20348", "runhcs-wcow-hypervisor"),
     ];
-    answer(&yaml::<Pod>(pod), &machines, &BTreeMap::from(classes))
+    answer(&yaml::<Pod>(pod), &machines, &BTreeMap::from(classes), &Images::default())
 }
 
 fn told(pod: &str) -> String {
@@ -98,10 +99,10 @@ fn remedy_of(pod: &str) -> (&'static str, Option<String>) {
 #[track_caller]
 fn remedy_with(pod: &str, machines: &[Machine], classes: &BTreeMap<String, Class>) -> (&'static str, Option<String>) {
     let pod = yaml::<Pod>(pod);
-    let told = answer(&pod, machines, classes);
+    let told = answer(&pod, machines, classes, &Images::default());
     if let Some(spec) = &told.remedied {
         let remedied = Pod { spec: spec.clone(), is_bound: false, ..Pod::default() };
-        let after = answer(&remedied, machines, classes);
+        let after = answer(&remedied, machines, classes, &Images::default());
         let lands: Vec<_> = after.nodes.iter().filter(|node| node.possible).collect();
         assert!(!lands.is_empty() && lands.iter().all(|node| node.starts != Some(false)), "{told:#?} {after:#?}");
     }
@@ -142,6 +143,87 @@ fn a_linux_pod_is_recognised() {
 }
 
 #[test]
+fn a_pod_that_has_run_on_windows_is_for_windows() {
+    for (status, system) in [
+        ("{phase: Succeeded}", "windows"),
+        (
+            "{phase: Failed, containerStatuses: [{name: c, image: i, imageID: '', ready: false, restartCount: 0, state: {terminated: {exitCode: 1}}}]}",
+            "windows",
+        ),
+        // The kubelet refused it, so it has not run.
+        ("{phase: Failed, reason: PodOSNotSupported}", "linux"),
+        ("{phase: Pending}", "linux"),
+    ] {
+        let pod = format!(
+            "{{metadata: {{name: web}}, spec: {{nodeName: win-2022-0, containers: [{{name: c, image: i}}]}}, status: {status}}}"
+        );
+        assert_eq!(remedy_of(&pod).0, system, "{status}");
+    }
+}
+
+#[test]
+fn a_mirror_pod_stays_on_its_node() {
+    // The kubelet of linux-1 runs it from a file. The scheduler never sees it.
+    let mirror = "{metadata: {name: proxy-linux-1, annotations: {kubernetes.io/config.mirror: x}}, spec: {nodeName: linux-1, \
+                  tolerations: [{operator: Exists, effect: NoExecute}], containers: [{name: c, image: proxy}]}, status: {phase: Running}}";
+    assert_eq!(remedy_of(mirror), ("linux", None));
+}
+
+#[test]
+fn a_class_that_has_changed_does_not_contradict_the_pods_that_it_placed() {
+    let of = |status: &str| {
+        remedy_of(&format!(
+            "{{metadata: {{name: web}}, spec: {{runtimeClassName: windows-2022, nodeSelector: {{kubernetes.io/os: windows, \
+              node.kubernetes.io/windows-build: 10.0.17763}}, containers: [{{name: c, image: i}}]}}, status: {status}}}"
+        ))
+    };
+    assert_eq!(of("{phase: Running}"), ("windows", None));
+    assert!(of("{}").1.unwrap().contains("the API server refuses"));
+}
+
+#[test]
+fn a_pod_with_scheduling_gates_waits_for_them() {
+    let gated = |more: &str| {
+        let (_, remedy) = remedy_of(&format!(
+            "{{metadata: {{name: web}}, spec: {{schedulingGates: [{{name: example.com/queue}}], {more} containers: [{{name: c, image: i}}]}}}}"
+        ));
+        remedy.unwrap()
+    };
+    insta::assert_snapshot!(gated("nodeSelector: {kubernetes.io/os: linux},"), @"wait until its schedulingGates (example.com/queue) are removed: the scheduler ignores it until then");
+    insta::assert_snapshot!(gated(""), @"wait until its schedulingGates (example.com/queue) are removed: the scheduler ignores it until then. Then to land on linux-0: set nodeSelector kubernetes.io/os: linux");
+}
+
+#[test]
+fn a_workload_is_explained_with_its_pods_and_the_labels_of_its_template() {
+    let (machines, classes) = open_cluster();
+    let of = |labels: &str, spec: &str, nodes: &[&str]| {
+        let workload: Workload =
+            yaml(&format!("{{metadata: {{name: web}}, spec: {{template: {{metadata: {labels}, spec: {spec}}}}}}}"));
+        let pod = |node: &&str| {
+            yaml::<Pod>(&format!(
+                "{{metadata: {{name: web-1}}, spec: {{nodeName: {node}}}, status: {{phase: Running}}}}"
+            ))
+        };
+        let pods: Vec<Pod> = nodes.iter().map(pod).collect();
+        answer_template(WorkloadKind::Deployment, &workload, &pods, &machines, &classes, &Images::default())
+    };
+    let silent = "{containers: [{name: c, image: i}]}";
+    for (nodes, system) in [
+        (&[][..], "linux"),
+        (&["linux-0"], "linux"),
+        (&["win-2022-0", "win-2022-1"], "windows"),
+        (&["win-2022-0", "linux-0"], "linux"),
+    ] {
+        assert_eq!(of("null", silent, nodes).system, system, "{nodes:?}");
+    }
+    let windows = "{os: {name: windows}, nodeSelector: {kubernetes.io/os: windows}, containers: [{name: c, image: i}]}";
+    assert_eq!(of("null", windows, &[]).remedy, None);
+    let labelled = of("{labels: {kubernetes.io/os: linux}}", windows, &[]);
+    assert!(labelled.nodes.iter().all(|node| node.starts == Some(false)), "{labelled:?}");
+    assert!(labelled.remedy.unwrap().contains("remove the pod's label kubernetes.io/os: linux"));
+}
+
+#[test]
 fn a_remedy_leaves_no_node_on_which_the_pod_does_not_start() {
     let image = |tag: &str| format!("containers: [{{name: c, image: 'mcr.microsoft.com/windows/servercore:{tag}'}}]");
     let host_process = "hostNetwork: true, nodeSelector: {kubernetes.io/os: windows}, securityContext: {windowsOptions: {hostProcess: \
@@ -169,6 +251,7 @@ fn a_remedy_leaves_no_node_on_which_the_pod_does_not_start() {
         &yaml::<Pod>("{metadata: {name: web}, spec: {os: {name: windows}, containers: [{name: c}]}}"),
         &[],
         &BTreeMap::new(),
+        &Images::default(),
     );
     assert_eq!(nowhere.remedy.unwrap(), "there is no Windows node");
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
     explain::pod::{Machine, answer},
+    image::Images,
     lint::{self, Facts, check},
     plan::{CheckScope, KnownNode, Question, WorkloadCheck},
     pod::{Class, Pod, PodSpec, Target, Workload, WorkloadKind},
@@ -201,7 +202,7 @@ proptest! {
         let found = check(&lint::Workload::read(&as_pod).unwrap().unwrap(), &facts);
         let fails = found.iter().any(|found| ["image-build-mismatch", "image-older-than-host"].contains(&found.rule.as_str()));
         let classes = BTreeMap::from([(CLASS.to_owned(), Class::from(&class))]);
-        let answer = answer(&read::<Pod>(as_pod), &[machine()], &classes);
+        let answer = answer(&read::<Pod>(as_pod), &[machine()], &classes, &Images::default());
         prop_assert_eq!(fails, answer.nodes[0].starts == Some(false), "{:?} {:?}", found, answer);
     }
 }

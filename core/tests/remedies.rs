@@ -133,20 +133,20 @@ proptest! {
         let machines: Vec<Machine> = nodes.iter().enumerate().map(|each| machine(each, false)).collect();
         let settled: Vec<Machine> = nodes.iter().enumerate().map(|each| machine(each, true)).collect();
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
-        let told = answer(&pod, &machines, &classes());
+        let told = answer(&pod, &machines, &classes(), &Images::default());
         prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
         if let Some(spec) = &told.remedied {
             prop_assert!(!is_refused(spec), "{:#?}", told);
             let remedied = Pod { spec: spec.clone(), ..Pod::default() };
-            let after = answer(&remedied, &settled, &classes());
+            let after = answer(&remedied, &settled, &classes(), &Images::default());
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
             prop_assert_eq!(after.system, told.system);
         }
-        let told = answer_template(WorkloadKind::DaemonSet, &template(&pod.spec), Vec::new(), &machines, &classes(), &Images::default());
+        let told = answer_template(WorkloadKind::DaemonSet, &template(&pod.spec), &[], &machines, &classes(), &Images::default());
         prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
         if let Some(spec) = &told.remedied {
             prop_assert!(!is_refused(spec), "{:#?}", told);
-            let after = answer_template(WorkloadKind::DaemonSet, &template(spec), Vec::new(), &settled, &classes(), &Images::default());
+            let after = answer_template(WorkloadKind::DaemonSet, &template(spec), &[], &settled, &classes(), &Images::default());
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
         }
     }

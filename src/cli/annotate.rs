@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use winpool_core::{api::names, explain::images::annotation, image::Images, lint::Workload, pod::Target};
 
 use crate::registry::Registry;
@@ -19,12 +19,7 @@ struct Whole(Value);
 
 impl Keep for Whole {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
-        let mut value = manifest.value;
-        if let Value::Object(object) = &mut value {
-            // In a typed List the items do not say what they are.
-            object.insert("apiVersion".to_owned(), manifest.api_version.as_str().into());
-            object.insert("kind".to_owned(), manifest.kind.as_str().into());
-        }
+        let value = manifest.typed();
         Workload::read(&value).map_err(<serde_json::Error as serde::de::Error>::custom)?;
         Ok(Some(Self(value)))
     }
@@ -64,21 +59,10 @@ fn annotate(object: &mut Value, images: &Images) -> Result<(), (String, String)>
     for key in path.trim_end_matches("spec").split_terminator('.') {
         template = &mut template[key];
     }
-    if !template["metadata"].is_object() {
-        template["metadata"] = json!({});
-    }
-    let annotations = &mut template["metadata"]["annotations"];
-    if !annotations.is_object() {
-        *annotations = Value::Object(Map::new());
-    }
-    if let Value::Object(annotations) = annotations {
-        match &annotated {
-            Ok(value) => drop(annotations.insert(names::IMAGES_RUN_ON.to_owned(), value.as_str().into())),
-            Err(_) => drop(annotations.remove(names::IMAGES_RUN_ON)),
-        }
-    }
-    if template["metadata"]["annotations"] == json!({})
-        && let Some(metadata) = template["metadata"].as_object_mut()
+    let written = json!({names::IMAGES_RUN_ON: annotated.as_ref().ok()});
+    json_patch::merge(template, &json!({"metadata": {"annotations": written}}));
+    if let Some(metadata) =
+        template["metadata"].as_object_mut().filter(|all| all.get("annotations") == Some(&json!({})))
     {
         metadata.remove("annotations");
     }

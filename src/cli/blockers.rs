@@ -27,8 +27,9 @@ use super::{
 
 /// List the workloads and WindowsPools that prevent you from retiring a Windows version.
 ///
-/// A workload is pinned to a version by its nodeSelector, required node affinity, runtimeClassName or image tag. A WindowsPool
-/// is pinned by the RuntimeClasses that it declares or uses as pod default, and by a name for the build. Exit code 0: nothing is
+/// A workload is pinned to a version by its nodeSelector, required node affinity, runtimeClassName or image tag; also by other
+/// labels that, of the known Windows nodes, only nodes of this version have. Finished Jobs and Pods are left out. A WindowsPool is
+/// pinned by the RuntimeClasses that it declares or uses as pod default, and by a name for the build. Exit code 0: nothing is
 /// pinned to the version; 2: something is, or winpool cannot tell; 1: winpool cannot read the workloads.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -73,13 +74,7 @@ pub struct Unknown {
 }
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
-    let (version, origin) = (arguments.kubernetes_version, arguments.common.origin);
-    let mut workloads = if origin.files.is_empty() {
-        Workloads::live(&origin.connection.client().await?, None, version).await?
-    } else {
-        Workloads::from_manifests(&origin.files, version)?
-    };
-    workloads.print_notes();
+    let mut workloads = arguments.common.origin.workloads(arguments.kubernetes_version).await?;
     resolve(&arguments.resolve, &mut workloads, arguments.move_to).await?;
     let report = report(&workloads, arguments.retire, arguments.move_to);
     output::print(arguments.common.output.format, &report, || text(&report))?;
@@ -139,7 +134,8 @@ fn text(report: &Report) -> Text {
     let mut text = Text::new();
     let RetiredWindows { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, nodes } =
         &report.retirement;
-    text.line(&format!("{product} ({build}): {}", count(*nodes, "node")));
+    let nodes = nodes.map_or_else(String::new, |nodes| format!(": {}", count(nodes, "node")));
+    text.line(&format!("{product} ({build}){nodes}"));
     let mainstream =
         if mainstream_end == end_of_support { String::new() } else { format!(", mainstream until {mainstream_end}") };
     text.line(&format!("  Microsoft's support ends on {end_of_support}{mainstream}"));
@@ -164,8 +160,9 @@ fn text(report: &Report) -> Text {
         }
     }
     if !report.unknown.is_empty() {
-        let why = "It is not known whether these are pinned to it: no manifest has their RuntimeClass. Add the RuntimeClasses \
-                   or the WindowsPools to the manifests, or run the command against the cluster.";
+        let why = "It is not known whether these are pinned to it, because winpool does not know their RuntimeClass. Add the \
+                   RuntimeClasses or the WindowsPools to the manifests, or run the command against the cluster, with the \
+                   permission to list RuntimeClasses.";
         text.gap().paragraph("", why);
         let mut table = Table::new(&["OBJECT", "RUNTIMECLASS"]);
         for Located { found: Unknown { object, runtime_class }, file, line } in &report.unknown {

@@ -5,7 +5,10 @@ mod sarif;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anstyle::Style;
-use clap::{ValueEnum, builder::PossibleValue};
+use clap::{
+    ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
@@ -34,8 +37,8 @@ use super::{
 ///
 /// Checks the Services of Windows workloads too, and with -A or -f the Windows nodes. Reads the cluster, or manifests
 /// with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same manifests, make the result more
-/// precise. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on); 1: winpool cannot read the
-/// workloads.
+/// precise. Finished Jobs and Pods are left out. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on);
+/// 1: winpool cannot read the workloads.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool check -A
@@ -51,11 +54,11 @@ pub struct Arguments {
     #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
     pub all_namespaces: bool,
     /// Lowest severity to show.
-    #[arg(long, alias = "severity", value_enum, value_name = "SEVERITY", default_value_t = Least::Info)]
-    pub min_severity: Least,
+    #[arg(long, alias = "severity", value_parser = severities(), value_name = "SEVERITY", default_value_t = Severity::Info)]
+    pub min_severity: Severity,
     /// Lowest severity that results in exit code 2, even if it is not shown.
-    #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = Least::Warning)]
-    pub fail_on: Least,
+    #[arg(long, value_parser = severities(), value_name = "SEVERITY", default_value_t = Severity::Warning)]
+    pub fail_on: Severity,
     /// Rule to skip. Repeat the flag for several rules.
     #[arg(long, value_name = "RULE", value_parser = known_rule)]
     pub ignore: Vec<String>,
@@ -70,53 +73,29 @@ pub struct Arguments {
 }
 
 /// The output format of findings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A format that every command has.
-    Plain(output::Format),
+    /// Tables and sentences, for people.
+    #[default]
+    Text,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
     /// SARIF 2.1.0, for code scanning.
     Sarif,
 }
 
-impl Default for Format {
-    fn default() -> Self {
-        Self::Plain(output::Format::default())
-    }
-}
-
-impl ValueEnum for Format {
-    fn value_variants<'a>() -> &'a [Self] {
-        use output::Format::{Json, Text, Yaml};
-        &[Self::Plain(Text), Self::Plain(Json), Self::Plain(Yaml), Self::Sarif]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        match self {
-            Self::Plain(format) => format.to_possible_value(),
-            Self::Sarif => Some(PossibleValue::new("sarif").help("SARIF 2.1.0, for code scanning")),
-        }
-    }
-}
-
-/// The lowest severity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Least {
-    /// All severities.
-    Info,
-    /// Warnings and errors.
-    Warning,
-    /// Only errors.
-    Error,
-}
-
-impl From<Least> for Severity {
-    fn from(least: Least) -> Self {
-        match least {
-            Least::Info => Self::Info,
-            Least::Warning => Self::Warning,
-            Least::Error => Self::Error,
-        }
-    }
+fn severities() -> impl TypedValueParser<Value = Severity> {
+    let helps = [
+        (Severity::Info, "All severities"),
+        (Severity::Warning, "Warnings and errors"),
+        (Severity::Error, "Only errors"),
+    ];
+    let values = helps.map(|(severity, help)| PossibleValue::new(severity.as_str()).help(help));
+    PossibleValuesParser::new(values).try_map(move |name| {
+        helps.iter().map(|(severity, _)| *severity).find(|s| s.as_str() == name).ok_or("no severity")
+    })
 }
 
 fn known_rule(name: &str) -> Result<String, String> {
@@ -136,9 +115,12 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
 pub struct Report {
     /// The problems that were found.
     findings: Vec<Located<Finding>>,
-    /// The number of objects that were not checked because they create no pods, by kind.
+    /// The number of objects that were not checked because winpool finds no pod template in them, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     skipped: BTreeMap<String, usize>,
+    /// The number of findings that result in exit code 2 and are not shown.
+    #[serde(skip)]
+    hidden: usize,
     #[serde(skip)]
     workloads: usize,
     /// The highest severity found, shown or not.
@@ -165,17 +147,23 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     workloads.print_notes();
     workloads.facts.add_images(arguments.resolve.images(|| workloads.images()).await?);
     let report = live::during("checking workloads", || report(&workloads, &arguments));
-    match arguments.format {
-        Format::Plain(format) => output::print(format, &report, || text(&report))?,
-        Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,
+    let format = match arguments.format {
+        Format::Text => output::Format::Text,
+        Format::Json | Format::Sarif => output::Format::Json,
+        Format::Yaml => output::Format::Yaml,
+    };
+    if arguments.format == Format::Sarif {
+        output::print(format, &sarif::log(&report), Text::new)?;
+    } else {
+        output::print(format, &report, || text(&report))?;
     }
-    let fails = report.worst >= Some(arguments.fail_on.into());
+    let fails = report.worst >= Some(arguments.fail_on);
     Ok(if fails { Outcome::Pending } else { Outcome::Done })
 }
 
 fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
-    let least = Severity::from(arguments.min_severity);
-    let mut report = Report { findings: Vec::new(), skipped: workloads.skipped.clone(), workloads: 0, worst: None };
+    let skipped = workloads.skipped.clone();
+    let mut report = Report { findings: Vec::new(), skipped, hidden: 0, workloads: 0, worst: None };
     let facts = &workloads.facts;
     let mut add = |source: Option<&Source>, found: Vec<Finding>| {
         let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
@@ -184,8 +172,10 @@ fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
             if finding.rule != UNKNOWN_ID {
                 report.worst = report.worst.max(Some(finding.severity));
             }
-            if finding.severity >= least {
+            if finding.severity >= arguments.min_severity {
                 report.findings.push(Located::new(finding, source));
+            } else if finding.severity >= arguments.fail_on && finding.rule != UNKNOWN_ID {
+                report.hidden += 1;
             }
         }
     };
@@ -254,13 +244,19 @@ fn text(report: &Report) -> Text {
         *counts.entry(found.found.severity).or_default() += 1;
     }
     let style = counts.keys().next_back().map_or(DIM, |severity| style(*severity));
-    let counts: Vec<String> =
-        counts.iter().rev().map(|(severity, count)| words::count(*count, &severity.to_string())).collect();
+    let mut counts: Vec<String> =
+        counts.iter().rev().map(|(severity, count)| words::count(*count, severity.as_str())).collect();
+    if report.hidden > 0 {
+        counts.push(format!("{} below --min-severity", report.hidden));
+    }
     let counts = if counts.is_empty() { "nothing found".to_owned() } else { counts.join(", ") };
     text.styled("", style, &format!("{} checked: {counts}", words::count(report.workloads, "workload")));
     if !report.skipped.is_empty() {
         let skipped: Vec<String> = report.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        text.paragraph("", &format!("Not checked, because they have no pod template: {}", skipped.join(", ")));
+        text.paragraph(
+            "",
+            &format!("Not checked, because winpool finds no pod template in them: {}", skipped.join(", ")),
+        );
     }
     text
 }

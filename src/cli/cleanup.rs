@@ -87,37 +87,27 @@ pub struct Arguments {
 /// A cleanup that is incomplete or did not start.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// There is no cluster.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The cluster cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// The Lease cannot be taken, so a running operator cannot be paused.
     #[error(
         "cannot take the Lease {} in namespace {namespace}, which pauses a running operator; nothing was changed: {source}",
         names::LEASE
     )]
     Lease {
-        /// The namespace of the Lease.
         namespace: String,
-        /// The reason.
         #[source]
         source: RequestError,
     },
-    /// There is no terminal on which to ask.
     #[error("there is no terminal to ask on; nothing was changed. Run it with --dry-run, and then with --yes")]
     NoTerminal,
-    /// The terminal does not work.
     #[error("cannot write or read: {0}")]
     Terminal(#[from] io::Error),
-    /// Something is left.
     #[error("winpool could not remove everything:\n{}\n{}", list(.0), remedy(.0))]
     Left(Vec<Leftover>),
-    /// An operator restored it or will restore it.
     #[error("{0}")]
     StillRuns(StillRuns),
-    /// Taints are left of which it is unknown whether winpool added them.
     #[error(
         "everything is removed except the taints above; remove those of winpool yourself, because the nodes no longer record \
          them"

@@ -7,7 +7,6 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
-    labels::Labels,
     plan::{Autoscalers, reconcile::ControlPlaneInfo},
     pod::{LISTED_KINDS, Pod, PodProgress, Workload, WorkloadKind},
 };
@@ -38,8 +37,8 @@ pub struct Cluster {
     pub workloads: Vec<(WorkloadKind, Workload)>,
     /// The kinds of workloads that cannot be listed, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
-    /// The labels of the other nodes.
-    pub other_nodes: Vec<Labels>,
+    /// The other nodes.
+    pub other_nodes: Vec<CachedNode>,
     /// The facts about the control plane.
     pub control_plane: ControlPlaneInfo,
 }
@@ -69,8 +68,7 @@ impl Cluster {
         let keep = |class: RuntimeClass| cluster.classes.push(class.into());
         live::list("runtimeclasses", &Api::all(client.clone()), all(), keep).await?;
         let others = ListParams::default().labels(&format!("{}!={}", names::OS, names::WINDOWS));
-        let nodes: Api<CachedNode> = Api::all(client.clone());
-        live::list("nodes", &nodes, others, |node| cluster.other_nodes.push(node.seen.labels)).await?;
+        live::list("nodes", &Api::all(client.clone()), others, |node| cluster.other_nodes.push(node)).await?;
         for (kind, _, _, plural) in LISTED_KINDS {
             let api = pods::workloads(client, kind, None);
             let keep = |listed: ListedWorkload| cluster.workloads.push((kind, listed.workload));
@@ -104,7 +102,7 @@ impl Cluster {
                 Part::Pool(pool) => cluster.pools.push(*pool),
                 Part::Class(class) => cluster.classes.push(class.into()),
                 Part::Template(object) => templates.push(object),
-                Part::OtherNode(labels) => cluster.other_nodes.push(labels),
+                Part::OtherNode(node) => cluster.other_nodes.push(node),
                 Part::Workload(kind, workload) => cluster.workloads.push((kind, *workload)),
                 Part::Pod(pod) => match &mut cluster.pods {
                     Pods::Listed(pods) => pods.push(*pod),
@@ -133,7 +131,7 @@ enum Part {
     Node(CachedNode),
     Pool(Box<GuardedPool>),
     Class(RuntimeClass),
-    OtherNode(Labels),
+    OtherNode(CachedNode),
     /// An object that describes the nodes that an autoscaler can create.
     Template(serde_json::Value),
     Workload(WorkloadKind, Box<Workload>),
@@ -157,7 +155,7 @@ impl Keep for Part {
                 let node = CachedNode::deserialize(manifest.value)?;
                 let label = |key| node.seen.labels.get(key);
                 let is_known = label(names::OS) == Some(names::WINDOWS) || label(names::POOL).is_some();
-                Some(if is_known { Self::Node(node) } else { Self::OtherNode(node.seen.labels) })
+                Some(if is_known { Self::Node(node) } else { Self::OtherNode(node) })
             }
             Some((_, "WindowsPool")) => Some(Self::Pool(manifest.into_pool()?)),
             Some((_, "RuntimeClass")) => Some(Self::Class(RuntimeClass::deserialize(manifest.value)?)),

@@ -24,28 +24,20 @@ pub struct Connection {
 /// A cluster that cannot be reached.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The requested context cannot be used.
     #[error("cannot use context {context} of the kubeconfig: {error}")]
     Context {
-        /// Its name.
         context: String,
-        /// The reason.
         #[source]
         error: Box<KubeconfigError>,
     },
-    /// The kubeconfig cannot be used.
     #[error("cannot use the kubeconfig {path}: {error}")]
     Kubeconfig {
-        /// Its path.
         path: String,
-        /// The reason.
         #[source]
         error: Box<KubeconfigError>,
     },
-    /// There is no kubeconfig and no configuration of a pod.
     #[error("cannot find a cluster; set KUBECONFIG, run in a pod, or give manifests with -f: {0}")]
     Infer(#[source] Box<InferConfigError>),
-    /// The configuration cannot be used.
     #[error(transparent)]
     Client(#[from] operator::Error),
 }

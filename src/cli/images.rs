@@ -7,10 +7,7 @@ use serde::Serialize;
 use winpool_core::{
     explain::images::{ImageReport, NodesVerdict, image_report},
     image::{Host, ImagePlatforms, Images, known},
-    windows::{
-        Build,
-        product::{self, Channel, PRODUCTS},
-    },
+    windows::product::{Channel, PRODUCTS},
     words::count,
 };
 
@@ -60,12 +57,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     if arguments.annotate {
         return annotate::run(&origin.files, &registry, arguments.common.output.format).await;
     }
-    let workloads = if origin.files.is_empty() {
-        Workloads::live(&origin.connection.client().await?, None, None).await?
-    } else {
-        Workloads::from_manifests(&origin.files, None)?
-    };
-    workloads.print_notes();
+    let workloads = origin.workloads(None).await?;
     let used = used(&workloads);
     let mut images = Images::default();
     look_up(&registry, &used.keys().cloned().collect(), &mut images).await;
@@ -109,9 +101,7 @@ fn text(report: &Report) -> Text {
     }
     let mut table = Table::new(&["IMAGE", "PLATFORMS", "RUNS ON", "USED BY"]);
     for image in &report.images {
-        let more = image.used_by.len().saturating_sub(NAMED);
-        let used_by = image.used_by.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-        let used_by = if more > 0 { format!("{used_by} and {more} more") } else { used_by };
+        let used_by = output::some(&image.used_by, NAMED);
         table.row([image.image.as_str(), &platforms(image), &runs_on(image), &used_by]);
     }
     text.table(&table);
@@ -166,7 +156,7 @@ fn runs_on(image: &ImageReport) -> String {
 
 /// `2022`, or the build.
 fn short(build: &str) -> String {
-    build.parse::<Build>().ok().and_then(product::by_build).map_or_else(|| build.to_owned(), |p| p.version.to_owned())
+    build.parse().map_or_else(|_| build.to_owned(), known::short)
 }
 
 /// Returns the reasons that the columns do not show: unknown images, nodes that are older than the image, and single

@@ -99,6 +99,16 @@ impl Manifest {
         }
     }
 
+    /// Returns the object with its version and kind, which items of a typed list do not have.
+    pub fn typed(self) -> Value {
+        let mut value = self.value;
+        if let Value::Object(object) = &mut value {
+            object.insert("apiVersion".to_owned(), self.api_version.into());
+            object.insert("kind".to_owned(), self.kind.into());
+        }
+        value
+    }
+
     fn describe(&self) -> String {
         let part = |name: &str| self.value.get("metadata").and_then(|metadata| metadata.get(name)?.as_str());
         match (part("namespace"), part("name")) {
@@ -118,38 +128,18 @@ pub trait Keep: Sized {
 /// An input that cannot be read.
 #[derive(Debug, Error)]
 pub enum InputError {
-    /// The system cannot read a file or directory.
     #[error("cannot read {path}: {error}")]
     Unreadable {
-        /// Its path.
         path: String,
-        /// The error of the system.
         #[source]
         error: io::Error,
     },
-    /// A directory has no manifests.
     #[error("{0} has no file that ends in .yaml, .yml or .json")]
     Empty(String),
-    /// The input is not YAML or not a manifest.
     #[error("{file}:{line}:{column}: {message}")]
-    Syntax {
-        /// The file.
-        file: Arc<str>,
-        /// The line.
-        line: u64,
-        /// The column.
-        column: u64,
-        message: String,
-    },
-    /// An object does not decode as its kind.
+    Syntax { file: Arc<str>, line: u64, column: u64, message: String },
     #[error("{at}: {object}: {message}")]
-    Object {
-        /// Its position.
-        at: Source,
-        /// Kind and name.
-        object: String,
-        message: String,
-    },
+    Object { at: Source, object: String, message: String },
 }
 
 /// Reads the manifests in these files and directories; `-` is standard input.

@@ -24,31 +24,18 @@ use crate::api_server::{
 /// A cluster that a command cannot read.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// winpool is not installed.
     #[error(
         "the cluster has no WindowsPools: install winpool, or at least its CRD (winpool crd | kubectl apply -f -); to read \
          manifests instead, use -f"
     )]
     NoDefinition,
-    /// A permission is missing.
     #[error("not allowed to {verb} {what}: {words}; you need the permission to {verb} {what}")]
-    Forbidden {
-        /// The verb that is not permitted.
-        verb: &'static str,
-        /// The resource.
-        what: String,
-        /// The API server's words.
-        words: String,
-    },
-    /// The API server does not accept the user's credentials.
+    Forbidden { verb: &'static str, what: String, words: String },
     #[error("the cluster does not accept these credentials: {0}")]
     Unauthorized(String),
-    /// The API server does not answer, or with an error.
     #[error("cannot read {what}: {error}")]
     Failed {
-        /// The resource.
         what: String,
-        /// Why.
         #[source]
         error: RequestError,
     },
@@ -83,6 +70,15 @@ pub(super) async fn list<K: Clone + Debug + DeserializeOwned>(
         found(object);
     });
     progress.during(listed).await.map_err(|error| ReadError::of("list", what, error))
+}
+
+/// Returns the error of a request that the user has no permission for, so that the command can do without. Fails with any
+/// other error.
+pub(super) fn unless_forbidden(result: Result<(), ReadError>) -> Result<Option<ReadError>, ReadError> {
+    match result {
+        Err(error @ ReadError::Forbidden { .. }) => Ok(Some(error)),
+        result => result.map(|()| None),
+    }
 }
 
 /// Reads the object of the resource `what` with this name. Returns `None` if it does not exist.

@@ -26,12 +26,14 @@ use std::{path::PathBuf, process::ExitCode};
 
 pub use error::Error;
 
+use cluster::Cluster;
 use connect::Connection;
 use output::Output;
 use winpool_core::windows::{
-    Build,
+    Build, KubernetesVersion,
     product::{self, PRODUCTS, Product},
 };
+use workloads::Workloads;
 
 /// The options that select the input.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -42,6 +44,27 @@ pub struct Origin {
     /// The cluster.
     #[command(flatten)]
     pub connection: Connection,
+}
+
+impl Origin {
+    /// Reads the manifests or the cluster.
+    async fn cluster(&self) -> Result<Cluster, Error> {
+        if self.files.is_empty() {
+            return Ok(Cluster::live(&self.connection.client().await?).await?);
+        }
+        Ok(Cluster::from_manifests(&self.files)?)
+    }
+
+    /// Reads the workloads of the manifests or of the whole cluster, and prints notes about what cannot be read.
+    async fn workloads(&self, version: Option<KubernetesVersion>) -> Result<Workloads, Error> {
+        let workloads = if self.files.is_empty() {
+            Workloads::live(&self.connection.client().await?, None, version).await?
+        } else {
+            Workloads::from_manifests(&self.files, version)?
+        };
+        workloads.print_notes();
+        Ok(workloads)
+    }
 }
 
 /// The options that select input and output format.

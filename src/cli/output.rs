@@ -4,6 +4,7 @@
 
 use std::{
     borrow::Cow,
+    collections::BTreeMap,
     fmt::{self, Write as _},
     io::{self, IsTerminal, Write},
 };
@@ -52,9 +53,32 @@ pub enum OutputError {
 pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text) -> Result<(), OutputError> {
     match format {
         Format::Text => emit(&text().0),
-        Format::Json => emit(&(escape_json(&serde_json::to_string_pretty(data)?) + "\n")),
+        Format::Json => emit(&escape_json(&(serde_json::to_string_pretty(data)? + "\n"))),
         Format::Yaml => emit(&escape_json(&serde_yaml::to_string(data)?)),
     }
+}
+
+/// Returns the first of these names, and the number of the others.
+pub fn some<N: AsRef<str>>(names: &[N], shown: usize) -> String {
+    let first = names.iter().take(shown).map(N::as_ref).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(shown) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+/// Groups items with equal keys, in the order of their first item. Returns this item and the names of all.
+pub fn alike<'a, T>(items: impl Iterator<Item = (String, &'a str, T)>) -> Vec<(T, Vec<&'a str>)> {
+    let mut groups: Vec<(T, Vec<&str>)> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for (key, name, item) in items {
+        let index = *known.entry(key).or_insert(groups.len());
+        match groups.get_mut(index) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((item, vec![name])),
+        }
+    }
+    groups
 }
 
 /// Writes objects for `kubectl apply -f -` without escaping: YAML documents, or a List as JSON.
@@ -78,12 +102,25 @@ pub fn emit(text: &str) -> Result<(), OutputError> {
 
 /// Escapes the characters that a terminal would interpret (`\u{1b}`), and line ends.
 pub fn escape(text: &str) -> Cow<'_, str> {
-    escape_but(text, |_| false)
+    replaced(text, is_command, |c| c.escape_unicode().to_string())
 }
 
 /// Does the same for messages, and keeps line ends.
 pub fn escape_lines(text: &str) -> Cow<'_, str> {
-    escape_but(text, |c| c == '\n')
+    replaced(text, |c| is_command(c) && c != '\n', |c| c.escape_unicode().to_string())
+}
+
+/// Does the same as in JSON and double-quoted YAML (`\u202e`). Their writers leave these characters unescaped only in strings.
+fn escape_json(text: &str) -> Cow<'_, str> {
+    replaced(text, |c| is_command(c) && c != '\n', |c| format!("\\u{:04x}", u32::from(c)))
+}
+
+fn replaced(text: &str, harmful: impl Fn(char) -> bool, by: impl Fn(char) -> String) -> Cow<'_, str> {
+    if !text.contains(&harmful) {
+        return Cow::Borrowed(text);
+    }
+    let safe: String = text.chars().map(|c| if harmful(c) { by(c) } else { c.to_string() }).collect();
+    safe.into()
 }
 
 /// The message of an error; on a terminal, with lines that fit.
@@ -93,36 +130,6 @@ pub fn error(message: &str) -> String {
         return text;
     }
     text.lines().flat_map(|line| wrap(line, "", "  ", width())).collect::<Vec<_>>().join("\n")
-}
-
-fn escape_but(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let harmful = |c: char| is_command(c) && !keep(c);
-    if !text.contains(harmful) {
-        return Cow::Borrowed(text);
-    }
-    text.chars()
-        .fold(String::new(), |mut safe, c| {
-            if harmful(c) {
-                safe.extend(c.escape_unicode());
-            } else {
-                safe.push(c);
-            }
-            safe
-        })
-        .into()
-}
-
-/// Escapes these characters as in JSON and double-quoted YAML (`\u202e`). Their writers leave them unescaped only in strings.
-fn escape_json(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
-        if is_command(c) && c != '\n' {
-            // Writing to a String does not fail.
-            let _ = write!(safe, "\\u{:04x}", u32::from(c));
-        } else {
-            safe.push(c);
-        }
-        safe
-    })
 }
 
 /// The style of correct and added things.
@@ -225,10 +232,11 @@ fn width() -> usize {
 
 /// Wraps a text at spaces. A word that is longer than a line stays whole.
 fn wrap(text: &str, first: &str, rest: &str, width: usize) -> Vec<String> {
-    let options = textwrap::Options::new(width)
-        .initial_indent(first)
-        .subsequent_indent(rest)
-        .break_words(false)
+    wrap_with(text, textwrap::Options::new(width).initial_indent(first).subsequent_indent(rest).break_words(false))
+}
+
+fn wrap_with(text: &str, options: textwrap::Options<'_>) -> Vec<String> {
+    let options = options
         .word_separator(textwrap::WordSeparator::AsciiSpace)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
     textwrap::wrap(text, options).into_iter().map(Cow::into_owned).collect()
@@ -253,18 +261,16 @@ impl Table {
         self
     }
 
-    /// Returns true if the table has no rows.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     fn render(&self, width: usize) -> Text {
         let widths = self.widths(width);
         let mut text = Text::new();
         let header = self.header.iter().map(|name| (*name).to_owned()).collect();
         for (style, row) in std::iter::once((BOLD, &header)).chain(self.rows.iter().map(|row| (Style::new(), row))) {
-            let cells: Vec<Vec<String>> =
-                row.iter().zip(&widths).map(|(cell, width)| wrap_cell(cell, *width)).collect();
+            let cells: Vec<Vec<String>> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| wrap_with(cell, textwrap::Options::new((*width).max(1))))
+                .collect();
             for number in 0..cells.iter().map(Vec::len).max().unwrap_or_default() {
                 let mut line = String::new();
                 for (lines, width) in cells.iter().zip(&widths) {
@@ -306,14 +312,6 @@ impl Table {
 const GAP: usize = 3;
 /// The smallest width of a column.
 const NARROW: usize = 12;
-
-/// Wraps a cell at spaces, or inside a word that is longer than the column.
-fn wrap_cell(cell: &str, width: usize) -> Vec<String> {
-    let options = textwrap::Options::new(width.max(1))
-        .word_separator(textwrap::WordSeparator::AsciiSpace)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::wrap(cell, options).into_iter().map(Cow::into_owned).collect()
-}
 
 #[cfg(test)]
 mod tests {
@@ -364,6 +362,13 @@ mod tests {
         assert_eq!(serde_yaml::from_multiple::<serde_json::Value>(&yaml).unwrap(), written, "{yaml}");
         let json: serde_json::Value = serde_json::from_str(&objects(Format::Json, &written).unwrap()).unwrap();
         assert_eq!(json["items"], serde_json::Value::from(written));
+    }
+
+    #[test]
+    fn long_lists_of_names_are_cut() {
+        let names = ["a", "b", "c"];
+        assert_eq!(some(&names, 3), "a, b, c");
+        assert_eq!(some(&names, 1), "a and 2 more");
     }
 
     #[test]

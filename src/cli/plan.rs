@@ -108,8 +108,11 @@ async fn image_notes(cluster: &Cluster, resolve: &Resolve) -> Result<Vec<String>
 
 /// Returns true if nothing would be written and no pool needs attention.
 fn is_done(forecast: &Forecast) -> bool {
-    let is_quiet = |pool: &PoolForecast| pool.problems.is_empty() && pool.held_taints.is_empty();
     forecast.is_empty() && forecast.summary.pools.iter().all(is_quiet)
+}
+
+fn is_quiet(pool: &PoolForecast) -> bool {
+    pool.problems.is_empty() && pool.held_taints.is_empty()
 }
 
 /// Adds a proposed pool to those of the cluster, or replaces the pool with its name.
@@ -179,7 +182,7 @@ pub fn snapshot(cluster: Cluster) -> Snapshot {
             Pods::Unreadable(words) => Err(words),
             Pods::Listed(pods) => Ok(pods),
         },
-        other_nodes: cluster.other_nodes,
+        other_nodes: cluster.other_nodes.into_iter().map(|node| node.seen.labels).collect(),
         workloads: cluster.workloads,
         unlisted: cluster.unlisted,
         control_plane: cluster.control_plane,
@@ -225,7 +228,7 @@ fn text(forecast: &Forecast) -> Text {
 
 /// Returns the reason why nothing would be written.
 fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
-    if pools.iter().any(|pool| !pool.problems.is_empty() || !pool.held_taints.is_empty()) {
+    if !pools.iter().all(is_quiet) {
         return (WARN, "Nothing would be written; what needs attention is named below.".to_owned());
     }
     match pools {
@@ -276,20 +279,9 @@ fn class_text(text: &mut Text, class: &ClassForecast) {
 
 /// Prints nodes with the same changes as one group.
 fn nodes_text(text: &mut Text, nodes: &[NodeForecast]) {
-    let mut groups: Vec<(&NodeForecast, Vec<&str>)> = Vec::new();
-    let mut known: BTreeMap<String, usize> = BTreeMap::new();
-    for node in nodes {
-        let index = *known.entry(format!("{:?}", node.changes)).or_insert(groups.len());
-        match groups.get_mut(index) {
-            Some((_, names)) => names.push(&node.name),
-            None => groups.push((node, vec![&node.name])),
-        }
-    }
-    for (node, names) in groups {
-        let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-        let more = names.len().saturating_sub(SHOWN);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        text.styled("  ", WARN, &format!("~ {shown}{more}"));
+    let named = nodes.iter().map(|node| (format!("{:?}", node.changes), node.name.as_str(), node));
+    for (node, names) in output::alike(named) {
+        text.styled("  ", WARN, &format!("~ {}", output::some(&names, SHOWN)));
         for change in &node.changes {
             change_text(text, change);
             text.wrapped("          ", DIM, &change.reason);

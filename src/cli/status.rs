@@ -16,7 +16,7 @@ use winpool_core::{
 
 use super::{
     Common, Error, Outcome,
-    cluster::Cluster,
+    cluster::{Cluster, Pods},
     live::{self, ReadError},
     output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
     plan::snapshot,
@@ -46,7 +46,12 @@ pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
         }
         files => (Cluster::from_manifests(files)?, BTreeSet::new()),
     };
-    let status = live::during("computing what the operator would do", || status(snapshot(cluster), &reverted));
+    let knows_pods = cluster.pods != Pods::NotGiven;
+    let mut status = live::during("computing what the operator would do", || status(snapshot(cluster), &reverted));
+    if !knows_pods {
+        status.pods_without_class = None;
+        status.runtime_classes.iter_mut().for_each(|class| class.pods = None);
+    }
     output::print(common.output.format, &status, || text(&status))?;
     Ok(Outcome::Done)
 }
@@ -58,10 +63,8 @@ async fn reverted_nodes(client: &Client) -> Result<BTreeSet<String>, ReadError> 
     let parameters = ListParams::default().fields(&format!("reason={},involvedObject.kind=Node", reason::CONTESTED));
     // Events about Nodes are in the namespace default.
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
-    match live::list("events", &events, parameters, |event| nodes.extend(event.involved_object.name)).await {
-        Ok(()) | Err(ReadError::Forbidden { .. }) => Ok(nodes),
-        Err(error) => Err(error),
-    }
+    let listed = live::list("events", &events, parameters, |event| nodes.extend(event.involved_object.name)).await;
+    live::unless_forbidden(listed).map(|_| nodes)
 }
 
 fn text(status: &ClusterStatus) -> Text {

@@ -115,19 +115,20 @@ impl Workloads {
         this.facts = Facts::of_version(version);
         this.read_facts(client).await?;
         for (kind, group, ..) in KINDS {
-            let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
-            let api: Api<DynamicObject> = match namespace {
-                Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-                None => Api::all_with(client.clone(), &resource),
-            };
+            let (resource, api) = resource(client, namespace, group, kind);
             let keep = |object: DynamicObject| {
                 let mut value = whole(object);
-                value["apiVersion"] = json!(api_version);
+                value["apiVersion"] = json!(resource.api_version);
                 value["kind"] = json!(kind);
                 this.add_workload(None, Reduced::from(value));
             };
-            live::list(&resource.plural, &api, ListParams::default(), keep).await?;
+            let listed = live::list(&resource.plural, &api, ListParams::default(), keep).await;
+            // A PodTemplate creates no pods, and Kubernetes' own roles `view`, `edit` and `admin` cannot list them.
+            if kind == "PodTemplate" {
+                this.note_if_forbidden(listed, "PodTemplates are not checked")?;
+            } else {
+                listed?;
+            }
         }
         Ok(this)
     }
@@ -137,7 +138,7 @@ impl Workloads {
     async fn read_facts(&mut self, client: &Client) -> Result<(), ReadError> {
         let windows = ListParams::default().labels(&node::windows());
         let (facts, seen) = (&mut self.facts, &mut self.nodes);
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
+        let (_, api) = resource(client, None, "", "Node");
         let keep = |object: DynamicObject| {
             let value = whole(object);
             seen.push((None, objects::reduced_node(&value)));
@@ -145,12 +146,16 @@ impl Workloads {
                 facts.add_node(&node.seen);
             }
         };
-        let nodes = live::list("nodes", &Api::all_with(client.clone(), &resource), windows, keep).await;
+        let nodes = live::list("nodes", &api, windows, keep).await;
         let all = ListParams::default();
         let keep = |class: RuntimeClass| facts.add_class(class);
         let classes = live::list("runtimeclasses", &Api::all(client.clone()), all.clone(), keep).await;
-        if classes.is_ok() {
-            self.facts.classes_are_complete();
+        if nodes.is_ok() {
+            self.facts.nodes_are_complete();
+        }
+        match classes {
+            Ok(()) => self.facts.classes_are_complete(),
+            Err(_) => self.facts.classes_are_hidden(),
         }
         let mut pools = Vec::new();
         let keep = |pool: GuardedPool| pools.push(pool);
@@ -158,17 +163,17 @@ impl Workloads {
         for pool in pools {
             self.add_pool(None, pool);
         }
-        for error in [nodes, classes, listed].into_iter().filter_map(Result::err) {
-            match error {
-                // Without winpool there are no pools.
-                ReadError::NoDefinition => {}
-                ReadError::Forbidden { .. } => {
-                    self.notes.push(format!("{error}; what depends on it is not checked"));
-                }
-                error => return Err(error),
-            }
+        // Without winpool there are no pools.
+        let listed = if matches!(listed, Err(ReadError::NoDefinition)) { Ok(()) } else { listed };
+        for listed in [nodes, classes, listed] {
+            self.note_if_forbidden(listed, "what depends on it is not checked")?;
         }
         self.facts = std::mem::take(&mut self.facts).complete();
+        Ok(())
+    }
+
+    fn note_if_forbidden(&mut self, listed: Result<(), ReadError>, note: &str) -> Result<(), ReadError> {
+        self.notes.extend(live::unless_forbidden(listed)?.map(|error| format!("{error}; {note}")));
         Ok(())
     }
 
@@ -181,17 +186,10 @@ impl Workloads {
 
     /// Reads the Services of a live cluster. Notes if that is not permitted.
     pub async fn read_services(&mut self, client: &Client, namespace: Option<&str>) -> Result<(), ReadError> {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Service"));
-        let api: Api<DynamicObject> = match namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
-        };
+        let (_, api) = resource(client, namespace, "", "Service");
         let keep = |object: DynamicObject| self.services.push((None, whole(object)));
-        match live::list("services", &api, ListParams::default(), keep).await {
-            Err(error @ ReadError::Forbidden { .. }) => self.notes.push(format!("{error}; Services are not checked")),
-            result => result?,
-        }
-        Ok(())
+        let listed = live::list("services", &api, ListParams::default(), keep).await;
+        self.note_if_forbidden(listed, "Services are not checked")
     }
 
     /// Reads the `GMSACredentialSpec` objects of a live cluster if a workload names one. Notes if that is not permitted.
@@ -199,18 +197,13 @@ impl Workloads {
         if !self.found.iter().any(|(_, text)| text.contains(gmsa::NAME)) {
             return Ok(());
         }
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(gmsa::GROUP, "v1", "GMSACredentialSpec"));
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let (resource, api) = resource(client, None, gmsa::GROUP, "GMSACredentialSpec");
         let mut found = Vec::new();
-        match live::list(&resource.plural, &api, ListParams::default(), |object| found.push((None, whole(object))))
-            .await
-        {
+        let keep = |object: DynamicObject| found.push((None, whole(object)));
+        match live::list(&resource.plural, &api, ListParams::default(), keep).await {
             // Without the custom resource definition there are no such objects.
             Ok(()) | Err(ReadError::Failed { error: RequestError::Gone, .. }) => self.add_credential_specs(found),
-            Err(error @ ReadError::Forbidden { .. }) => {
-                self.notes.push(format!("{error}; names of GMSACredentialSpecs are not checked"));
-            }
-            Err(error) => return Err(error),
+            failed => self.note_if_forbidden(failed, "names of GMSACredentialSpecs are not checked")?,
         }
         Ok(())
     }
@@ -237,8 +230,8 @@ impl Workloads {
         }
     }
 
-    fn add_workload(&mut self, source: Option<Source>, Reduced { text, owner }: Reduced) {
-        self.found.push((source, text));
+    fn add_workload(&mut self, source: Option<Source>, Reduced { text, owner, is_finished }: Reduced) {
+        self.found.extend((!is_finished).then_some((source, text)));
         self.owners.extend(owner);
     }
 
@@ -254,6 +247,16 @@ impl Workloads {
             }
         }
     }
+}
+
+/// Returns version 1 of a resource, in one namespace or in all.
+fn resource(client: &Client, namespace: Option<&str>, group: &str, kind: &str) -> (ApiResource, Api<DynamicObject>) {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+    let api = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    (resource, api)
 }
 
 /// Returns the complete object with its metadata.
@@ -277,10 +280,13 @@ struct Reduced {
     text: Box<str>,
     /// Its identity, if it may control others.
     owner: Option<Identity>,
+    /// True for a Pod or Job that has finished, and so is not scheduled again.
+    is_finished: bool,
 }
 
 impl From<Value> for Reduced {
     fn from(mut object: Value) -> Self {
+        let is_finished = is_finished(&object["kind"], &object["status"]);
         if let Value::Object(object) = &mut object {
             object.remove("status");
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
@@ -292,7 +298,18 @@ impl From<Value> for Reduced {
         }
         let workload = Workload::read(&object).ok().flatten().filter(|workload| workload.kind != "Pod");
         let owner = workload.map(|workload| identity(workload.kind, &workload, workload.name));
-        Self { text: object.to_string().into(), owner }
+        Self { text: object.to_string().into(), owner, is_finished }
+    }
+}
+
+fn is_finished(kind: &Value, status: &Value) -> bool {
+    let ends = |condition: &Value| {
+        ["Complete", "Failed"].iter().any(|end| condition["type"] == *end) && condition["status"] == "True"
+    };
+    match kind.as_str() {
+        Some("Pod") => ["Succeeded", "Failed"].iter().any(|phase| status["phase"] == *phase),
+        Some("Job") => status["conditions"].as_array().is_some_and(|conditions| conditions.iter().any(ends)),
+        _ => false,
     }
 }
 
@@ -310,12 +327,8 @@ enum Part {
 
 impl Keep for Part {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
-        let mut manifest = manifest;
-        if let Value::Object(object) = &mut manifest.value {
-            // The items of a typed list have no apiVersion and kind.
-            object.insert("apiVersion".to_owned(), manifest.api_version.as_str().into());
-            object.insert("kind".to_owned(), manifest.kind.as_str().into());
-        }
+        let (api_version, kind) = (manifest.api_version.clone(), manifest.kind.clone());
+        let manifest = Manifest { api_version, kind, value: manifest.typed() };
         if Workload::read(&manifest.value).map_err(<serde_json::Error as serde::de::Error>::custom)?.is_some() {
             return Ok(Some(Self::Workload(manifest.value.into())));
         }

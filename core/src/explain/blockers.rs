@@ -1,5 +1,7 @@
 //! The workloads and pools that are pinned to a Windows version, and the changes that they need.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,8 +15,13 @@ use crate::{
         facts::{Facts, Lookup},
     },
     plan::{Hosts, Pool},
-    pod::{Class, Target},
-    windows::{Build, KubernetesSupport, compatibility::can_run_by_process_isolation, image, product::Product},
+    pod::{Class, OS_KEYS, Target},
+    windows::{
+        Build, KubernetesSupport,
+        compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation},
+        image,
+        product::Product,
+    },
 };
 
 /// The kind of field that pins a workload or a pool.
@@ -51,6 +58,12 @@ pub struct Pin {
     /// The location of the image for the target, if a registry was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_to: Option<MovesTo>,
+}
+
+impl Pin {
+    fn new(by: By, field: String, value: &str, change: String) -> Self {
+        Self { by, field, value: value.to_owned(), change, moves_to: None }
+    }
 }
 
 /// The location of the image for the target of a migration.
@@ -94,8 +107,9 @@ pub struct RetiredWindows {
     pub kubernetes: Option<String>,
     /// The support of the build in the documentation of that version.
     pub kubernetes_support: KubernetesSupport,
-    /// The number of remaining nodes with the build.
-    pub nodes: usize,
+    /// The number of remaining nodes with the build; absent if the nodes are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<usize>,
 }
 
 impl RetiredWindows {
@@ -109,7 +123,7 @@ impl RetiredWindows {
             end_of_support: product.end_of_support(),
             kubernetes: version.map(|version| version.to_string()),
             kubernetes_support: version.map_or(KubernetesSupport::Unknown, |version| version.support_of(product.build)),
-            nodes: facts.builds().get(&product.build).copied().unwrap_or_default(),
+            nodes: facts.knows_nodes().then(|| facts.builds().get(&product.build).copied().unwrap_or_default()),
         }
     }
 }
@@ -119,8 +133,7 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
     let pod = &workload.pod;
     let mut pins = Vec::new();
     let mut pin = |by, field: &str, value: &str, change: String| {
-        let field = format!("{}.{field}", workload.path);
-        pins.push(Pin { by, field, value: value.to_owned(), change, moves_to: None });
+        pins.push(Pin::new(by, format!("{}.{field}", workload.path), value, change));
     };
     let label = retired.to_string();
     if pod.selected(names::WINDOWS_BUILD) == Some(label.as_str()) {
@@ -147,8 +160,39 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
         };
         pin(By::Class, "runtimeClassName", name, change);
     }
+    if pins.is_empty() {
+        pins.extend(label_pin(workload, facts, retired, target));
+    }
     pins.extend(image_pins(workload, facts, retired, target, !pins.is_empty()));
     (!pins.is_empty()).then(|| Blocker { object: workload.object(), pins })
+}
+
+/// Returns the field by which a Windows workload selects nodes of `retired` only, though there are nodes of other builds.
+fn label_pin(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Pin> {
+    let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
+    let is_for_windows = matches!(pod.target(class), Target::Windows | Target::WindowsImage);
+    let is_only = || facts.builds_of(pod, class) == BTreeSet::from([retired]);
+    if !is_for_windows || facts.builds().len() < 2 || !is_only() {
+        return None;
+    }
+    let chosen = |selector: &BTreeMap<String, String>| -> Vec<String> {
+        let others = selector.iter().filter(|(key, _)| !OS_KEYS.contains(&key.as_str()) && *key != names::ARCH);
+        others.map(|(key, value)| format!("{key}: {value}")).collect()
+    };
+    let labels = chosen(&pod.node_selector);
+    let (by, field, value) = match &pod.runtime_class {
+        _ if !labels.is_empty() => (By::Selector, "nodeSelector", labels.join(", ")),
+        _ if !pod.terms.is_empty() => {
+            (By::Affinity, "affinity.nodeAffinity", format!("allows nodes of {retired} only"))
+        }
+        Some(name) if class.is_some_and(|class| !chosen(&class.selector).is_empty()) => {
+            (By::Class, "runtimeClassName", name.clone())
+        }
+        _ => return None,
+    };
+    let nodes = target.map_or_else(|| "nodes of another build".to_owned(), |to| format!("nodes of {to}"));
+    let change = format!("select {nodes}; now only nodes of {retired} match");
+    Some(Pin::new(by, format!("{}.{field}", workload.path), &value, change))
 }
 
 /// Returns the images that keep a workload on `retired`, by their tags or by the answers of registries. If another
@@ -160,9 +204,16 @@ fn image_pins(
     target: Option<Build>,
     is_pinned: bool,
 ) -> Vec<Pin> {
-    let images = workload.pod.images().filter(|(container, _)| !container.is_host_process || facts.images().is_empty());
+    // Host-process containers run on every build.
+    let images = workload.pod.images().filter(|(container, _)| !container.is_host_process);
     let class = facts.known_class(&workload.pod);
     let isolation = class.map_or(Isolation::Process, Class::isolation);
+    let runs = match isolation {
+        Isolation::Process => can_run_by_process_isolation,
+        Isolation::HyperV => runs_by_hyperv_isolation,
+    };
+    let wanted = workload.pod.wanted_builds(class);
+    let has_moved = wanted.is_some_and(|hosts| hosts.iter().any(|host| *host != retired && runs(*host, retired)));
     let hosts = |build: Build| facts.hosts().filter(|host| host.kernel.build == build).collect::<Vec<_>>();
     let pins = images.filter_map(|(container, name)| {
         let by_tag = image::build_of(name) == Some(retired);
@@ -180,10 +231,10 @@ fn image_pins(
         };
         let counts = match moves_to {
             Some(MovesTo::SameTag) => is_pinned,
-            _ => by_tag || by_registry() || is_pinned && moves_to.is_some(),
+            _ => !has_moved && (by_tag || by_registry()) || is_pinned && moves_to.is_some(),
         };
         let field = format!("{}.{}.image", workload.path, container.path());
-        counts.then(|| Pin { by: By::Image, field, value: name.to_owned(), change, moves_to })
+        counts.then(|| Pin { moves_to, ..Pin::new(By::Image, field, name, change) })
     });
     pins.collect()
 }
@@ -216,7 +267,7 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
         let then = format!("remove the class {} once no pod uses it", class.name);
         let change = target.map_or_else(|| then.clone(), |to| format!("declare a class of {to}, and {then}"));
         let field = format!("spec.runtimeClasses[{index}].{key}");
-        pins.push(Pin { by: By::Declared, field, value: value.to_owned(), change, moves_to: None });
+        pins.push(Pin::new(By::Declared, field, value, change));
     }
     let default = spec.pod_defaults.as_ref().and_then(|defaults| defaults.runtime_class_name.as_deref());
     let build_of = |name: &str| match (declared(name), facts.class(name)) {
@@ -233,14 +284,13 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
             None => "name a RuntimeClass of another build".to_owned(),
         };
         let field = "spec.podDefaults.runtimeClassName".to_owned();
-        pins.push(Pin { by: By::PodDefault, field, value: name.to_owned(), change, moves_to: None });
+        pins.push(Pin::new(By::PodDefault, field, name, change));
     }
     let label = retired.to_string();
     for (index, named) in spec.build_names.iter().enumerate().filter(|(_, named)| named.build == label) {
         let field = format!("spec.buildNames[{index}]");
         let change = "remove it with the last node of this build".to_owned();
-        let value = format!("{label}: {}", named.version);
-        pins.push(Pin { by: By::NamedBuild, field, value, change, moves_to: None });
+        pins.push(Pin::new(By::NamedBuild, field, &format!("{label}: {}", named.version), change));
     }
     let object = format!("WindowsPool {}", read.name);
     (!pins.is_empty()).then_some(Blocker { object, pins })

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The result for one image.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageReport {
     /// The image as the workloads name it.
@@ -60,15 +60,7 @@ pub fn image_report<'h>(
     hosts: impl Iterator<Item = &'h Host>,
     used_by: Vec<String>,
 ) -> ImageReport {
-    let empty = ImageReport {
-        image: name.to_owned(),
-        digest: None,
-        source: None,
-        platforms: Vec::new(),
-        unknown: None,
-        windows_nodes: Vec::new(),
-        used_by,
-    };
+    let empty = ImageReport { image: name.to_owned(), used_by, ..ImageReport::default() };
     match images.get(name) {
         Some(Ok(image)) => ImageReport {
             digest: Some(image.digest.clone()),

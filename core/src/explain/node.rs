@@ -171,6 +171,9 @@ fn mismatch(node: &Node, pool: &Pool) -> String {
 fn build_reasons(node: &Node) -> Vec<String> {
     let label = node.labels.get(names::WINDOWS_BUILD);
     let reported = node.kernel_version.as_deref().filter(|version| !version.is_empty());
+    if node.labels.get(names::OS) != Some(names::WINDOWS) {
+        return Vec::new();
+    }
     match (node.windows_version(), reported, label) {
         (None, reported, _) => vec![format!(
             "its build is not known: status.nodeInfo.kernelVersion is {:?} and the label {} is no build",

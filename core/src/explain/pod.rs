@@ -14,7 +14,7 @@ use crate::{
     api::names,
     explain::scheduling::{Obstacle, SchedulableNode, obstacles},
     image::{Images, Platform},
-    pod::{Class, KnownError, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind},
+    pod::{Class, KnownError, Pod, PodSpec, Target, Workload, WorkloadKind},
     windows::{Build, ContainerRuntime, KernelVersion, product},
 };
 
@@ -105,16 +105,11 @@ pub struct Landing {
     pub reasons: Vec<String>,
 }
 
-/// Explains this pod on these nodes, with these RuntimeClasses.
-pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>) -> PodStory {
-    answer_with(pod, machines, classes, &Images::default())
-}
-
-/// Explains the pod with the platforms of its images, as registries report them.
-pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>, images: &Images) -> PodStory {
+/// Explains this pod on these nodes, with these RuntimeClasses and the platforms of its images, as registries report them.
+pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>, images: &Images) -> PodStory {
     let mut spec = pod.spec.clone();
-    if pod.is_bound || pod.daemon_set_node().is_some() {
-        // The scheduler chose this node; it may place a similar pod on another node.
+    if pod.is_bound && !pod.is_mirror || pod.daemon_set_node().is_some() {
+        // The scheduler chose this node; it may place a similar pod on another node. The kubelet chose that of a mirror pod.
         spec.node = None;
     }
     let machines: Vec<Machine> = match pod.daemon_set_node() {
@@ -127,29 +122,36 @@ pub fn answer_with(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, C
     };
     let maker = if pod.daemon_set_node().is_some() { Maker::DaemonSetBefore } else { Maker::Anyone };
     let (namespace, name) = (if pod.namespace.is_empty() { "default" } else { &pod.namespace }, &pod.name);
-    let object = format!("Pod {namespace}/{name}");
-    PodStory { node: pod.spec.node.clone(), ..of_spec(object, pod, spec, maker, &machines, classes, images) }
+    let story = of_spec(pod, std::slice::from_ref(pod), spec, maker, &machines, classes, images);
+    PodStory { object: format!("Pod {namespace}/{name}"), node: pod.spec.node.clone(), ..story }
 }
 
-/// Explains the pods of this template; `errors` are those of its current pods.
+/// Explains the pods of this template; `pods` are its current pods.
 pub fn answer_template(
     kind: WorkloadKind,
     workload: &Workload,
-    errors: Vec<KnownError>,
+    pods: &[Pod],
     machines: &[Machine],
     classes: &BTreeMap<String, Class>,
     images: &Images,
 ) -> PodStory {
-    let pod = Pod { errors, spec: workload.template.clone(), ..Pod::default() };
+    let mut errors: Vec<KnownError> = Vec::new();
+    for error in pods.iter().flat_map(|pod| &pod.errors) {
+        if !errors.contains(error) {
+            errors.push(*error);
+        }
+    }
+    let (spec, os_label) = (workload.template.clone(), workload.os_label.clone());
+    let pod = Pod { spec, os_label, errors, ..Pod::default() };
     let namespace = if workload.namespace.is_empty() { "default" } else { &workload.namespace };
     let object = format!("{} {namespace}/{}", kind.as_str(), workload.name);
     let maker = if kind == WorkloadKind::DaemonSet { Maker::DaemonSet } else { Maker::Anyone };
-    of_spec(object, &pod, pod.spec.clone(), maker, machines, classes, images)
+    PodStory { object, ..of_spec(&pod, pods, pod.spec.clone(), maker, machines, classes, images) }
 }
 
 fn of_spec(
-    object: String,
     pod: &Pod,
+    pods: &[Pod],
     spec: PodSpec,
     maker: Maker,
     machines: &[Machine],
@@ -158,7 +160,8 @@ fn of_spec(
 ) -> PodStory {
     let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
     let missing = spec.runtime_class.clone().filter(|_| found.is_none());
-    let conflict = found.and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
+    // If they contradict in a bound pod, the class has changed since the pod was created.
+    let conflict = found.filter(|_| !pod.is_bound).and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
     let (mut bare, mut spec) = (spec.clone(), spec);
     match found.filter(|_| pod.is_bound) {
         Some((_, class)) => class.take_off(&mut bare),
@@ -169,7 +172,7 @@ fn of_spec(
     }
     let candidate = Candidate {
         pod,
-        is_windows: is_windows(pod, &spec, found.map(|(_, class)| class), machines),
+        is_windows: is_windows(pods, &spec, found.map(|(_, class)| class), machines),
         maker,
         spec,
         bare,
@@ -200,8 +203,15 @@ fn of_spec(
             (Some(remedy), remedied)
         }
     };
+    let gates = candidate.spec.scheduling_gates.join(", ");
+    let wait = (!gates.is_empty())
+        .then(|| format!("wait until its schedulingGates ({gates}) are removed: the scheduler ignores it until then"));
+    let remedy = match (wait, remedy) {
+        (Some(wait), Some(remedy)) => Some(format!("{wait}. Then {remedy}")),
+        (wait, remedy) => wait.or(remedy),
+    };
     PodStory {
-        object,
+        object: String::new(),
         system: if candidate.is_windows { names::WINDOWS } else { "linux" }.to_owned(),
         node: None,
         errors: pod.errors.clone(),
@@ -211,12 +221,13 @@ fn of_spec(
     }
 }
 
-/// Returns true if the pod is for Windows. A pod that does not specify a system is for Linux, unless it has run on
-/// Windows.
-fn is_windows(pod: &Pod, spec: &PodSpec, class: Option<&Class>, machines: &[Machine]) -> bool {
+/// Returns true if pods of this spec are for Windows. If it does not specify a system, they are for Linux, unless those
+/// that exist have run on Windows.
+fn is_windows(pods: &[Pod], spec: &PodSpec, class: Option<&Class>, machines: &[Machine]) -> bool {
     let has_run_on_windows = || {
-        let on = pod.spec.node.as_ref().and_then(|name| machines.iter().find(|machine| machine.host.name == *name));
-        pod.progress == PodProgress::Started && on.is_some_and(Machine::is_windows)
+        let hosts = pods.iter().filter_map(|pod| pod.ran_on.as_ref());
+        let mut hosts = hosts.filter_map(|name| machines.iter().find(|machine| machine.host.name == *name)).peekable();
+        hosts.peek().is_some() && hosts.all(Machine::is_windows)
     };
     match spec.target(class) {
         Target::Windows | Target::WindowsImage => true,

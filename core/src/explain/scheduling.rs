@@ -2,7 +2,7 @@
 //!
 //! It does not cover CPU, memory and ephemeral storage, volumes, ports, and affinity between pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
 
@@ -120,21 +120,12 @@ fn affinity(spec: &PodSpec, host: &SchedulableNode) -> Option<Obstacle> {
 
 /// Returns the extended resources that the node lacks. The usage of other pods is not known here.
 fn resources(spec: &PodSpec, host: &SchedulableNode) -> Vec<Obstacle> {
-    let mut wanted: BTreeMap<&str, i128> = BTreeMap::new();
-    // Init containers come after the containers in the list. They run one by one, before the containers.
-    for container in &spec.containers {
-        for (name, amount) in &container.extended_resources {
-            let known = wanted.entry(name).or_default();
-            *known = match container.list {
-                ContainerList::Containers => *known + amount,
-                ContainerList::InitContainers => *amount.max(known),
-                ContainerList::EphemeralContainers => *known,
-            };
-        }
-    }
+    let names: BTreeSet<&str> =
+        spec.containers.iter().flat_map(|c| c.extended_resources.keys()).map(String::as_str).collect();
+    let wanted = names.into_iter().map(|name| (name, wanted(spec, name)));
     let found = |name: &str| host.allocatable.get(name).and_then(amount).unwrap_or_default();
     let whole = |nanos: i128| (nanos / 1_000_000_000).to_string();
-    let lacking = wanted.into_iter().filter(|(name, amount)| found(name) < *amount);
+    let lacking = wanted.filter(|(name, amount)| found(name) < *amount);
     lacking
         .map(|(name, amount)| Obstacle::Resource {
             wanted: whole(amount),
@@ -142,6 +133,25 @@ fn resources(spec: &PodSpec, host: &SchedulableNode) -> Vec<Obstacle> {
             name: name.to_owned(),
         })
         .collect()
+}
+
+/// Returns the request of a pod. Init containers run one by one, before the containers; sidecars keep running (k8s.io/component-helpers
+/// `resource/helpers.go`, `AggregateContainerRequests`).
+fn wanted(spec: &PodSpec, name: &str) -> i128 {
+    let (mut together, mut sidecars, mut initial) = (0, 0, 0);
+    for container in &spec.containers {
+        let amount = container.extended_resources.get(name).copied().unwrap_or_default();
+        match container.list {
+            ContainerList::InitContainers if container.is_sidecar => {
+                (together, sidecars) = (together + amount, sidecars + amount);
+                initial = sidecars.max(initial);
+            }
+            ContainerList::InitContainers => initial = (sidecars + amount).max(initial),
+            ContainerList::Containers => together += amount,
+            ContainerList::EphemeralContainers => {}
+        }
+    }
+    initial.max(together)
 }
 
 impl From<&Node> for SchedulableNode {
@@ -228,6 +238,24 @@ mod tests {
         let both =
             json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}, {"key": "none", "operator": "Exists"}]});
         assert_eq!(why_not(&affinity(&json!([both])), &json!({})), ["required node affinity wants none Exists"]);
+    }
+
+    #[test]
+    fn sidecars_count_together_with_the_containers() {
+        let gpu = |count: u32, policy: &str| json!({"name": "c", "restartPolicy": policy, "resources": {"limits": {"example.com/gpu": count}}});
+        let (always, never) =
+            (|count| gpu(count, "Always"), |count| json!({"name": "i", "resources": gpu(count, "")["resources"]}));
+        for (containers, init, expected) in [
+            (1, vec![], true),
+            (1, vec![always(1)], true),
+            (2, vec![always(1)], false),
+            (0, vec![always(1), never(2)], false),
+            (0, vec![never(2), always(1)], true),
+            (2, vec![never(2)], true),
+        ] {
+            let spec = json!({"containers": [never(containers)], "initContainers": init});
+            assert_eq!(fits(&spec, &json!({})), expected, "{spec}");
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ const SHAPES: [Shape; 3] = [
 pub fn expressions() -> impl Iterator<Item = (&'static Rule, String)> {
     rules().filter(|rule| is_advised(rule.verdict_without_os())).filter_map(|rule| {
         let broken = match rule.test {
-            Test::Field(field) => field.cel(),
+            Test::Field(trigger) => trigger.cel(rule.field),
             Test::Own { cel, .. } => cel?(),
             Test::Object(_) => return None,
         };
@@ -211,8 +211,8 @@ fn variables(shape: &Shape) -> Vec<Variable> {
                 "variables.selector.exists(k, k in {keys} && variables.selector[k] == 'windows' || k == '{build}' \
                  || k.startsWith('{stamp}')) \
                  || size(variables.terms) > 0 && variables.terms.all(t, t.?matchExpressions.orValue([]).exists(e, \
-                 e.key in {keys} && e.operator == 'In' && size(e.?values.orValue([])) > 0 \
-                 && e.values.all(v, v == 'windows') \
+                 e.key in {keys} && (e.operator == 'In' && size(e.?values.orValue([])) > 0 \
+                 && e.values.all(v, v == 'windows') || e.operator == 'NotIn' && 'linux' in e.?values.orValue([])) \
                  || (e.key == '{build}' || e.key.startsWith('{stamp}')) && e.operator in ['In', 'Exists']))"
             ),
         ),

@@ -3,7 +3,7 @@
 //! Each of these may be unknown. Rules report nothing if they would have to guess.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -22,11 +22,13 @@ use crate::{
     },
 };
 
-/// Windows nodes that are equivalent for workloads.
+/// Windows nodes that are equivalent for workloads, except for their labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct NodeKind {
     /// The build, if it is known.
     build: Option<Build>,
+    /// True if the node reports a container runtime other than containerd.
+    lacks_containerd: bool,
     /// The taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.
     taints: BTreeSet<Taint>,
     /// Those of these taints that the pool removes.
@@ -79,16 +81,14 @@ pub enum Lookup<'a> {
 pub struct Facts {
     kubernetes: Option<KubernetesVersion>,
     classes_are_complete: bool,
+    classes_are_hidden: bool,
+    nodes_are_complete: bool,
     classes: BTreeMap<String, Class>,
     objects: Vec<Arc<RuntimeClass>>,
     pools: Vec<Arc<Pool>>,
-    seen: Vec<(NodeKind, Labels)>,
-    nodes: BTreeMap<NodeKind, usize>,
-    labels: HashSet<(String, String)>,
-    hosts: Vec<(Host, Labels, BTreeSet<Taint>)>,
+    /// The Windows nodes: their labels, and their version and container runtime if the version is known.
+    nodes: BTreeMap<NodeKind, Vec<(Labels, Option<Host>)>>,
     images: Images,
-    /// True if a Windows node reports a container runtime other than containerd.
-    has_node_without_containerd: bool,
     credential_specs: Option<BTreeSet<String>>,
 }
 
@@ -108,34 +108,46 @@ impl Facts {
         self.classes_are_complete = true;
     }
 
+    /// Declares that the cluster may have RuntimeClasses that the user has no permission to list.
+    pub fn classes_are_hidden(&mut self) {
+        self.classes_are_hidden = true;
+    }
+
+    /// Declares that all Windows nodes of the cluster have been added.
+    pub fn nodes_are_complete(&mut self) {
+        self.nodes_are_complete = true;
+    }
+
     /// Adds a node if it is a Windows node.
     pub fn add_node(&mut self, node: &Node) {
         if node.labels.get(names::OS) != Some(names::WINDOWS) {
             return;
         }
         let runtime = node.container_runtime.as_deref().filter(|runtime| !runtime.is_empty());
-        self.has_node_without_containerd |= runtime.is_some_and(|runtime| !runtime.starts_with("containerd://"));
         let taints = node.taints.taints().iter();
+        let kernel = node.windows_version();
         let kind = NodeKind {
-            build: node.windows_version().map(|version| version.build),
+            build: kernel.map(|version| version.build),
+            lacks_containerd: runtime.is_some_and(|runtime| !runtime.starts_with("containerd://")),
             taints: taints
                 .filter(|taint| taint.effect != "PreferNoSchedule" && !taint.has_foreign_key())
                 .cloned()
                 .collect(),
             ..NodeKind::default()
         };
-        if let Some(kernel) = node.windows_version() {
-            let architecture = node.labels.get(names::ARCH).unwrap_or("amd64").to_owned();
-            let runtime = node.container_runtime.as_deref().and_then(|text| text.parse().ok());
-            self.hosts.push((Host { kernel, architecture, runtime }, node.labels.clone(), kind.taints.clone()));
-        }
-        self.seen.push((kind, node.labels.clone()));
-        self.labels.extend(node.labels.with_prefix("").map(|(key, value)| (key.to_owned(), value.to_owned())));
+        let architecture = node.labels.get(names::ARCH).unwrap_or("amd64").to_owned();
+        let host =
+            kernel.map(|kernel| Host { kernel, architecture, runtime: runtime.and_then(|text| text.parse().ok()) });
+        // The operator writes the label of the build.
+        let build = kind.build.map(|build| (names::WINDOWS_BUILD, build.to_string()));
+        let others = node.labels.with_prefix("").filter(|(key, _)| build.is_none() || *key != names::WINDOWS_BUILD);
+        let labels = others.map(|(key, value)| (key, value.to_owned())).chain(build.clone()).collect();
+        self.nodes.entry(kind).or_default().push((labels, host));
     }
 
-    /// Returns true if a Windows node reports a container runtime other than containerd.
-    pub fn has_node_without_containerd(&self) -> bool {
-        self.has_node_without_containerd
+    /// Returns true if a Windows node that the pod selects reports a container runtime other than containerd.
+    pub fn has_node_without_containerd(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
+        self.kinds_of(pod, class).any(|kind| kind.lacks_containerd)
     }
 
     pub fn add_class(&mut self, class: RuntimeClass) {
@@ -155,8 +167,10 @@ impl Facts {
     pub fn complete(mut self) -> Self {
         let entries = self.pools.iter().map(|pool| PoolEntry { pool: Arc::clone(pool), ready: true });
         let policy = Policy::new(entries, BTreeSet::new());
-        for (kind, labels) in std::mem::take(&mut self.seen) {
-            *self.nodes.entry(kind.under(&policy, &labels)).or_default() += 1;
+        for (kind, nodes) in std::mem::take(&mut self.nodes) {
+            for node in nodes {
+                self.nodes.entry(kind.clone().under(&policy, &node.0)).or_default().push(node);
+            }
         }
         if self.classes_are_complete {
             return self;
@@ -193,25 +207,33 @@ impl Facts {
 
     /// Returns the Windows nodes whose version is known.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
-        self.hosts.iter().map(|(host, ..)| host)
+        self.nodes.values().flatten().filter_map(|(_, host)| host.as_ref())
     }
 
     /// Returns the Windows nodes on which a pod of this class can be scheduled, by labels and taints. If the pod
     /// tolerates the taints of none of them, returns the nodes that match by labels, because another rule reports the
     /// taints.
-    pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>) -> Vec<&Host> {
-        let mut admitted = pod.clone();
-        if let Some(class) = class {
-            class.admit(&mut admitted);
-        }
-        let selected = self.hosts.iter().filter(|(_, labels, _)| {
-            admitted.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-                && matches_affinity(&admitted.terms, labels, labels.get("kubernetes.io/hostname").unwrap_or_default())
+    pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>, tolerations: &[Toleration]) -> Vec<&Host> {
+        let is_open = |kind: &NodeKind| untolerated(tolerations, &kind.taints).is_empty();
+        let hosts = self.nodes.iter().flat_map(|(kind, nodes)| {
+            let selected = nodes.iter().filter(|(labels, _)| selects(pod, class, labels));
+            selected.filter_map(move |(_, host)| Some((is_open(kind), host.as_ref()?)))
         });
-        let (open, closed): (Vec<_>, Vec<_>) =
-            selected.partition(|(.., taints)| untolerated(&admitted.tolerations, taints).is_empty());
+        let (open, closed): (Vec<_>, Vec<_>) = hosts.partition(|(is_open, _)| *is_open);
         let found = if open.is_empty() { closed } else { open };
-        found.into_iter().map(|(host, ..)| host).collect()
+        found.into_iter().map(|(_, host)| host).collect()
+    }
+
+    /// Returns the kinds of the nodes whose labels this pod selects, by itself and by its class.
+    fn kinds_of(&self, pod: &PodSpec, class: Option<&Class>) -> impl Iterator<Item = &NodeKind> {
+        let builds = pod.wanted_builds(class);
+        // Most pods select a build. Comparing it first saves reading the labels of thousands of nodes.
+        let may_match = move |build: Option<Build>| {
+            build.zip(builds.as_ref()).is_none_or(|(build, builds)| builds.contains(&build))
+        };
+        let is_selected = move |nodes: &[(Labels, _)]| nodes.iter().any(|(labels, _)| selects(pod, class, labels));
+        let kinds = self.nodes.iter().filter(move |(kind, _)| may_match(kind.build));
+        kinds.filter(move |(_, nodes)| is_selected(nodes)).map(|(kind, _)| kind)
     }
 
     /// Adds the names of `GMSACredentialSpec` objects, which are known from now on.
@@ -233,9 +255,15 @@ impl Facts {
     pub fn class(&self, name: &str) -> Lookup<'_> {
         match self.classes.get(name) {
             Some(class) => Lookup::Found(class),
+            None if self.classes_are_hidden => Lookup::Unknown,
             None if self.classes_are_complete || !self.objects.is_empty() || !self.pools.is_empty() => Lookup::Absent,
             None => Lookup::Unknown,
         }
+    }
+
+    /// Returns the known classes, by name.
+    pub fn classes(&self) -> &BTreeMap<String, Class> {
+        &self.classes
     }
 
     /// Returns the class of this pod, if it is known.
@@ -273,12 +301,17 @@ impl Facts {
     /// Returns the number of Windows nodes of each build.
     pub fn builds(&self) -> BTreeMap<Build, usize> {
         let mut builds = BTreeMap::new();
-        for (kind, count) in &self.nodes {
+        for (kind, nodes) in &self.nodes {
             if let Some(build) = kind.build {
-                *builds.entry(build).or_default() += count;
+                *builds.entry(build).or_default() += nodes.len();
             }
         }
         builds
+    }
+
+    /// Returns the builds of the Windows nodes whose labels this pod selects.
+    pub fn builds_of(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Build> {
+        self.kinds_of(pod, class).filter_map(|kind| kind.build).collect()
     }
 
     /// Returns true if a Windows node is known.
@@ -286,22 +319,29 @@ impl Facts {
         !self.nodes.is_empty()
     }
 
-    /// Returns true if a Windows node has this label.
-    pub fn has_label(&self, key: &str, value: &str) -> bool {
-        self.labels.contains(&(key.to_owned(), value.to_owned()))
+    /// Returns true if the Windows nodes are known, even if there is none.
+    pub fn knows_nodes(&self) -> bool {
+        self.has_nodes() || self.nodes_are_complete
     }
 
-    /// Returns the sets of taints that currently keep pods off Windows nodes. For manifests, these include the taints
-    /// that their pools add. If no node is known, returns the default taint of a pool.
-    pub fn barriers(&self) -> BTreeSet<BTreeSet<Taint>> {
+    /// Returns true if winpool knows the taints that Windows nodes have or get.
+    pub fn knows_taints(&self) -> bool {
+        self.has_nodes() || !self.pools.is_empty()
+    }
+
+    /// Returns the sets of taints that currently keep pods off the Windows nodes that this pod selects. For manifests,
+    /// these include the taints that their pools add. If no node is known, returns what the pools add, or the default
+    /// taint of a pool.
+    pub fn barriers(&self, pod: &PodSpec) -> BTreeSet<BTreeSet<Taint>> {
         let barrier = |kind: &NodeKind| {
-            let wanted = kind.wanted.iter().filter(|_| !self.classes_are_complete);
+            let is_live = self.classes_are_complete || self.classes_are_hidden;
+            let wanted = kind.wanted.iter().filter(|_| !is_live);
             kind.taints.iter().chain(wanted).cloned().collect()
         };
         if self.has_nodes() {
-            return self.nodes.keys().map(barrier).collect();
+            return self.kinds_of(pod, None).map(barrier).collect();
         }
-        self.guards(None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]))
+        self.guards(pod, None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]))
     }
 
     /// Returns true if a pool, in dry run or not, wants this taint on its nodes.
@@ -309,21 +349,35 @@ impl Facts {
         self.pools.iter().any(|pool| pool.wanted_taints().contains(taint))
     }
 
-    /// Returns the sets of taints that pods must tolerate on the Windows nodes of these builds, or of all builds: the
-    /// existing taints that stay, and those that the pools want, including pools in dry run. If no node is known,
-    /// returns the taints that the pools want, or `None` if there are no pools.
-    pub fn guards(&self, builds: Option<&BTreeSet<Build>>) -> Option<BTreeSet<BTreeSet<Taint>>> {
-        if self.has_nodes() {
-            let wanted =
-                |kind: &&NodeKind| builds.is_none_or(|builds| kind.build.is_some_and(|build| builds.contains(&build)));
-            let guard = |kind: &NodeKind| {
-                let stay = kind.taints.difference(&kind.retired);
-                stay.chain(&kind.wanted).chain(&kind.previewed).cloned().collect()
-            };
-            return Some(self.nodes.keys().filter(wanted).map(guard).collect());
+    /// Returns the sets of taints that a pod must tolerate on the Windows nodes that it selects: the existing taints that
+    /// stay, and those that the pools want, including pools in dry run. If it selects none, nodes with its labels may
+    /// follow, so that the nodes of its builds count. If no node is known, returns the taints that the pools want, or
+    /// `None` if there are no pools.
+    pub fn guards(&self, pod: &PodSpec, class: Option<&Class>) -> Option<BTreeSet<BTreeSet<Taint>>> {
+        if !self.has_nodes() {
+            return (!self.pools.is_empty()).then(|| self.pools.iter().map(|pool| keeping_off(pool)).collect());
         }
-        (!self.pools.is_empty()).then(|| self.pools.iter().map(|pool| keeping_off(pool)).collect())
+        let guard = |kind: &NodeKind| -> BTreeSet<Taint> {
+            let stay = kind.taints.difference(&kind.retired);
+            stay.chain(&kind.wanted).chain(&kind.previewed).cloned().collect()
+        };
+        let selected: BTreeSet<_> = self.kinds_of(pod, class).map(guard).collect();
+        if !selected.is_empty() {
+            return Some(selected);
+        }
+        let builds = pod.wanted_builds(class);
+        let is_wanted = |kind: &&NodeKind| {
+            builds.as_ref().is_none_or(|builds| kind.build.is_some_and(|build| builds.contains(&build)))
+        };
+        Some(self.nodes.keys().filter(is_wanted).map(guard).collect())
     }
+}
+
+/// Returns true if the pod selects a node with these labels, by itself and by its class.
+fn selects(pod: &PodSpec, class: Option<&Class>, labels: &Labels) -> bool {
+    let by_class = class.is_none_or(|class| labels.matches(&class.selector));
+    let name = labels.get("kubernetes.io/hostname").unwrap_or_default();
+    by_class && labels.matches(&pod.node_selector) && matches_affinity(&pod.terms, labels, name)
 }
 
 /// Returns the taints that certainly none of these tolerations tolerates.

@@ -15,23 +15,18 @@ pub(super) fn containers(pod: &Value) -> impl Iterator<Item = (String, &Value)> 
     })
 }
 
+/// Returns the entries of `volumeMounts` of all containers, each with its path.
+pub(super) fn mounts(pod: &Value) -> impl Iterator<Item = (String, &Value)> {
+    containers(pod).flat_map(|(path, container)| {
+        let mounts = container["volumeMounts"].as_array().into_iter().flatten().enumerate();
+        mounts.map(move |(index, mount)| (format!("{path}.volumeMounts[{index}]"), mount))
+    })
+}
+
 /// Returns the volumes of a pod spec, each with its path.
 pub(super) fn volumes(pod: &Value) -> impl Iterator<Item = (String, &Value)> {
     let volumes = pod.get("volumes").and_then(Value::as_array).into_iter().flatten().enumerate();
     volumes.map(|(index, volume)| (format!("volumes[{index}]"), volume))
-}
-
-/// The place of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
-    /// In the pod spec.
-    Pod,
-    /// In each container, including init containers and ephemeral containers.
-    Container,
-    /// In each of the `volumeMounts` of each container.
-    Mount,
-    /// In each volume.
-    Volume,
 }
 
 /// The value that breaks a rule.
@@ -51,77 +46,65 @@ pub enum Trigger {
     OtherNumberThan(i64),
 }
 
-/// The test of one field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FieldTest {
-    /// The place where the path begins.
-    pub at: At,
-    /// The path from that place.
-    pub path: &'static [&'static str],
-    /// The value that breaks the rule.
-    pub trigger: Trigger,
-}
+/// The parts of a pod spec that occur several times, as they are written in the field of a rule.
+const MOUNTS: &str = "containers[*].volumeMounts[*].";
+const CONTAINERS: &str = "containers[*].";
+const VOLUMES: &str = "volumes[*].";
 
-impl FieldTest {
-    /// Returns the paths of the fields in the pod spec that break the rule.
-    pub fn hits(self, pod: &Value) -> impl Iterator<Item = String> {
-        self.places(pod).into_iter().filter(move |(_, place)| self.is_met(place)).map(move |(prefix, _)| {
-            let path = self.path.join(".");
-            if prefix.is_empty() { path } else { format!("{prefix}.{path}") }
-        })
+impl Trigger {
+    /// Returns the paths in the pod spec where `field`, such as `containers[*].image`, has such a value.
+    pub fn hits<'a>(self, field: &'a str, pod: &'a Value) -> impl Iterator<Item = String> + 'a {
+        let (path, places): (&str, Vec<(String, &Value)>) = if let Some(path) = field.strip_prefix(MOUNTS) {
+            (path, mounts(pod).collect())
+        } else if let Some(path) = field.strip_prefix(CONTAINERS) {
+            (path, containers(pod).collect())
+        } else if let Some(path) = field.strip_prefix(VOLUMES) {
+            (path, volumes(pod).collect())
+        } else {
+            (field, vec![(String::new(), pod)])
+        };
+        let hits = places.into_iter().filter(move |(_, place)| self.is_met(place, path));
+        hits.map(move |(prefix, _)| if prefix.is_empty() { path.to_owned() } else { format!("{prefix}.{path}") })
     }
 
-    fn places(self, pod: &Value) -> Vec<(String, &Value)> {
-        match self.at {
-            At::Pod => vec![(String::new(), pod)],
-            At::Container => containers(pod).collect(),
-            At::Mount => containers(pod)
-                .flat_map(|(path, container)| {
-                    let mounts = container["volumeMounts"].as_array().into_iter().flatten().enumerate();
-                    mounts.map(move |(index, mount)| (format!("{path}.volumeMounts[{index}]"), mount))
-                })
-                .collect(),
-            At::Volume => volumes(pod).collect(),
-        }
-    }
-
-    fn is_met(self, place: &Value) -> bool {
-        let Some(value) = get(place, self.path) else { return false };
+    fn is_met(self, place: &Value, path: &str) -> bool {
+        let Some(value) = get(place, &path.split('.').collect::<Vec<_>>()) else { return false };
         let text = || value.as_str().filter(|text| !text.is_empty());
-        match self.trigger {
-            Trigger::Present => true,
-            Trigger::True => value == &Value::Bool(true),
-            Trigger::NotEmpty => value.as_array().is_some_and(|list| !list.is_empty()),
-            Trigger::OneOf(texts) => text().is_some_and(|text| texts.contains(&text)),
-            Trigger::OtherThan(default) => text().is_some_and(|text| text != default),
-            Trigger::OtherNumberThan(default) => value.as_i64().is_some_and(|number| number != default),
+        match self {
+            Self::Present => true,
+            Self::True => value == &Value::Bool(true),
+            Self::NotEmpty => value.as_array().is_some_and(|list| !list.is_empty()),
+            Self::OneOf(texts) => text().is_some_and(|text| texts.contains(&text)),
+            Self::OtherThan(default) => text().is_some_and(|text| text != default),
+            Self::OtherNumberThan(default) => value.as_i64().is_some_and(|number| number != default),
         }
     }
 
-    /// Returns a CEL expression that is true if the rule is broken.
+    /// Returns a CEL expression that is true if a field has such a value.
     ///
     /// It uses `variables.pod`, and `variables.containers` for all containers that a new pod can have.
-    pub fn cel(self) -> String {
-        match self.at {
-            At::Pod => self.cel_of("variables.pod"),
-            At::Container => format!("variables.containers.exists(c, {})", self.cel_of("c")),
-            At::Mount => {
-                format!("variables.containers.exists(c, c.?volumeMounts.orValue([]).exists(m, {}))", self.cel_of("m"))
-            }
-            At::Volume => format!("variables.pod.?volumes.orValue([]).exists(v, {})", self.cel_of("v")),
+    pub fn cel(self, field: &str) -> String {
+        if let Some(path) = field.strip_prefix(MOUNTS) {
+            let mounts = format!("c.?volumeMounts.orValue([]).exists(m, {})", self.cel_of("m", path));
+            format!("variables.containers.exists(c, {mounts})")
+        } else if let Some(path) = field.strip_prefix(CONTAINERS) {
+            format!("variables.containers.exists(c, {})", self.cel_of("c", path))
+        } else if let Some(path) = field.strip_prefix(VOLUMES) {
+            format!("variables.pod.?volumes.orValue([]).exists(v, {})", self.cel_of("v", path))
+        } else {
+            self.cel_of("variables.pod", field)
         }
     }
 
-    fn cel_of(self, root: &str) -> String {
-        let field: String =
-            std::iter::once(root.to_owned()).chain(self.path.iter().map(|name| format!(".?{name}"))).collect();
-        match self.trigger {
-            Trigger::Present => format!("{field}.hasValue()"),
-            Trigger::True => format!("{field}.orValue(false)"),
-            Trigger::NotEmpty => format!("size({field}.orValue([])) > 0"),
-            Trigger::OneOf(texts) => format!("{field}.orValue('') in {}", cel_list(texts.iter().copied())),
-            Trigger::OtherThan(default) => format!("!({field}.orValue('') in ['', '{default}'])"),
-            Trigger::OtherNumberThan(default) => format!("{field}.orValue({default}) != {default}"),
+    fn cel_of(self, root: &str, path: &str) -> String {
+        let field = format!("{root}.?{}", path.replace('.', ".?"));
+        match self {
+            Self::Present => format!("{field}.hasValue()"),
+            Self::True => format!("{field}.orValue(false)"),
+            Self::NotEmpty => format!("size({field}.orValue([])) > 0"),
+            Self::OneOf(texts) => format!("{field}.orValue('') in {}", cel_list(texts.iter().copied())),
+            Self::OtherThan(default) => format!("!({field}.orValue('') in ['', '{default}'])"),
+            Self::OtherNumberThan(default) => format!("{field}.orValue({default}) != {default}"),
         }
     }
 }

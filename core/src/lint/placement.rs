@@ -13,15 +13,15 @@ use crate::{
             Consequence::{Fails, Note, Pending},
             Hit, Judgement, Rule, Scope,
             Severity::{Error, Info, Warning},
-            Subject, Test, Versions, own, rule,
+            Subject, Test, own, rule,
         },
     },
-    pod::{BETA_OS, OS_KEYS, Tolerance, tolerance, tolerate},
+    pod::{BETA_OS, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
     windows::{Build, taint::SPELLINGS},
 };
 
-mod builds;
-mod classes;
+pub(super) mod builds;
+pub(super) mod classes;
 pub(super) mod images;
 
 const SELECT_WINDOWS: &str = "add nodeSelector kubernetes.io/os: windows, or a runtimeClassName";
@@ -29,22 +29,20 @@ const TOLERATE: &str =
     "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}, or a runtimeClassName";
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        kubernetes: Versions::from(24),
-        ..rule(
-            "os-name-missing",
-            Judgement(Info, Note),
-            Scope::Windows,
-            "os.name",
-            "the pod is meant for Windows and does not say so; with os.name the API server refuses what Windows cannot do",
-            "add os.name: windows",
-            own(|subject, hits| {
-                if subject.pod.os.is_none() {
-                    hits.push(Hit::at("os.name"));
-                }
-            }),
-        )
-    },
+    rule(
+        "os-name-missing",
+        Judgement(Info, Note),
+        Scope::Windows,
+        "os.name",
+        "the pod is meant for Windows and does not say so; with os.name the API server refuses what Windows cannot do",
+        "add os.name: windows",
+        own(|subject, hits| {
+            if subject.pod.os.is_none() {
+                hits.push(Hit::at("os.name"));
+            }
+        }),
+    )
+    .since(24),
     rule(
         "os-contradicts-selector",
         Judgement(Error, Fails),
@@ -160,17 +158,6 @@ pub(super) const RULES: &[Rule] = &[
             }
         }),
     ),
-    classes::DAEMON_SET,
-    classes::NOT_FOUND,
-    classes::SELECTOR,
-    classes::AFFINITY,
-    classes::OTHER_OS,
-    builds::MALFORMED,
-    builds::NOT_SELECTED,
-    builds::WITHOUT_NODE,
-    builds::IMAGES_DIFFER,
-    builds::IMAGE,
-    builds::OLDER_IMAGE,
 ];
 
 /// Returns the class for the build that all images of the pod name. `None` for a DaemonSet, because its controller
@@ -198,9 +185,12 @@ fn by_class(subject: &Subject<'_>, hit: Hit) -> Hit {
 
 fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let pod = subject.pod;
-    // If the class of a DaemonSet is known, another rule reports what the template lacks.
-    let has_class = pod.runtime_class.is_some() && !subject.workload.is_daemon_set() || subject.class.is_some();
-    if !pod.is_placed_on_windows() && pod.node.is_none() && !has_class {
+    // If the class of a DaemonSet selects Windows, another rule reports what the template lacks.
+    let is_by_class = match subject.class {
+        Some(class) => selects_windows(&class.selector),
+        None => pod.runtime_class.is_some() && !subject.workload.is_daemon_set(),
+    };
+    if !pod.is_placed_on_windows() && pod.node.is_none() && !is_by_class {
         hits.push(by_class(subject, Hit::at("nodeSelector")));
     }
 }
@@ -208,11 +198,10 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, facts) = (subject.pod, subject.facts);
     let tolerations = tolerations(subject);
-    let is_open = facts.barriers().iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
-    let is_elsewhere = facts.has_nodes() && pod.node_selector.iter().any(|(key, value)| !facts.has_label(key, value));
+    let is_open = facts.barriers(pod).iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
     // Affinity by other labels may exclude the node. Report only pods that can certainly be scheduled there.
     let chooses = !pod.terms.is_empty() || pod.node.is_some() || pod.runtime_class.is_some();
-    if is_open && !is_elsewhere && !chooses {
+    if is_open && !chooses {
         hits.push(Hit::at("nodeSelector"));
     }
 }
@@ -228,7 +217,7 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if subject.workload.is_daemon_set() || subject.pod.node.is_some() || unknown_class {
         return;
     }
-    let Some(guards) = subject.facts.guards(subject.pod.wanted_builds(subject.class).as_ref()) else { return };
+    let Some(guards) = subject.facts.guards(subject.pod, subject.class) else { return };
     let tolerations = tolerations(subject);
     let missing = guards.iter().map(|taints| untolerated(&tolerations, taints));
     // The taints that a pool wants stay on the node. A taint with another spelling may be an earlier one.
@@ -247,7 +236,7 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if !subject.workload.is_daemon_set() {
         return;
     }
-    let Some(guards) = subject.facts.guards(subject.pod.wanted_builds(subject.class).as_ref()) else { return };
+    let Some(guards) = subject.facts.guards(subject.pod, subject.class) else { return };
     let missing: BTreeSet<Taint> =
         guards.iter().flat_map(|taints| untolerated(&subject.pod.tolerations, taints)).collect();
     // Nodes with other taints may be reserved for other pods.
@@ -284,7 +273,7 @@ fn remedy(taints: &[Taint]) -> String {
 
 fn unknown_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let by_class = subject.pod.runtime_class.is_some() && !subject.workload.is_daemon_set();
-    if subject.facts.guards(None).is_some() || by_class || subject.pod.node.is_some() {
+    if subject.facts.knows_taints() || by_class || subject.pod.node.is_some() {
         return;
     }
     let mut known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));

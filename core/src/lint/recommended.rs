@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     lint::{
-        field::{containers, get, volumes},
+        field::{containers, get, mounts, volumes},
         rule::{
             Consequence::{Fails, Ignored, Note},
             Hit, Judgement, Rule, Scope,
@@ -122,7 +122,9 @@ fn resources(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn grace_period(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let period = get(subject.workload.raw, &["terminationGracePeriodSeconds"]).and_then(Value::as_i64);
     // 30 is the API server's default.
-    if period.is_some_and(|period| period != 30) && subject.facts.has_node_without_containerd() {
+    if period.is_some_and(|period| period != 30)
+        && subject.facts.has_node_without_containerd(subject.pod, subject.class)
+    {
         hits.push(Hit::at("terminationGracePeriodSeconds"));
     }
 }
@@ -147,12 +149,7 @@ fn dns_searches(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 /// Returns every `mountPath` with its field.
 fn mount_paths(pod: &Value) -> impl Iterator<Item = (String, &str)> {
-    containers(pod).flat_map(|(path, container)| {
-        let mounts = container["volumeMounts"].as_array().into_iter().flatten().enumerate();
-        mounts.filter_map(move |(index, mount)| {
-            Some((format!("{path}.volumeMounts[{index}].mountPath"), mount["mountPath"].as_str()?))
-        })
-    })
+    mounts(pod).filter_map(|(path, mount)| Some((format!("{path}.mountPath"), mount["mountPath"].as_str()?)))
 }
 
 fn paths_on_host(pod: &Value) -> impl Iterator<Item = (String, &str)> {

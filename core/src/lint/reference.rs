@@ -61,12 +61,13 @@ pub fn reference() -> String {
             text,
             "\n## {title}\n\n{about}\n\n| Rule | Judgement | Kubernetes | Field | Why, and what to do |\n|---|---|---|---|---|\n"
         );
-        for rule in rules {
+        for rule in rules.iter().copied().flatten() {
             let mark = if advised.contains(&rule.id) { " †" } else { "" };
-            let Rule { id, field, remedy, kubernetes, .. } = rule;
+            let Rule { id, field, remedy, .. } = rule;
+            let versions = if rule.since == 0 { "all".to_owned() } else { format!("1.{} and later", rule.since) };
             let (reason, remedy) = (prose(&capital(&rule.sentence(true))), prose(&capital(remedy)));
             let verdicts = verdicts(rule);
-            let _ = writeln!(text, "| `{id}`{mark} | {verdicts} | {kubernetes} | `{field}` | {reason}. {remedy}. |");
+            let _ = writeln!(text, "| `{id}`{mark} | {verdicts} | {versions} | `{field}` | {reason}. {remedy}. |");
         }
     }
     text

@@ -7,12 +7,12 @@
 //! If a pod for Windows has no `os.name`, the API server accepts these fields, and they have no effect.
 
 use crate::lint::{
-    field::{At, FieldTest, Trigger, containers, get},
+    field::{Trigger, containers, get},
     rule::{
         Consequence::{Ignored, Note, Rejected},
         Hit, Judgement, Rule, Scope,
         Severity::{Error, Info, Warning},
-        Subject, Test, Versions,
+        Subject, Test, own, rule,
     },
 };
 
@@ -26,37 +26,17 @@ const IS_UNKNOWN: Option<(Judgement, &str)> = Some((
     "is refused in a pod with os.name: windows; what a Windows node does with it otherwise is not documented",
 ));
 
-const fn forbidden(
-    id: &'static str,
-    at: At,
-    path: &'static [&'static str],
-    field: &'static str,
-    from: u32,
-    remedy: &'static str,
-) -> Rule {
+const fn forbidden(id: &'static str, field: &'static str, from: u32, remedy: &'static str) -> Rule {
     Rule {
-        id,
-        verdict: Judgement(Error, Rejected),
         without_os: HAS_NO_EFFECT,
-        kubernetes: Versions::from(from),
-        scope: Scope::Windows,
-        field,
-        reason: REASON,
-        remedy,
-        test: Test::Field(FieldTest { at, path, trigger: Trigger::Present }),
+        since: from,
+        ..rule(id, Judgement(Error, Rejected), Scope::Windows, field, REASON, remedy, Test::Field(Trigger::Present))
     }
 }
 
-/// Returns the rule with a test for the value true.
-const fn if_true(rule: Rule, reason: &'static str) -> Rule {
-    triggered(rule, Trigger::True, reason)
-}
-
+/// Returns the rule with a test for another value.
 const fn triggered(rule: Rule, trigger: Trigger, reason: &'static str) -> Rule {
-    match rule.test {
-        Test::Field(test) => Rule { reason, test: Test::Field(FieldTest { trigger, ..test }), ..rule },
-        Test::Own { .. } | Test::Object(_) => rule,
-    }
+    Rule { reason, test: Test::Field(trigger), ..rule }
 }
 
 const NO_HOST_NAMESPACES: &str = "cannot be true for a Windows pod, which shares no namespace with its host";
@@ -67,131 +47,45 @@ const NO_CAPABILITIES: &str =
     "remove it: what a Windows container may do follows from its user, windowsOptions.runAsUserName";
 
 pub(super) const RULES: &[Rule] = &[
-    if_true(
-        forbidden("host-pid", At::Pod, &["hostPID"], "hostPID", 23, "remove it, or use host-process containers"),
+    triggered(
+        forbidden("host-pid", "hostPID", 23, "remove it, or use host-process containers"),
+        Trigger::True,
         NO_HOST_NAMESPACES,
     ),
-    if_true(
-        forbidden("host-ipc", At::Pod, &["hostIPC"], "hostIPC", 23, "remove it, or use host-process containers"),
+    triggered(
+        forbidden("host-ipc", "hostIPC", 23, "remove it, or use host-process containers"),
+        Trigger::True,
         NO_HOST_NAMESPACES,
     ),
-    forbidden("host-users", At::Pod, &["hostUsers"], "hostUsers", 25, REMOVE),
-    forbidden(
-        "pod-resources",
-        At::Pod,
-        &["resources"],
-        "resources",
-        34,
-        "set resources on the containers instead of the pod",
-    ),
+    forbidden("host-users", "hostUsers", 25, REMOVE),
+    forbidden("pod-resources", "resources", 34, "set resources on the containers instead of the pod"),
     forbidden(
         "share-process-namespace",
-        At::Pod,
-        &["shareProcessNamespace"],
         "shareProcessNamespace",
         23,
         "remove it: containers of a Windows pod share nothing but the network",
     ),
-    forbidden(
-        "app-armor-profile",
-        At::Pod,
-        &["securityContext", "appArmorProfile"],
-        "securityContext.appArmorProfile",
-        30,
-        REMOVE,
-    ),
-    forbidden(
-        "se-linux-options",
-        At::Pod,
-        &["securityContext", "seLinuxOptions"],
-        "securityContext.seLinuxOptions",
-        23,
-        REMOVE,
-    ),
-    forbidden(
-        "se-linux-change-policy",
-        At::Pod,
-        &["securityContext", "seLinuxChangePolicy"],
-        "securityContext.seLinuxChangePolicy",
-        32,
-        REMOVE,
-    ),
-    forbidden(
-        "seccomp-profile",
-        At::Pod,
-        &["securityContext", "seccompProfile"],
-        "securityContext.seccompProfile",
-        23,
-        REMOVE,
-    ),
-    forbidden("fs-group", At::Pod, &["securityContext", "fsGroup"], "securityContext.fsGroup", 23, NO_GROUPS),
-    forbidden(
-        "fs-group-change-policy",
-        At::Pod,
-        &["securityContext", "fsGroupChangePolicy"],
-        "securityContext.fsGroupChangePolicy",
-        23,
-        NO_GROUPS,
-    ),
+    forbidden("app-armor-profile", "securityContext.appArmorProfile", 30, REMOVE),
+    forbidden("se-linux-options", "securityContext.seLinuxOptions", 23, REMOVE),
+    forbidden("se-linux-change-policy", "securityContext.seLinuxChangePolicy", 32, REMOVE),
+    forbidden("seccomp-profile", "securityContext.seccompProfile", 23, REMOVE),
+    forbidden("fs-group", "securityContext.fsGroup", 23, NO_GROUPS),
+    forbidden("fs-group-change-policy", "securityContext.fsGroupChangePolicy", 23, NO_GROUPS),
     triggered(
-        forbidden("sysctls", At::Pod, &["securityContext", "sysctls"], "securityContext.sysctls", 23, REMOVE),
+        forbidden("sysctls", "securityContext.sysctls", 23, REMOVE),
         Trigger::NotEmpty,
         "cannot be set for a Windows pod: they are settings of the Linux kernel",
     ),
-    forbidden("run-as-user", At::Pod, &["securityContext", "runAsUser"], "securityContext.runAsUser", 23, USER_NAME),
-    forbidden("run-as-group", At::Pod, &["securityContext", "runAsGroup"], "securityContext.runAsGroup", 23, NO_GROUPS),
-    forbidden(
-        "supplemental-groups",
-        At::Pod,
-        &["securityContext", "supplementalGroups"],
-        "securityContext.supplementalGroups",
-        23,
-        NO_GROUPS,
-    ),
-    forbidden(
-        "supplemental-groups-policy",
-        At::Pod,
-        &["securityContext", "supplementalGroupsPolicy"],
-        "securityContext.supplementalGroupsPolicy",
-        31,
-        NO_GROUPS,
-    ),
-    forbidden(
-        "container-app-armor-profile",
-        At::Container,
-        &["securityContext", "appArmorProfile"],
-        "containers[*].securityContext.appArmorProfile",
-        30,
-        REMOVE,
-    ),
-    forbidden(
-        "container-se-linux-options",
-        At::Container,
-        &["securityContext", "seLinuxOptions"],
-        "containers[*].securityContext.seLinuxOptions",
-        23,
-        REMOVE,
-    ),
-    forbidden(
-        "container-seccomp-profile",
-        At::Container,
-        &["securityContext", "seccompProfile"],
-        "containers[*].securityContext.seccompProfile",
-        23,
-        REMOVE,
-    ),
-    forbidden(
-        "container-capabilities",
-        At::Container,
-        &["securityContext", "capabilities"],
-        "containers[*].securityContext.capabilities",
-        23,
-        NO_CAPABILITIES,
-    ),
+    forbidden("run-as-user", "securityContext.runAsUser", 23, USER_NAME),
+    forbidden("run-as-group", "securityContext.runAsGroup", 23, NO_GROUPS),
+    forbidden("supplemental-groups", "securityContext.supplementalGroups", 23, NO_GROUPS),
+    forbidden("supplemental-groups-policy", "securityContext.supplementalGroupsPolicy", 31, NO_GROUPS),
+    forbidden("container-app-armor-profile", "containers[*].securityContext.appArmorProfile", 30, REMOVE),
+    forbidden("container-se-linux-options", "containers[*].securityContext.seLinuxOptions", 23, REMOVE),
+    forbidden("container-seccomp-profile", "containers[*].securityContext.seccompProfile", 23, REMOVE),
+    forbidden("container-capabilities", "containers[*].securityContext.capabilities", 23, NO_CAPABILITIES),
     forbidden(
         "container-read-only-root-filesystem",
-        At::Container,
-        &["securityContext", "readOnlyRootFilesystem"],
         "containers[*].securityContext.readOnlyRootFilesystem",
         23,
         "remove it: Windows writes to its registry. Volumes may be read-only",
@@ -200,8 +94,6 @@ pub(super) const RULES: &[Rule] = &[
         without_os: IS_UNKNOWN,
         ..forbidden(
             "container-privileged",
-            At::Container,
-            &["securityContext", "privileged"],
             "containers[*].securityContext.privileged",
             23,
             "remove it: for access to the host use host-process containers (windowsOptions.hostProcess)",
@@ -209,80 +101,53 @@ pub(super) const RULES: &[Rule] = &[
     },
     forbidden(
         "container-allow-privilege-escalation",
-        At::Container,
-        &["securityContext", "allowPrivilegeEscalation"],
         "containers[*].securityContext.allowPrivilegeEscalation",
         23,
         NO_CAPABILITIES,
     ),
-    forbidden(
-        "container-proc-mount",
-        At::Container,
-        &["securityContext", "procMount"],
-        "containers[*].securityContext.procMount",
-        23,
-        REMOVE,
-    ),
-    forbidden(
-        "container-run-as-user",
-        At::Container,
-        &["securityContext", "runAsUser"],
-        "containers[*].securityContext.runAsUser",
-        23,
-        USER_NAME,
-    ),
-    forbidden(
-        "container-run-as-group",
-        At::Container,
-        &["securityContext", "runAsGroup"],
-        "containers[*].securityContext.runAsGroup",
-        23,
-        NO_GROUPS,
-    ),
-    Rule {
-        id: "linux-with-windows-options",
-        verdict: Judgement(Error, Rejected),
-        without_os: None,
-        kubernetes: Versions::from(23),
-        scope: Scope::LinuxByName,
-        field: "securityContext.windowsOptions",
-        reason: "windowsOptions cannot be set for a Linux pod",
-        remedy: "remove it, or write os.name: windows",
-        test: Test::Own { find: windows_options, cel: None },
-    },
-    Rule {
-        id: "host-process-mixed",
-        verdict: Judgement(Error, Rejected),
-        without_os: None,
-        kubernetes: Versions::from(22),
-        scope: Scope::Any,
-        field: "containers[*].securityContext.windowsOptions.hostProcess",
-        reason: "either all containers of a pod are host-process containers or none",
-        remedy: "set securityContext.windowsOptions.hostProcess: true on the pod and on no container",
-        test: Test::Own { find: mixed_host_process, cel: None },
-    },
-    Rule {
-        id: "host-process-contradicts-pod",
-        verdict: Judgement(Error, Rejected),
-        without_os: None,
-        kubernetes: Versions::from(22),
-        scope: Scope::Any,
-        field: "containers[*].securityContext.windowsOptions.hostProcess",
-        reason: "a container may not say otherwise about hostProcess than its pod",
-        remedy: "set hostProcess on the pod alone",
-        test: Test::Own { find: host_process_contradiction, cel: None },
-    },
-    Rule {
-        id: "host-process-without-host-network",
-        verdict: Judgement(Error, Rejected),
-        without_os: None,
-        kubernetes: Versions::from(22),
-        scope: Scope::Any,
-        field: "hostNetwork",
-        reason: "host-process containers use the host's network, and the pod has to say so",
-        remedy: "set hostNetwork: true",
-        test: Test::Own { find: host_process_network, cel: None },
-    },
+    forbidden("container-proc-mount", "containers[*].securityContext.procMount", 23, REMOVE),
+    forbidden("container-run-as-user", "containers[*].securityContext.runAsUser", 23, USER_NAME),
+    forbidden("container-run-as-group", "containers[*].securityContext.runAsGroup", 23, NO_GROUPS),
+    rule(
+        "linux-with-windows-options",
+        Judgement(Error, Rejected),
+        Scope::LinuxByName,
+        "securityContext.windowsOptions",
+        "windowsOptions cannot be set for a Linux pod",
+        "remove it, or write os.name: windows",
+        own(windows_options),
+    )
+    .since(23),
+    rule(
+        "host-process-mixed",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "containers[*].securityContext.windowsOptions.hostProcess",
+        "either all containers of a pod are host-process containers or none",
+        "set securityContext.windowsOptions.hostProcess: true on the pod and on no container",
+        own(mixed_host_process),
+    )
+    .since(22),
+    rule(
+        "host-process-contradicts-pod",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "containers[*].securityContext.windowsOptions.hostProcess",
+        "a container may not say otherwise about hostProcess than its pod",
+        "set hostProcess on the pod alone",
+        own(host_process_contradiction),
+    )
+    .since(22),
+    rule(
+        "host-process-without-host-network",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "hostNetwork",
+        "host-process containers use the host's network, and the pod has to say so",
+        "set hostNetwork: true",
+        own(host_process_network),
+    )
+    .since(22),
 ];
 
 /// Rules whose remedy is to use host-process containers.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    lint::{facts::Facts, field::FieldTest, workload::Workload},
+    lint::{facts::Facts, field::Trigger, workload::Workload},
     pod::{Class, PodSpec, Target},
     windows::KubernetesVersion,
 };
@@ -24,13 +24,20 @@ pub enum Severity {
     Error,
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Severity {
+    /// Returns the lower-case name.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Info => "info",
             Self::Warning => "warning",
             Self::Error => "error",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -51,49 +58,13 @@ pub enum Consequence {
 
 impl fmt::Display for Consequence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Rejected => "Rejected",
-            Self::Fails => "Fails",
-            Self::Pending => "Pending",
-            Self::Ignored => "Ignored",
-            Self::Note => "Note",
-        })
+        write!(f, "{self:?}")
     }
 }
 
 /// The severity and consequence of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement(pub Severity, pub Consequence);
-
-/// The Kubernetes versions for which a rule holds, as minor versions of Kubernetes 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Versions {
-    /// The first version; 0 for all.
-    from: u32,
-}
-
-impl Versions {
-    pub const ALL: Self = Self::from(0);
-
-    /// Returns this version and all later ones.
-    pub const fn from(minor: u32) -> Self {
-        Self { from: minor }
-    }
-
-    /// Returns true if the rule holds for this version. An unknown version is treated as the newest.
-    pub fn contain(self, version: Option<KubernetesVersion>) -> bool {
-        version.filter(|version| version.major == 1).is_none_or(|version| self.from <= version.minor)
-    }
-}
-
-impl fmt::Display for Versions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.from {
-            0 => f.write_str("all"),
-            first => write!(f, "1.{first} and later"),
-        }
-    }
-}
 
 /// The objects to which a rule applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +97,8 @@ pub struct Rule {
     /// The severity, consequence and reason for a pod for Windows without `os.name`, if they differ. The API server
     /// does not refuse the fields of such a pod.
     pub without_os: Option<(Judgement, &'static str)>,
-    /// The versions of Kubernetes for which it holds.
-    pub kubernetes: Versions,
+    /// The first version of Kubernetes for which it holds, as a minor version of Kubernetes 1; 0 for all.
+    pub since: u32,
     /// The objects to which it applies.
     pub scope: Scope,
     /// The field of the pod spec.
@@ -141,6 +112,16 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Returns the same rule for this minor version of Kubernetes 1 and all later ones.
+    pub(super) const fn since(self, minor: u32) -> Self {
+        Self { since: minor, ..self }
+    }
+
+    /// Returns true if it holds for this version. An unknown version is treated as the newest.
+    pub fn holds_for(&self, version: Option<KubernetesVersion>) -> bool {
+        version.filter(|version| version.major == 1).is_none_or(|version| self.since <= version.minor)
+    }
+
     /// Returns the severity and consequence for a pod for Windows without `os.name`.
     pub fn verdict_without_os(&self) -> Judgement {
         self.without_os.map_or(self.verdict, |(verdict, _)| verdict)
@@ -160,8 +141,8 @@ impl Rule {
 /// The test of a rule.
 #[derive(Clone, Copy, Debug)]
 pub enum Test {
-    /// A test of one field.
-    Field(FieldTest),
+    /// A test of the value of the rule's field.
+    Field(Trigger),
     /// A function that reads the whole workload.
     Own {
         /// Reports the places where the rule is broken.
@@ -183,7 +164,7 @@ pub(super) const fn rule(
     remedy: &'static str,
     test: Test,
 ) -> Rule {
-    Rule { id, verdict, without_os: None, kubernetes: Versions::ALL, scope, field, reason, remedy, test }
+    Rule { id, verdict, without_os: None, since: 0, scope, field, reason, remedy, test }
 }
 
 /// Returns a test that reads the whole workload and has no CEL expression.

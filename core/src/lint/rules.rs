@@ -14,22 +14,22 @@ use crate::{
 
 /// Returns the groups of rules: placement, images in registries, fields that the API server refuses, fields that
 /// Windows does not support, recommendations, GMSA, Services and nodes.
-pub(super) fn groups() -> [&'static [Rule]; 8] {
+pub(super) fn groups() -> [&'static [&'static [Rule]]; 8] {
     [
-        placement::RULES,
-        placement::images::RULES,
-        rejected::RULES,
-        unsupported::RULES,
-        recommended::RULES,
-        gmsa::RULES,
-        objects::SERVICES,
-        objects::NODES,
+        &[placement::RULES, placement::classes::RULES, placement::builds::RULES],
+        &[placement::images::RULES],
+        &[rejected::RULES],
+        &[unsupported::RULES],
+        &[recommended::RULES],
+        &[gmsa::RULES],
+        &[objects::SERVICES],
+        &[objects::NODES],
     ]
 }
 
 /// Returns every rule, in the order of findings.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    groups().into_iter().flatten()
+    groups().into_iter().flatten().copied().flatten()
 }
 
 /// Returns the rule with this name.
@@ -51,9 +51,9 @@ fn check_by(rules: impl Iterator<Item = &'static Rule>, workload: &Workload<'_>,
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
     let subject = Subject { workload, pod, class, target: pod.target(class), facts };
     let mut findings = Vec::new();
-    for rule in rules.filter(|rule| rule.kubernetes.contain(facts.kubernetes()) && applies(rule.scope, &subject)) {
+    for rule in rules.filter(|rule| rule.holds_for(facts.kubernetes()) && applies(rule.scope, &subject)) {
         let hits = match rule.test {
-            Test::Field(field) => field.hits(workload.raw).map(Hit::at).collect(),
+            Test::Field(trigger) => trigger.hits(rule.field, workload.raw).map(Hit::at).collect(),
             Test::Own { find, .. } => {
                 let mut hits = Vec::new();
                 find(&subject, &mut hits);

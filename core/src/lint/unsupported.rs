@@ -6,12 +6,12 @@
 use serde_json::Value;
 
 use crate::lint::{
-    field::{At, FieldTest, Trigger, containers, get, volumes},
+    field::{Trigger, containers, get, volumes},
     rule::{
         Consequence::{Fails, Ignored, Note},
         Hit, Judgement, Rule, Scope,
         Severity::{Error, Info, Warning},
-        Subject, Test, Versions,
+        Subject, Test, own, rule,
     },
 };
 
@@ -23,21 +23,7 @@ const fn lint(
     reason: &'static str,
     remedy: &'static str,
 ) -> Rule {
-    Rule {
-        id,
-        verdict,
-        without_os: None,
-        kubernetes: Versions::ALL,
-        scope: Scope::Windows,
-        field,
-        reason,
-        remedy,
-        test,
-    }
-}
-
-const fn test(at: At, path: &'static [&'static str], trigger: Trigger) -> Test {
-    Test::Field(FieldTest { at, path, trigger })
+    rule(id, verdict, Scope::Windows, field, reason, remedy, test)
 }
 
 const NON_ROOT: &str =
@@ -56,7 +42,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "dns-policy-with-host-net",
         Judgement(Error, Fails),
-        test(At::Pod, &["dnsPolicy"], Trigger::OneOf(&["ClusterFirstWithHostNet"])),
+        Test::Field(Trigger::OneOf(&["ClusterFirstWithHostNet"])),
         "dnsPolicy",
         "Windows does not support ClusterFirstWithHostNet",
         "use ClusterFirst",
@@ -81,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "run-as-non-root",
         Judgement(Info, Note),
-        test(At::Pod, &["securityContext", "runAsNonRoot"], Trigger::True),
+        Test::Field(Trigger::True),
         "securityContext.runAsNonRoot",
         NON_ROOT,
         NON_ROOT_REMEDY,
@@ -89,7 +75,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "container-run-as-non-root",
         Judgement(Info, Note),
-        test(At::Container, &["securityContext", "runAsNonRoot"], Trigger::True),
+        Test::Field(Trigger::True),
         "containers[*].securityContext.runAsNonRoot",
         NON_ROOT,
         NON_ROOT_REMEDY,
@@ -113,7 +99,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "memory-limit-missing",
         Judgement(Info, Note),
-        Test::Own { find: memory_limit, cel: None },
+        own(memory_limit),
         "containers[*].resources.limits.memory",
         "Windows has no out-of-memory killer: a container that uses more memory than the node has makes the node page to disk",
         "set resources.limits.memory, equal to the request",
@@ -122,7 +108,7 @@ pub(super) const RULES: &[Rule] = &[
         "empty-dir-memory",
         Judgement(Warning, Ignored),
         // kubernetes/mount-utils mount_windows.go creates a directory for a mount of type "tmpfs".
-        test(At::Volume, &["emptyDir", "medium"], Trigger::OneOf(&["Memory"])),
+        Test::Field(Trigger::OneOf(&["Memory"])),
         "volumes[*].emptyDir.medium",
         "Windows has no volumes in memory: the data is on the node's disk",
         "remove medium, and keep secrets off the volume",
@@ -130,7 +116,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "secret-volume",
         Judgement(Info, Note),
-        test(At::Volume, &["secret"], Trigger::Present),
+        Test::Field(Trigger::Present),
         "volumes[*].secret",
         "on Windows a Secret in a volume is in clear text on the node's disk",
         "encrypt the node's disk, and restrict access to the kubelet's directory",
@@ -138,7 +124,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "secret-volume-mode",
         Judgement(Warning, Ignored),
-        test(At::Volume, &["secret", "defaultMode"], DEFAULT_MODE),
+        Test::Field(DEFAULT_MODE),
         "volumes[*].secret.defaultMode",
         MODE,
         MODE_REMEDY,
@@ -146,7 +132,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "config-map-volume-mode",
         Judgement(Warning, Ignored),
-        test(At::Volume, &["configMap", "defaultMode"], DEFAULT_MODE),
+        Test::Field(DEFAULT_MODE),
         "volumes[*].configMap.defaultMode",
         MODE,
         MODE_REMEDY,
@@ -154,7 +140,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "projected-volume-mode",
         Judgement(Warning, Ignored),
-        test(At::Volume, &["projected", "defaultMode"], DEFAULT_MODE),
+        Test::Field(DEFAULT_MODE),
         "volumes[*].projected.defaultMode",
         MODE,
         MODE_REMEDY,
@@ -178,7 +164,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "sub-path",
         Judgement(Info, Note),
-        test(At::Mount, &["subPath"], Trigger::OtherThan("")),
+        Test::Field(Trigger::OtherThan("")),
         "containers[*].volumeMounts[*].subPath",
         SUB_PATH,
         SUB_PATH_REMEDY,
@@ -186,7 +172,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "sub-path-expr",
         Judgement(Info, Note),
-        test(At::Mount, &["subPathExpr"], Trigger::OtherThan("")),
+        Test::Field(Trigger::OtherThan("")),
         "containers[*].volumeMounts[*].subPathExpr",
         SUB_PATH,
         SUB_PATH_REMEDY,
@@ -194,7 +180,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "mount-propagation",
         Judgement(Error, Fails),
-        test(At::Mount, &["mountPropagation"], Trigger::OneOf(&["HostToContainer", "Bidirectional"])),
+        Test::Field(Trigger::OneOf(&["HostToContainer", "Bidirectional"])),
         "containers[*].volumeMounts[*].mountPropagation",
         "Windows does not support mount propagation",
         "remove it",
@@ -202,7 +188,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "volume-devices",
         Judgement(Error, Fails),
-        test(At::Container, &["volumeDevices"], Trigger::NotEmpty),
+        Test::Field(Trigger::NotEmpty),
         "containers[*].volumeDevices",
         "Windows does not support raw block volumes",
         "mount a volume with a file system",
@@ -210,7 +196,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "nfs-volume",
         Judgement(Error, Fails),
-        test(At::Volume, &["nfs"], Trigger::Present),
+        Test::Field(Trigger::Present),
         "volumes[*].nfs",
         "Windows does not support NFS volumes",
         "use SMB with a CSI driver",
@@ -218,7 +204,7 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "termination-message-path",
         Judgement(Info, Note),
-        test(At::Container, &["terminationMessagePath"], Trigger::OtherThan("/dev/termination-log")),
+        Test::Field(Trigger::OtherThan("/dev/termination-log")),
         "containers[*].terminationMessagePath",
         "Windows mounts single files only with limits; the default path works because it does not exist there",
         "remove it, and read the logs instead: terminationMessagePolicy: FallbackToLogsOnError",

@@ -7,7 +7,10 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 
 use crate::{
     api::{Isolation, names},
-    pod::{PodSpec, tolerations::tolerations_of},
+    pod::{
+        PodSpec,
+        tolerations::{normalised, tolerations_of},
+    },
     windows::Build,
 };
 
@@ -73,7 +76,9 @@ impl Class {
     pub fn take_off(&self, spec: &mut PodSpec) {
         spec.runtime_class = None;
         spec.node_selector.retain(|key, value| self.selector.get(key) != Some(value));
-        spec.tolerations.retain(|toleration| !self.tolerations.contains(toleration));
+        // The API server adds them as they are written in the class, perhaps without an operator.
+        let is_of_class = |own: &Toleration| normalised([own.clone()]).iter().all(|own| self.tolerations.contains(own));
+        spec.tolerations.retain(|own| !is_of_class(own));
     }
 }
 
@@ -103,6 +108,11 @@ mod tests {
         assert_eq!(spec, once, "a second time changes nothing");
         class.take_off(&mut spec);
         assert_eq!(spec, PodSpec::default());
+        let bare = Toleration { key: Some("gpu".to_owned()), ..Toleration::default() };
+        let class = Class { tolerations: normalised([bare.clone()]), ..class };
+        spec.tolerations = vec![bare];
+        class.take_off(&mut spec);
+        assert_eq!(spec, PodSpec::default(), "the API server does not add the default operator");
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct Pod {
     /// `spec`.
     pub spec: PodSpec,
     pub progress: PodProgress,
+    /// The node on which one of its containers runs or has run.
+    pub ran_on: Option<String>,
     /// True if it has a phase, so that the scheduler has set `nodeName`. In a manifest, the author has set it.
     pub is_bound: bool,
     /// The label `kubernetes.io/os`, which the kubelet compares with the node's label.
@@ -103,8 +105,9 @@ impl From<WirePod> for Pod {
             is_ignored: metadata.is_ignored(),
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
-            spec,
             progress: progress(&status),
+            ran_on: spec.node.clone().filter(|_| has_run(&status)),
+            spec,
             is_bound: status.phase.is_some(),
             errors: errors(&status),
         }
@@ -117,13 +120,16 @@ fn states(status: &PodStatus) -> impl Iterator<Item = &ContainerState> {
     containers.flat_map(|container| container.state.iter().chain(&container.last_state))
 }
 
+fn has_run(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Running" | "Succeeded"))
+        || states(status).any(|state| state.running.is_some() || state.terminated.is_some())
+}
+
 fn progress(status: &PodStatus) -> PodProgress {
-    let seen = || states(status);
-    let mut waiting = seen().filter_map(|state| state.waiting.as_ref()?.message.as_deref());
+    let mut waiting = states(status).filter_map(|state| state.waiting.as_ref()?.message.as_deref());
     match status.phase.as_deref() {
         Some("Succeeded" | "Failed") => PodProgress::Finished,
-        Some("Running") => PodProgress::Started,
-        _ if seen().any(|state| state.running.is_some() || state.terminated.is_some()) => PodProgress::Started,
+        _ if has_run(status) => PodProgress::Started,
         _ if waiting.any(says_no_variant) => PodProgress::ImageOfAnotherSystem,
         _ => PodProgress::Waiting,
     }

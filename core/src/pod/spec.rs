@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
-    api::core::v1::{NodeSelector, NodeSelectorTerm, PodOS, Toleration},
+    api::core::v1::{NodeSelector, NodeSelectorTerm, PodOS, PodSchedulingGate, Toleration},
     apimachinery::pkg::api::resource::Quantity,
 };
 use serde::Deserialize;
@@ -38,6 +38,8 @@ pub struct PodSpec {
     pub has_linux_fields: bool,
     /// `hostNetwork`.
     pub has_host_network: bool,
+    /// The names in `schedulingGates`. The scheduler ignores the pod until there are none.
+    pub scheduling_gates: Vec<String>,
     /// Containers, init containers and ephemeral containers.
     pub containers: Vec<Container>,
 }
@@ -51,6 +53,8 @@ pub struct Container {
     pub index: usize,
     /// `image`.
     pub image: Option<String>,
+    /// True for an init container that keeps running: a sidecar.
+    pub is_sidecar: bool,
     /// `securityContext.windowsOptions.hostProcess`, its own or the pod's.
     pub is_host_process: bool,
     /// Its requests of extended resources, in billionths. These are resources whose domain is not Kubernetes' own.
@@ -92,6 +96,7 @@ struct WireSpec {
     init_containers: Option<Vec<WireContainer>>,
     ephemeral_containers: Option<Vec<WireContainer>>,
     host_network: Option<bool>,
+    scheduling_gates: Option<Vec<PodSchedulingGate>>,
     #[serde(rename = "hostPID")]
     host_pid: Option<bool>,
     #[serde(rename = "hostIPC")]
@@ -114,8 +119,8 @@ struct WireNodeAffinity {
 #[serde(rename_all = "camelCase")]
 struct WireContainer {
     image: Option<String>,
+    restart_policy: Option<String>,
     security_context: Option<SecurityContext>,
-    #[serde(default)]
     resources: Option<WireResources>,
 }
 
@@ -188,6 +193,8 @@ impl From<WireSpec> for PodSpec {
                 list,
                 index,
                 image: container.image,
+                is_sidecar: list == ContainerList::InitContainers
+                    && container.restart_policy.as_deref() == Some("Always"),
                 is_host_process: own.or(of_pod.host_process()).unwrap_or(false),
                 extended_resources: container.resources.map(WireResources::extended).unwrap_or_default(),
             }
@@ -208,6 +215,7 @@ impl From<WireSpec> for PodSpec {
             has_windows_options,
             has_linux_fields,
             has_host_network: wire.host_network == Some(true),
+            scheduling_gates: wire.scheduling_gates.into_iter().flatten().map(|gate| gate.name).collect(),
             containers,
         }
     }

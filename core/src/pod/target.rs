@@ -38,7 +38,7 @@ impl PodSpec {
         if self.is_placed_on_windows() || self.has_windows_options || by_class(selects_windows) {
             Target::Windows
         } else if selects_another_system(&self.node_selector)
-            || self.every_term(expects_another_system)
+            || self.every_term(|e| expects_another_system(e) || excludes(e, names::WINDOWS))
             || by_class(selects_another_system)
         {
             Target::Linux
@@ -51,7 +51,7 @@ impl PodSpec {
 
     /// Returns true if `nodeSelector` or the required node affinity excludes nodes of other systems.
     pub fn is_placed_on_windows(&self) -> bool {
-        selects_windows(&self.node_selector) || self.every_term(expects_windows)
+        selects_windows(&self.node_selector) || self.every_term(|e| expects_windows(e) || excludes(e, "linux"))
     }
 
     /// Returns true if nothing in the pod specifies an operating system.
@@ -65,7 +65,7 @@ impl PodSpec {
     }
 
     /// Returns true if it specifies Windows in a field that the admission policies read. They read neither
-    /// `windowsOptions` nor capability labels in affinity.
+    /// `windowsOptions` nor, in affinity, capability labels and `NotIn`.
     pub(crate) fn says_windows_to_policies(&self) -> bool {
         let is_read = |expression: &NodeSelectorRequirement| {
             !expression.key.starts_with(names::CAPABILITY_LABEL_PREFIX) && expects_windows(expression)
@@ -113,6 +113,12 @@ fn expects_windows(expression: &NodeSelectorRequirement) -> bool {
 
 fn expects_another_system(expression: &NodeSelectorRequirement) -> bool {
     expects_os(expression, |os| os != names::WINDOWS)
+}
+
+/// Returns true if nodes of this system do not match. There are only Linux and Windows nodes.
+fn excludes(expression: &NodeSelectorRequirement, os: &str) -> bool {
+    let mut values = expression.values.iter().flatten();
+    OS_KEYS.contains(&expression.key.as_str()) && expression.operator == "NotIn" && values.any(|value| value == os)
 }
 
 fn expects_os(expression: &NodeSelectorRequirement, is_meant: impl Fn(&str) -> bool) -> bool {

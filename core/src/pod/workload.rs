@@ -3,6 +3,8 @@
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 
+use crate::api::names;
+
 use super::{PodSpec, WireMetadata};
 
 /// The kinds whose templates a workload check lists, with group, version and plural. Pods of all other kinds are
@@ -70,6 +72,8 @@ pub struct Workload {
     pub replicas: i64,
     /// True if its pods may come from two templates: a `StatefulSet` in an update.
     pub has_two_revisions: bool,
+    /// The label `kubernetes.io/os` of its pods, which the kubelet compares with the node's label.
+    pub os_label: Option<String>,
     /// The pod spec of the template.
     pub template: PodSpec,
 }
@@ -94,8 +98,9 @@ struct WireWorkloadSpec {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireTemplate {
-    metadata: WireMetadata,
-    spec: PodSpec,
+    // Helm charts write `metadata:` with nothing in it.
+    metadata: Option<WireMetadata>,
+    spec: Option<PodSpec>,
 }
 
 /// The template of a Job.
@@ -123,12 +128,13 @@ struct WireCondition {
 impl From<WireWorkload> for Workload {
     fn from(WireWorkload { metadata, spec, status }: WireWorkload) -> Self {
         let template = spec.template.or_else(|| spec.job_template?.spec.template).unwrap_or_default();
+        let of_pods = template.metadata.unwrap_or_default();
         let ended = |condition: &WireCondition| {
             matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
         };
         Self {
             is_over: metadata.deletion_timestamp.is_some() || status.conditions.iter().flatten().any(ended),
-            is_ignored: metadata.is_ignored() || template.metadata.is_ignored(),
+            is_ignored: metadata.is_ignored() || of_pods.is_ignored(),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
             controller: metadata.controller().map(|owner| (owner.kind.clone(), owner.name.clone())),
             namespace: metadata.namespace.unwrap_or_default(),
@@ -137,7 +143,8 @@ impl From<WireWorkload> for Workload {
             has_two_revisions: status.current_revision.is_some()
                 && status.update_revision.is_some()
                 && status.current_revision != status.update_revision,
-            template: template.spec,
+            os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
+            template: template.spec.unwrap_or_default(),
         }
     }
 }

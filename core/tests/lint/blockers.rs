@@ -8,7 +8,7 @@ use winpool_core::{
     windows::{Build, product::by_version},
 };
 
-use super::{cluster, workload};
+use super::{cluster, node, workload};
 
 fn pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
     let object = workload("Deployment", spec);
@@ -63,9 +63,58 @@ fn a_workload_that_may_run_elsewhere_is_not_pinned() {
         affinity(&["10.0.17763", "10.0.20348"]),
         json!({"runtimeClassName": "windows-2022"}),
         json!({"containers": [{"image": "app:ltsc2022"}]}),
+        json!({"securityContext": {"windowsOptions": {"hostProcess": true}}, "containers": [{"image": "app:ltsc2019"}]}),
     ] {
         assert_eq!(pins(&spec, &facts, None), [""; 0], "{spec}");
     }
+}
+
+#[test]
+fn a_workload_that_selects_a_build_that_runs_its_image_has_moved() {
+    let retire_2022 = |spec: Value, facts: &Facts| {
+        let object = workload("Deployment", &spec);
+        blockers(&Workload::read(&object).unwrap().unwrap(), facts, Build::new(20348), None).is_some()
+    };
+    let facts = cluster(&[], &[json!({})], &[]);
+    let of = |class: &str| json!({"runtimeClassName": class, "containers": [{"image": "app:ltsc2022"}]});
+    assert!(!retire_2022(of("windows-2025"), &facts), "2025 runs images of 2022");
+    assert!(retire_2022(of("windows-2019"), &facts), "an earlier revision may still run on 2022");
+    let hyperv = json!({
+        "metadata": {"name": "hyperv"}, "handler": "runhcs-wcow-hypervisor",
+        "scheduling": {"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}},
+    });
+    let by_hyperv = json!({"runtimeClassName": "hyperv", "containers": [{"image": "app:ltsc2019"}]});
+    assert_eq!(pins(&by_hyperv, &cluster(&[], &[], &[hyperv]), None), [""; 0]);
+}
+
+#[test]
+fn labels_that_only_nodes_of_the_version_have_pin_a_workload() {
+    let mut facts = Facts::none();
+    for (build, group) in [("10.0.17763", "old"), ("10.0.17763", "both"), ("10.0.20348", "both"), ("10.0.20348", "new")]
+    {
+        facts.add_node(&node(build, &[], &[("group", group)]));
+    }
+    let facts = facts.complete();
+    let of = |group: &str| json!({"nodeSelector": {"kubernetes.io/os": "windows", "group": group}});
+    let change = "select nodes of 10.0.20348; now only nodes of 10.0.17763 match";
+    assert_eq!(
+        pins(&of("old"), &facts, Some(20348)),
+        [format!("Selector spec.template.spec.nodeSelector: group: old -> {change}")]
+    );
+    let expression = json!({"key": "group", "operator": "NotIn", "values": ["both", "new"]});
+    let by_affinity = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}});
+    let by_affinity = json!({"os": {"name": "windows"}, "affinity": by_affinity["affinity"]});
+    assert!(
+        pins(&by_affinity, &facts, None)[0].starts_with("Affinity spec.template.spec.affinity.nodeAffinity: allows")
+    );
+    // Linux nodes may have the label too.
+    let unsaid = json!({"nodeSelector": {"group": "old"}});
+    for spec in [of("both"), of("new"), of("none"), unsaid, json!({"nodeSelector": {"kubernetes.io/os": "windows"}})] {
+        assert_eq!(pins(&spec, &facts, None), [""; 0], "{spec}");
+    }
+    let mut alone = Facts::none();
+    alone.add_node(&node("10.0.17763", &[], &[("group", "old")]));
+    assert_eq!(pins(&of("old"), &alone.complete(), None), [""; 0], "new nodes may get the label");
 }
 
 #[test]
@@ -150,6 +199,9 @@ fn a_workload_whose_class_is_not_known_may_be_pinned() {
     let by_class = json!({"runtimeClassName": "windows-2019"});
     assert_eq!(of(by_class.clone(), &Facts::none()).as_deref(), Some("windows-2019"));
     assert_eq!(of(by_class, &cluster(&[], &[json!({})], &[])), None, "a pool makes it");
+    let mut hidden = cluster(&[], &[json!({})], &[]);
+    hidden.classes_are_hidden();
+    assert_eq!(of(json!({"runtimeClassName": "legacy"}), &hidden).as_deref(), Some("legacy"));
     let linux = json!({"runtimeClassName": "gvisor", "nodeSelector": {"kubernetes.io/os": "linux"}});
     assert_eq!(of(linux, &Facts::none()), None);
     let selects = json!({"runtimeClassName": "w", "nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}});

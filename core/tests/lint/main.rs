@@ -50,14 +50,19 @@ fn broken(kind: &str, spec: &Value, facts: &Facts) -> Vec<String> {
     findings(&workload(kind, spec), facts).into_iter().map(|finding| finding.rule).collect()
 }
 
+/// A Windows node with these taints and further labels.
+fn node(build: &str, taints: &[&str], labels: &[(&str, &str)]) -> Node {
+    let taints = taints.iter().map(|taint| json!(taint.parse::<Taint>().unwrap())).collect();
+    let own = [("kubernetes.io/os", "windows"), ("node.kubernetes.io/windows-build", build)];
+    let labels = own.iter().chain(labels).copied().collect();
+    Node { labels, taints: Arc::new(TaintList::new(Some(taints))), ..Node::default() }
+}
+
 /// A cluster of these nodes (build, taints), pools and classes.
 fn cluster(nodes: &[(&str, &[&str])], pools: &[Value], classes: &[Value]) -> Facts {
     let mut facts = Facts::of_version(Some(KubernetesVersion { major: 1, minor: 36 }));
     for (build, taints) in nodes {
-        let taints = taints.iter().map(|taint| json!(taint.parse::<Taint>().unwrap())).collect();
-        let labels: [(&str, &str); 2] = [("kubernetes.io/os", "windows"), ("node.kubernetes.io/windows-build", build)];
-        let taints = Arc::new(TaintList::new(Some(taints)));
-        facts.add_node(&Node { labels: labels.into_iter().collect(), taints, ..Node::default() });
+        facts.add_node(&node(build, taints, &[]));
     }
     for class in classes {
         facts.add_class(serde_json::from_value(class.clone()).unwrap());

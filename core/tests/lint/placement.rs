@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use winpool_core::lint::Facts;
 
-use super::{broken, cluster, findings, workload};
+use super::{broken, cluster, findings, node, workload};
 
 /// The rules that are tested here.
 pub const TESTED: [&str; 11] = [
@@ -226,6 +226,72 @@ fn a_class_whose_name_and_build_differ_is_found_by_its_images() {
     let spec =
         json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2019", "containers": [{"image": "a:ltsc2019"}]});
     assert_eq!(broken("Deployment", &spec, &facts), ["image-build-mismatch"]);
+}
+
+#[test]
+fn only_the_nodes_whose_labels_a_workload_selects_count() {
+    let mut facts = Facts::none();
+    for (build, taint, team) in [
+        ("10.0.17763", Some("os=windows:NoSchedule"), "a"),
+        ("10.0.20348", Some("windows=true:NoSchedule"), "b"),
+        ("10.0.20348", None, "c"),
+    ] {
+        facts.add_node(&node(build, taint.as_slice(), &[("team", team)]));
+    }
+    let facts = facts.complete();
+    let of = |team: &str| with(selecting(""), "nodeSelector", json!({"kubernetes.io/os": "windows", "team": team}));
+    let not_in = json!({"key": "team", "operator": "NotIn", "values": ["b", "c"]});
+    let required = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [not_in]}]}}});
+    let by_affinity =
+        with(with(selecting(""), "nodeSelector", json!({"kubernetes.io/os": "windows"})), "affinity", required);
+    for (kind, spec, expected) in [
+        ("Deployment", of("a"), &[][..]),
+        ("DaemonSet", of("a"), &[]),
+        ("DaemonSet", by_affinity, &[]),
+        ("Deployment", of("b"), &["toleration-missing"]),
+        ("DaemonSet", of("b"), &["daemon-set-toleration-missing"]),
+        ("Deployment", with(of("c"), "tolerations", json!([])), &[]),
+        // Nodes with this label may follow. All others are tainted or of another build.
+        ("Deployment", with(of("d"), "tolerations", json!([])), &[]),
+        ("Deployment", json!({"nodeSelector": {"team": "a"}}), &[]),
+        ("Deployment", json!({"nodeSelector": {"team": "c"}}), &["linux-may-land-on-windows"]),
+    ] {
+        assert_eq!(broken(kind, &spec, &facts), expected, "{kind} {spec}");
+    }
+}
+
+#[test]
+fn a_class_without_scheduling_keeps_no_pod_off_linux_nodes() {
+    let bare = json!({"metadata": {"name": "hyperv"}, "handler": "runhcs-wcow-hypervisor"});
+    let facts = cluster(&[("10.0.20348", &[])], &[], &[bare]);
+    let spec = json!({"os": {"name": "windows"}, "runtimeClassName": "hyperv"});
+    for kind in ["Deployment", "DaemonSet"] {
+        assert_eq!(broken(kind, &spec, &facts), ["os-selector-missing"], "{kind}");
+    }
+}
+
+#[test]
+fn images_of_different_builds_run_together_where_the_newest_host_runs_all() {
+    let of = |tags: &[&str], class: &str, build: &str| {
+        let containers: Vec<Value> = tags.iter().map(|tag| json!({"image": format!("a:{tag}")})).collect();
+        let mut class = self::class(class, build);
+        class["handler"] = json!(if build == "10.0.20348" { "runhcs-wcow-hypervisor" } else { "runhcs-wcow-process" });
+        let facts = cluster(&[(build, TAINT)], &[], &[class]);
+        let spec = json!({"os": {"name": "windows"}, "runtimeClassName": "w", "containers": containers});
+        broken("Deployment", &spec, &facts)
+    };
+    assert_eq!(of(&["ltsc2022", "ltsc2025"], "w", "10.0.26100"), ["image-older-than-host"]);
+    assert_eq!(of(&["ltsc2019", "ltsc2022"], "w", "10.0.20348"), [""; 0], "by Hyper-V");
+    assert_eq!(of(&["ltsc2019", "ltsc2025"], "w", "10.0.26100"), ["image-builds-differ", "image-build-mismatch"]);
+}
+
+#[test]
+fn a_class_that_the_user_may_not_see_may_exist() {
+    let spec = json!({"os": {"name": "windows"}, "runtimeClassName": "legacy"});
+    let mut facts = cluster(&[("10.0.20348", TAINT)], &[json!({})], &[]);
+    assert_eq!(broken("Deployment", &spec, &facts), ["class-not-found"]);
+    facts.classes_are_hidden();
+    assert_eq!(broken("Deployment", &spec, &facts), [""; 0]);
 }
 
 #[test]

@@ -21,6 +21,10 @@ fn os_in(values: &[&str]) -> Value {
     json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": values}]})
 }
 
+fn os_not_in(values: &[&str]) -> Value {
+    json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": "NotIn", "values": values}]})
+}
+
 #[test]
 fn os_selector_affinity_options_and_image_tell() {
     use Target::{Linux, Unsaid, Windows, WindowsImage};
@@ -43,6 +47,9 @@ fn os_selector_affinity_options_and_image_tell() {
         (affinity(&json!([os_in(&["windows"]), os_in(&["linux"])])), Unsaid),
         (affinity(&json!([os_in(&["windows", "linux"])])), Unsaid),
         (affinity(&json!([os_in(&[])])), Unsaid),
+        (affinity(&json!([os_not_in(&["linux"])])), Windows),
+        (affinity(&json!([os_not_in(&["windows"])])), Linux),
+        (affinity(&json!([os_not_in(&["darwin"])])), Unsaid),
         (affinity(&json!([])), Unsaid),
         (json!({"securityContext": {"windowsOptions": {}}}), Windows),
         (json!({"containers": [{"securityContext": {"windowsOptions": {"runAsUserName": "a"}}}]}), Windows),

@@ -2,117 +2,29 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use winpool_core::lint::{Finding, Rule, Severity, rules};
 
 use super::{Located, Report};
 
-#[derive(Serialize)]
-pub(super) struct Log {
-    #[serde(rename = "$schema")]
-    schema: &'static str,
-    version: &'static str,
-    runs: [Run; 1],
+pub(super) fn log(report: &Report) -> Value {
+    let rules: Vec<Value> = rules().map(descriptor).collect();
+    let driver = json!({"name": "winpool", "version": env!("CARGO_PKG_VERSION"), "rules": rules});
+    let results: Vec<Value> = report.findings.iter().map(result).collect();
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    })
 }
 
-#[derive(Serialize)]
-struct Run {
-    tool: Tool,
-    results: Vec<Outcome>,
-}
-
-#[derive(Serialize)]
-struct Tool {
-    driver: Driver,
-}
-
-#[derive(Serialize)]
-struct Driver {
-    name: &'static str,
-    version: &'static str,
-    rules: Vec<Descriptor>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Descriptor {
-    id: &'static str,
-    short_description: Message,
-    help: Message,
-    default_configuration: Configuration,
-}
-
-#[derive(Serialize)]
-struct Configuration {
-    level: &'static str,
-}
-
-#[derive(Serialize)]
-struct Message {
-    text: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Outcome {
-    rule_id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule_index: Option<usize>,
-    level: &'static str,
-    message: Message,
-    locations: [Location; 1],
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Location {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    physical_location: Option<PhysicalLocation>,
-    logical_locations: [LogicalLocation; 1],
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PhysicalLocation {
-    artifact_location: ArtifactLocation,
-    region: Region,
-}
-
-#[derive(Serialize)]
-struct ArtifactLocation {
-    uri: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Region {
-    start_line: u64,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct LogicalLocation {
-    fully_qualified_name: String,
-    kind: &'static str,
-}
-
-pub(super) fn log(report: &Report) -> Log {
-    let driver =
-        Driver { name: "winpool", version: env!("CARGO_PKG_VERSION"), rules: rules().map(descriptor).collect() };
-    Log {
-        schema: "https://json.schemastore.org/sarif-2.1.0.json",
-        version: "2.1.0",
-        runs: [Run { tool: Tool { driver }, results: report.findings.iter().map(outcome).collect() }],
-    }
-}
-
-fn descriptor(rule: &Rule) -> Descriptor {
-    Descriptor {
-        id: rule.id,
-        short_description: Message { text: rule.reason.to_owned() },
-        help: Message { text: rule.remedy.to_owned() },
-        default_configuration: Configuration { level: level(rule.verdict.0) },
-    }
+fn descriptor(rule: &Rule) -> Value {
+    json!({
+        "id": rule.id,
+        "shortDescription": {"text": rule.reason},
+        "help": {"text": rule.remedy},
+        "defaultConfiguration": {"level": level(rule.verdict.0)},
+    })
 }
 
 fn level(severity: Severity) -> &'static str {
@@ -123,22 +35,21 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-fn outcome(Located { found: finding, file, line }: &Located<Finding>) -> Outcome {
-    let physical_location = file.as_ref().map(|file| PhysicalLocation {
-        artifact_location: ArtifactLocation { uri: uri(file) },
-        region: Region { start_line: line.unwrap_or_default().max(1) },
-    });
-    let name = format!("{} {}", finding.object, finding.field);
-    Outcome {
-        rule_id: finding.rule.clone(),
-        rule_index: rules().position(|rule| rule.id == finding.rule),
-        level: level(finding.severity),
-        message: Message { text: format!("{}: {}; {}", finding.field, finding.message, finding.remedy) },
-        locations: [Location {
-            physical_location,
-            logical_locations: [LogicalLocation { fully_qualified_name: name, kind: "element" }],
-        }],
+fn result(Located { found, file, line }: &Located<Finding>) -> Value {
+    let Finding { object, field, message, remedy, .. } = found;
+    let name = format!("{object} {field}");
+    let mut location = json!({"logicalLocations": [{"fullyQualifiedName": name, "kind": "element"}]});
+    if let Some(file) = file {
+        let region = json!({"startLine": line.unwrap_or_default().max(1)});
+        location["physicalLocation"] = json!({"artifactLocation": {"uri": uri(file)}, "region": region});
     }
+    json!({
+        "ruleId": found.rule,
+        "ruleIndex": rules().position(|rule| rule.id == found.rule),
+        "level": level(found.severity),
+        "message": {"text": format!("{field}: {message}; {remedy}")},
+        "locations": [location],
+    })
 }
 
 /// Returns the path as a URI reference, with other characters percent-encoded.

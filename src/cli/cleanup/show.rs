@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use winpool_core::{api::names, plan::ClassRetirement, words::count};
 
 use crate::{
-    cli::output::escape,
+    cli::output::{self, escape},
     removal::{cleanup::Findings, installation::HeldObject},
 };
 
@@ -96,25 +96,6 @@ fn show_what_stays(findings: &Findings, out: &mut impl Write) -> io::Result<()> 
     Ok(())
 }
 
-/// Returns the first of these names, and the number of the others.
 fn some(names: impl Iterator<Item = String>) -> String {
-    let names: Vec<String> = names.collect();
-    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().checked_sub(SHOWN) {
-        Some(more) if more > 0 => format!("{shown} and {more} more"),
-        _ => shown,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_lists_of_names_are_cut() {
-        let names = |count: usize| (0..count).map(|number| format!("n{number}"));
-        assert_eq!(some(names(3)), "n0, n1, n2");
-        assert!(some(names(SHOWN)).ends_with(", n19"));
-        assert!(some(names(SHOWN + 2)).ends_with(", n19 and 2 more"));
-    }
+    output::some(&names.collect::<Vec<_>>(), SHOWN)
 }

@@ -136,8 +136,8 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
         if manifest.kind.is_empty() || manifest.api_version.is_empty() {
             return Ok(Document::Other);
         }
-        if manifest.kind.ends_with("List") {
-            return Ok(Document::Objects(items.unwrap_or_default()));
+        if let (true, Some(items)) = (manifest.kind.ends_with("List"), items) {
+            return Ok(Document::Objects(items));
         }
         let manifest = Manifest { value: Value::Object(fields), ..manifest };
         Ok(Document::Objects(vec![Found::new(start.unwrap_or_default(), manifest)]))

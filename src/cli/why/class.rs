@@ -8,18 +8,13 @@ use winpool_core::{
 
 use crate::cli::{
     Common, Error,
-    cluster::Cluster,
     output::{BAD, BOLD, DIM, GOOD, Text, WARN},
     plan::{enforce, snapshot},
 };
 
 /// Reads cluster or manifests and explains the class.
 pub async fn story(name: &str, common: &Common) -> Result<ScaleStory, Error> {
-    let mut cluster = if common.origin.files.is_empty() {
-        Cluster::live(&common.origin.connection.client().await?).await?
-    } else {
-        Cluster::from_manifests(&common.origin.files)?
-    };
+    let mut cluster = common.origin.cluster().await?;
     enforce(&mut cluster.pools);
     let autoscalers = cluster.control_plane.autoscalers.clone();
     let classes = forecast(snapshot(cluster)).classes;

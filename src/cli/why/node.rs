@@ -25,7 +25,8 @@ pub(super) async fn why(name: &str, common: &Common) -> Result<NodeStory, Error>
         (Cluster::live(&client).await?, found)
     } else {
         let cluster = Cluster::from_manifests(&common.origin.files)?;
-        let found = cluster.nodes.iter().find(|node| node.name() == name).cloned();
+        let mut nodes = cluster.nodes.iter().chain(&cluster.other_nodes);
+        let found = nodes.find(|node| node.name() == name).cloned();
         (cluster, found)
     };
     let node = found.ok_or_else(|| Error::NotFound { kind: "Node", name: name.to_owned() })?;

@@ -1,37 +1,39 @@
 //! Explains where a pod, or the pods of a workload, can be scheduled and started.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::{
     core::v1::{Event, Node},
     node::v1::RuntimeClass,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Api, Client, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
-    explain::pod::{Landing, Machine, PodStory, answer_template, answer_with},
+    explain::pod::{Landing, Machine, PodStory, answer, answer_template},
     image::Images,
-    pod::{Class, KnownError, LISTED_KINDS, Pod, PodSpec, Workload, WorkloadKind, known_error},
+    lint::facts::{Facts, Lookup},
+    pod::{LISTED_KINDS, Pod, PodSpec, Workload, WorkloadKind, known_error},
     words::count,
 };
 
 use crate::{
     api_server::pods::{self, ListedPod, ListedWorkload},
+    cache::node::CachedNode,
     cli::{
         Common, Error,
         input::{self, Keep, Manifest},
-        live::{self, ReadError},
-        output::{BAD, BOLD, DIM, GOOD, Text, WARN},
+        live,
+        output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
         resolve::Resolve,
     },
+    controllers::GuardedPool,
 };
 
 /// The objects of a cluster that winpool reads to explain pods.
 #[derive(Default)]
 struct Surroundings {
     machines: Vec<Machine>,
-    classes: BTreeMap<String, Class>,
+    /// The RuntimeClasses, with those that the pools of manifests will create.
+    facts: Facts,
     pods: Vec<Pod>,
     workloads: Vec<(WorkloadKind, Workload)>,
 }
@@ -42,20 +44,15 @@ pub(super) async fn why_pod(
     common: &Common,
     resolve: &Resolve,
 ) -> Result<PodStory, Error> {
-    let (pod, around) = if common.origin.files.is_empty() {
-        let client = common.origin.connection.client().await?;
-        let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
-        let around = Surroundings::live(&client).await?;
-        (live_pod(&client, &namespace, name).await?, around)
-    } else {
-        let namespace = namespace.unwrap_or("default");
-        let mut around = Surroundings::from_manifests(common)?;
-        let found = around.pods.iter().position(|pod| pod.name == name && in_namespace(&pod.namespace) == namespace);
-        let found = found.ok_or_else(|| not_found("Pod", namespace, name))?;
-        (around.pods.swap_remove(found), around)
+    let (mut around, namespace, client) = Surroundings::read(common, namespace).await?;
+    let found = match &client {
+        Some(client) => live_pod(client, &namespace, name).await?,
+        None => around.pods.drain(..).find(|pod| pod.name == name && pod.namespace == namespace),
     };
+    let pod = found.ok_or_else(|| not_found("Pod", &namespace, name))?;
+    around.knows_class_of(&pod.spec)?;
     let images = images(&pod.spec, resolve).await?;
-    Ok(answer_with(&pod, &around.machines, &around.classes, &images))
+    Ok(answer(&pod, &around.machines, around.facts.classes(), &images))
 }
 
 pub(super) async fn why_workload(
@@ -65,67 +62,55 @@ pub(super) async fn why_workload(
     common: &Common,
     resolve: &Resolve,
 ) -> Result<PodStory, Error> {
-    let (workload, around) = if common.origin.files.is_empty() {
-        let client = common.origin.connection.client().await?;
-        let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
-        let mut around = Surroundings::live(&client).await?;
-        let api = pods::workloads(&client, kind, Some(&namespace));
+    let (mut around, namespace, client) = Surroundings::read(common, namespace).await?;
+    let found = if let Some(client) = &client {
+        let api = pods::workloads(client, kind, Some(&namespace));
         let plural = LISTED_KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(.., plural)| *plural);
-        let found: Option<ListedWorkload> = live::get(plural, &api, name).await?;
-        let workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?.workload;
-        around.pods = live_pods_of(&client, kind, &workload).await?;
-        (workload, around)
+        live::get(plural, &api, name).await?.map(|listed: ListedWorkload| listed.workload)
     } else {
-        let namespace = namespace.unwrap_or("default");
-        let around = Surroundings::from_manifests(common)?;
-        let is_it = |(of, workload): &&(WorkloadKind, Workload)| {
-            *of == kind && workload.name == name && in_namespace(&workload.namespace) == namespace
-        };
-        let found = around.workloads.iter().find(is_it).map(|(_, workload)| workload.clone());
-        (found.ok_or_else(|| not_found(kind.as_str(), namespace, name))?, around)
+        let mut of_kind = around.workloads.drain(..).filter(|(of, _)| *of == kind).map(|(_, workload)| workload);
+        of_kind.find(|workload| workload.name == name && workload.namespace == namespace)
     };
-    let object = format!("{} {}/{name}", kind.as_str(), workload.namespace);
-    let mut errors: Vec<KnownError> = Vec::new();
-    for error in around.pods.iter().filter(|pod| pod.workload() == object).flat_map(|pod| &pod.errors) {
-        if !errors.contains(error) {
-            errors.push(*error);
-        }
+    let workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?;
+    if let Some(client) = &client {
+        around.pods = live_pods_of(client, kind, &workload).await?;
     }
+    around.pods.retain(|pod| is_of(pod, kind, &workload));
+    around.knows_class_of(&workload.template)?;
     let images = images(&workload.template, resolve).await?;
-    Ok(answer_template(kind, &workload, errors, &around.machines, &around.classes, &images))
+    Ok(answer_template(kind, &workload, &around.pods, &around.machines, around.facts.classes(), &images))
+}
+
+/// Returns true if the workload created the pod, by itself or, for a Deployment, by a `ReplicaSet`.
+fn is_of(pod: &Pod, kind: WorkloadKind, workload: &Workload) -> bool {
+    let controls = |(of, name): &(String, String)| of == kind.as_str() && *name == workload.name;
+    pod.namespace == workload.namespace
+        && (pod.controller.as_ref().is_some_and(controls)
+            || pod.workload() == format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name))
 }
 
 async fn images(spec: &PodSpec, resolve: &Resolve) -> Result<Images, Error> {
     Ok(resolve.images(|| spec.images().map(|(_, name)| name.to_owned()).collect()).await?)
 }
 
-fn in_namespace(namespace: &str) -> &str {
-    if namespace.is_empty() { "default" } else { namespace }
-}
-
 fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
     Error::NotFound { kind, name: format!("{namespace}/{name}") }
 }
 
-async fn live_pod(client: &Client, namespace: &str, name: &str) -> Result<Pod, Error> {
+async fn live_pod(client: &Client, namespace: &str, name: &str) -> Result<Option<Pod>, Error> {
     let pods: Api<ListedPod> = Api::namespaced(client.clone(), namespace);
-    let found = live::get("pods", &pods, name).await?.map(|listed| listed.pod);
-    let mut pod = found.ok_or_else(|| not_found("Pod", namespace, name))?;
-    add_errors_of_events(client, std::slice::from_mut(&mut pod)).await?;
-    Ok(pod)
+    let mut found = live::get("pods", &pods, name).await?.map(|listed| listed.pod);
+    add_errors_of_events(client, found.as_mut_slice()).await?;
+    Ok(found)
 }
 
-/// Pods of the workload with a known error; none for a user who has no permission to list pods. The jobs of a
+/// Pods of the workload; none for a user who has no permission to list pods. The jobs of a
 /// `CronJob` are other workloads.
 async fn live_pods_of(client: &Client, kind: WorkloadKind, workload: &Workload) -> Result<Vec<Pod>, Error> {
-    let object = format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name);
     let api: Api<ListedPod> = Api::namespaced(client.clone(), &workload.namespace);
     let mut pods = Vec::new();
-    let keep = |listed: ListedPod| pods.extend(Some(listed.pod).filter(|pod| pod.workload() == object));
-    match live::list("pods", &api, ListParams::default(), keep).await {
-        Ok(()) | Err(ReadError::Forbidden { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
+    let keep = |listed: ListedPod| pods.extend(Some(listed.pod).filter(|pod| is_of(pod, kind, workload)));
+    live::unless_forbidden(live::list("pods", &api, ListParams::default(), keep).await)?;
     add_errors_of_events(client, &mut pods).await?;
     Ok(pods)
 }
@@ -149,41 +134,79 @@ async fn add_errors_of_events(client: &Client, pods: &mut [Pod]) -> Result<(), E
             pod.errors.push(error);
         }
     };
-    match live::list("events", &events, ListParams::default().fields(&about), add).await {
-        Ok(()) | Err(ReadError::Forbidden { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    live::unless_forbidden(live::list("events", &events, ListParams::default().fields(&about), add).await)?;
+    Ok(())
 }
 
 impl Surroundings {
+    /// Reads manifests or the cluster. Returns the namespace that the user means too, and the client of the cluster.
+    async fn read(common: &Common, namespace: Option<&str>) -> Result<(Self, String, Option<Client>), Error> {
+        if common.origin.files.is_empty() {
+            let client = common.origin.connection.client().await?;
+            let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
+            return Ok((Self::live(&client).await?, namespace, Some(client)));
+        }
+        let namespace = namespace.unwrap_or("default");
+        Ok((Self::from_manifests(common, namespace)?, namespace.to_owned(), None))
+    }
+
     async fn live(client: &Client) -> Result<Self, Error> {
         let mut around = Self::default();
         let nodes: Api<Node> = Api::all(client.clone());
         let keep = |node| around.machines.push(Machine::from(&node));
         live::list("nodes", &nodes, ListParams::default(), keep).await?;
         let all: Api<RuntimeClass> = Api::all(client.clone());
-        let keep = |class: RuntimeClass| drop(around.classes.insert(class.name_any(), Class::from(&class)));
-        live::list("runtimeclasses", &all, ListParams::default(), keep).await?;
+        live::list("runtimeclasses", &all, ListParams::default(), |class| around.facts.add_class(class)).await?;
+        around.facts.classes_are_complete();
         Ok(around)
     }
 
-    fn from_manifests(common: &Common) -> Result<Self, Error> {
+    /// Reads manifests. `namespace` is that of objects that name none.
+    fn from_manifests(common: &Common, namespace: &str) -> Result<Self, Error> {
         let mut around = Self::default();
+        let default = |own: &mut String| {
+            if own.is_empty() {
+                namespace.clone_into(own);
+            }
+        };
         for (_, part) in input::read(&common.origin.files)? {
             match part {
-                Part::Pod(pod) => around.pods.push(*pod),
-                Part::Machine(machine) => around.machines.push(*machine),
-                Part::Class(class) => drop(around.classes.insert(class.name_any(), Class::from(&*class))),
-                Part::Workload(kind, workload) => around.workloads.push((kind, *workload)),
+                Part::Pod(mut pod) => {
+                    default(&mut pod.namespace);
+                    around.pods.push(*pod);
+                }
+                Part::Machine(machine, node) => {
+                    around.facts.add_node(&node.seen);
+                    around.machines.push(*machine);
+                }
+                Part::Class(class) => around.facts.add_class(*class),
+                Part::Pool(pool) => around.facts.add_pool(pool.read()?),
+                Part::Workload(kind, mut workload) => {
+                    default(&mut workload.namespace);
+                    around.workloads.push((kind, *workload));
+                }
             }
         }
+        around.facts = around.facts.complete();
         Ok(around)
+    }
+
+    /// Fails if the manifests have no RuntimeClass at all, and so not that of these pods.
+    fn knows_class_of(&self, spec: &PodSpec) -> Result<(), Error> {
+        match &spec.runtime_class {
+            Some(name) if self.facts.class(name) == Lookup::Unknown => Err(Error::Subject(format!(
+                "the manifests have no RuntimeClass {name}, which decides where the pods can be scheduled: add it with -f, \
+                 or the WindowsPool that creates it"
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
 enum Part {
-    Machine(Box<Machine>),
+    Machine(Box<Machine>, Box<CachedNode>),
     Class(Box<RuntimeClass>),
+    Pool(Box<GuardedPool>),
     Pod(Box<Pod>),
     Workload(WorkloadKind, Box<Workload>),
 }
@@ -195,7 +218,10 @@ impl Keep for Part {
             return Ok(Some(Self::Workload(*kind, Box::new(Workload::deserialize(manifest.value)?))));
         }
         Ok(if manifest.is("", "Node") {
-            Some(Self::Machine(Box::new(Machine::from(&Node::deserialize(manifest.value)?))))
+            let machine = Machine::from(&Node::deserialize(&manifest.value)?);
+            Some(Self::Machine(Box::new(machine), Box::new(CachedNode::deserialize(manifest.value)?)))
+        } else if manifest.is(names::GROUP, "WindowsPool") {
+            Some(Self::Pool(manifest.into_pool()?))
         } else if manifest.is("node.k8s.io", "RuntimeClass") {
             Some(Self::Class(Box::new(RuntimeClass::deserialize(manifest.value)?)))
         } else if manifest.is("", "Pod") {
@@ -240,28 +266,21 @@ pub(super) fn text(answer: &PodStory) -> Text {
         ),
         Some(remedy) => text.styled("", WARN, "To make it land and start:").paragraph("  ", remedy),
     };
-    text.hanging("", "", DIM, "Not considered: cpu, memory, volumes, ports, and the resources of other pods.", "");
+    text.hanging("", "", DIM, "Not considered: cpu, memory, volumes, ports, affinity between pods, topology spread, and the resources of other pods.", "");
     text
 }
 
 /// Shows nodes with the same answer together.
 fn landings(text: &mut Text, nodes: &[Landing]) {
     const NAMED: usize = 3;
-    let mut groups: Vec<(&Landing, Vec<&str>)> = Vec::new();
-    for node in nodes {
-        let same = |(first, _): &&mut (&Landing, Vec<&str>)| {
-            (first.possible, first.starts, &first.reasons) == (node.possible, node.starts, &node.reasons)
-        };
-        match groups.iter_mut().find(same) {
-            Some((_, names)) => names.push(&node.name),
-            None => groups.push((node, vec![&node.name])),
-        }
-    }
+    let named = nodes.iter().map(|node| {
+        let Landing { name, possible, starts, reasons } = node;
+        (format!("{possible} {starts:?} {reasons:?}"), name.as_str(), node)
+    });
+    let mut groups = output::alike(named);
     groups.sort_by_key(|(landing, _)| (!landing.possible, landing.starts == Some(false)));
     for (Landing { possible, starts, reasons, .. }, names) in groups {
-        let more = names.len().saturating_sub(NAMED);
-        let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-        let shown = if more > 0 { format!("{shown} and {more} more") } else { shown };
+        let shown = output::some(&names, NAMED);
         let (style, verdict) = match (possible, starts) {
             (true, Some(true)) => (GOOD, "can be scheduled, and starts"),
             (true, None) => (GOOD, "can be scheduled; winpool cannot tell if it starts"),

@@ -5,7 +5,6 @@ use crate::{
     explain::images::reason,
     image::{Host, Verdict},
     lint::image_verdict,
-    pod::PodProgress,
     windows::{
         Build, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
@@ -18,8 +17,7 @@ use super::{Candidate, Machine, named};
 impl Candidate<'_> {
     /// Returns true if the images start on a Windows node; `None` if neither a registry nor a tag provides the answer.
     pub(super) fn images_start(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
-        let has_started =
-            self.pod.progress == PodProgress::Started && self.pod.spec.node.as_ref() == Some(&machine.host.name);
+        let has_started = self.pod.ran_on.as_ref() == Some(&machine.host.name);
         let Some(version) = machine.version else {
             let is_asked = self.spec.image_builds().next().is_some() || !self.images.is_empty();
             let reasons = if is_asked { vec!["the node's build is not known".to_owned()] } else { Vec::new() };

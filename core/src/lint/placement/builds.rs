@@ -20,66 +20,63 @@ use crate::{
     },
 };
 
-pub(super) const MALFORMED: Rule = rule(
-    "build-malformed",
-    Judgement(Error, Pending),
-    Scope::Any,
-    "nodeSelector",
-    "the value of node.kubernetes.io/windows-build is not a build, so no node has it",
-    "write 10.0.<number>, such as 10.0.20348",
-    own(malformed),
-);
-
-pub(super) const NOT_SELECTED: Rule = rule(
-    "build-not-selected",
-    Judgement(Warning, Fails),
-    Scope::Windows,
-    "nodeSelector",
-    "the cluster has Windows nodes of several builds, and an image starts only on hosts of its own build, unless its tag has a \
+pub(in crate::lint) const RULES: &[Rule] = &[
+    rule(
+        "build-malformed",
+        Judgement(Error, Pending),
+        Scope::Any,
+        "nodeSelector",
+        "the value of node.kubernetes.io/windows-build is not a build, so no node has it",
+        "write 10.0.<number>, such as 10.0.20348",
+        own(malformed),
+    ),
+    rule(
+        "build-not-selected",
+        Judgement(Warning, Fails),
+        Scope::Windows,
+        "nodeSelector",
+        "the cluster has Windows nodes of several builds, and an image starts only on hosts of its own build, unless its tag has a \
      variant for each",
-    "add a runtimeClassName, or nodeSelector node.kubernetes.io/windows-build",
-    own(not_selected),
-);
-
-pub(super) const WITHOUT_NODE: Rule = rule(
-    "build-without-node",
-    Judgement(Warning, Pending),
-    Scope::Windows,
-    "nodeSelector",
-    "no node has the build that the pod asks for",
-    "add such nodes, or move the pod to another build",
-    own(without_node),
-);
-
-pub(super) const IMAGES_DIFFER: Rule = rule(
-    "image-builds-differ",
-    Judgement(Error, Fails),
-    Scope::Any,
-    "containers[*].image",
-    "the containers of a pod run on one node, and their images are for different builds",
-    "use images of one build",
-    own(images_differ),
-);
-
-pub(super) const IMAGE: Rule = rule(
-    "image-build-mismatch",
-    Judgement(Error, Fails),
-    Scope::Windows,
-    "containers[*].image",
-    "the image does not start on hosts of the build that the pod asks for",
-    "use an image of the same build, or another class or selector",
-    own(image_mismatch),
-);
-
-pub(super) const OLDER_IMAGE: Rule = rule(
-    "image-older-than-host",
-    Judgement(Info, Note),
-    Scope::Windows,
-    "containers[*].image",
-    "the image is for an older build than the hosts that the pod asks for; they run it if their containerd is 1.7.19 or later",
-    "use an image of the same build, or make sure of the hosts' containerd",
-    own(older_image),
-);
+        "add a runtimeClassName, or nodeSelector node.kubernetes.io/windows-build",
+        own(not_selected),
+    ),
+    rule(
+        "build-without-node",
+        Judgement(Warning, Pending),
+        Scope::Windows,
+        "nodeSelector",
+        "no node has the build that the pod asks for",
+        "add such nodes, or move the pod to another build",
+        own(without_node),
+    ),
+    rule(
+        "image-builds-differ",
+        Judgement(Error, Fails),
+        Scope::Any,
+        "containers[*].image",
+        "the containers of a pod run on one node, and no host runs all their images, which are for different builds",
+        "use images of one build",
+        own(images_differ),
+    ),
+    rule(
+        "image-build-mismatch",
+        Judgement(Error, Fails),
+        Scope::Windows,
+        "containers[*].image",
+        "the image does not start on hosts of the build that the pod asks for",
+        "use an image of the same build, or another class or selector",
+        own(|subject, hits| mismatches(subject, Runs::Never, hits)),
+    ),
+    rule(
+        "image-older-than-host",
+        Judgement(Info, Note),
+        Scope::Windows,
+        "containers[*].image",
+        "the image is for an older build than the hosts that the pod asks for; they run it if their containerd is 1.7.19 or later",
+        "use an image of the same build, or make sure of the hosts' containerd",
+        own(|subject, hits| mismatches(subject, Runs::Perhaps, hits)),
+    ),
+];
 
 fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if let Some(value) = subject.pod.selected(names::WINDOWS_BUILD)
@@ -92,7 +89,7 @@ fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let builds = subject.facts.builds();
+    let builds = subject.facts.builds_of(subject.pod, subject.class);
     let pod = subject.pod;
     let has_capability = |key: &String| key.starts_with(names::CAPABILITY_LABEL_PREFIX);
     let of_class = subject.class.into_iter().flat_map(|class| class.selector.keys());
@@ -104,7 +101,7 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         return;
     }
     let mut tagged = pod.image_builds().filter(|(container, _)| !is_looked_up(subject, container));
-    let runs_by_tag = |image: Build| builds.keys().all(|host| runs(subject, *host, image) == Runs::Surely);
+    let runs_by_tag = |image: Build| builds.iter().all(|host| runs(subject, *host, image) == Runs::Surely);
     let is_told =
         pod.image_builds().next().is_some() || pod.images().any(|(container, _)| is_looked_up(subject, container));
     // If registries were queried for the images, another rule reports the nodes that do not run them.
@@ -129,8 +126,10 @@ fn without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn images_differ(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let by_tag = || subject.pod.image_builds().filter(|(container, _)| !is_looked_up(subject, container));
     let builds: BTreeSet<Build> = by_tag().map(|(_, build)| build).collect();
-    let differ = builds.len() > 1 && !subject.pod.is_host_process();
-    if let (Some((last, _)), true) = (by_tag().last(), differ) {
+    let Some((newest, (last, _))) = builds.last().zip(by_tag().last()) else { return };
+    // No other host runs more of them than one of the newest build.
+    let run_together = builds.iter().all(|image| runs(subject, *newest, *image) != Runs::Never);
+    if !run_together && !subject.pod.is_host_process() {
         let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
         let message =
             format!("the containers of a pod run on one node, and their images are for {}", builds.join(" and "));
@@ -167,7 +166,8 @@ fn runs(subject: &Subject<'_>, host: Build, image: Build) -> Runs {
     }
 }
 
-fn mismatches(subject: &Subject<'_>, wanted: Runs, message: impl Fn(Build, &str) -> String, hits: &mut Vec<Hit>) {
+/// Reports the images of which `wanted` is the best answer for a host that the pod asks for.
+fn mismatches(subject: &Subject<'_>, wanted: Runs, hits: &mut Vec<Hit>) {
     let Some(hosts) = subject.pod.wanted_builds(subject.class).filter(|hosts| !hosts.is_empty()) else { return };
     if subject.pod.is_host_process() {
         return;
@@ -176,21 +176,14 @@ fn mismatches(subject: &Subject<'_>, wanted: Runs, message: impl Fn(Build, &str)
         let best = hosts.iter().map(|host| runs(subject, *host, image)).min();
         if best == Some(wanted) {
             let hosts: Vec<String> = hosts.iter().take(4).map(ToString::to_string).collect();
-            hits.push(Hit::at(image_of(container)).saying(message(image, &hosts.join(" or "))));
+            let hosts = hosts.join(" or ");
+            hits.push(Hit::at(image_of(container)).saying(if wanted == Runs::Never {
+                format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod asks for")
+            } else {
+                format!(
+                    "the image is for build {image}; hosts of {hosts} run it if their containerd is 1.7.19 or later"
+                )
+            }));
         }
     }
-}
-
-fn image_mismatch(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let message = |image: Build, hosts: &str| {
-        format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod asks for")
-    };
-    mismatches(subject, Runs::Never, message, hits);
-}
-
-fn older_image(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let message = |image: Build, hosts: &str| {
-        format!("the image is for build {image}; hosts of {hosts} run it if their containerd is 1.7.19 or later")
-    };
-    mismatches(subject, Runs::Perhaps, message, hits);
 }

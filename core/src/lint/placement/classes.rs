@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    api::names,
     lint::{
         facts::Lookup,
         rule::{
@@ -13,63 +12,61 @@ use crate::{
             Subject, own, rule,
         },
     },
-    pod::Target,
+    pod::{Target, selects_windows},
 };
 
-pub(super) const DAEMON_SET: Rule = rule(
-    "daemon-set-relies-on-class",
-    Judgement(Error, Pending),
-    Scope::Any,
-    "runtimeClassName",
-    "the DaemonSet controller reads the template's own selector and ignores that of the class: it creates pods for nodes \
+pub(in crate::lint) const RULES: &[Rule] = &[
+    rule(
+        "daemon-set-relies-on-class",
+        Judgement(Error, Pending),
+        Scope::Any,
+        "runtimeClassName",
+        "the DaemonSet controller reads the template's own selector and ignores that of the class: it creates pods for nodes \
      that the class does not allow, and these pods stay Pending (kubernetes/kubernetes#111590)",
-    "add the class's selector to the template's nodeSelector",
-    own(daemon_set),
-);
-
-pub(super) const NOT_FOUND: Rule = rule(
-    "class-not-found",
-    Judgement(Error, Rejected),
-    Scope::Any,
-    "runtimeClassName",
-    "there is no RuntimeClass of this name",
-    "name one that exists, or declare it in a WindowsPool's runtimeClasses",
-    own(not_found),
-);
-
-pub(super) const SELECTOR: Rule = rule(
-    "class-contradicts-selector",
-    Judgement(Error, Rejected),
-    Scope::Any,
-    "nodeSelector",
-    "nodeSelector and the RuntimeClass's scheduling.nodeSelector require different values of the same label",
-    "remove the label from nodeSelector, or choose another class",
-    own(selector),
-);
-
-pub(super) const AFFINITY: Rule = rule(
-    "class-contradicts-affinity",
-    Judgement(Error, Pending),
-    Scope::Any,
-    "affinity.nodeAffinity",
-    "no node satisfies both the required node affinity and the RuntimeClass's selector",
-    "remove the label from the affinity, or choose another class",
-    own(affinity),
-);
-
-pub(super) const OTHER_OS: Rule = rule(
-    "class-of-another-os",
-    Judgement(Error, Fails),
-    Scope::Any,
-    "runtimeClassName",
-    "os.name and the RuntimeClass are for different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
-    "choose another class, or another os.name",
-    own(other_os),
-);
+        "add the class's selector to the template's nodeSelector",
+        own(daemon_set),
+    ),
+    rule(
+        "class-not-found",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "runtimeClassName",
+        "there is no RuntimeClass of this name",
+        "name one that exists, or declare it in a WindowsPool's runtimeClasses",
+        own(not_found),
+    ),
+    rule(
+        "class-contradicts-selector",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "nodeSelector",
+        "nodeSelector and the RuntimeClass's scheduling.nodeSelector require different values of the same label",
+        "remove the label from nodeSelector, or choose another class",
+        own(selector),
+    ),
+    rule(
+        "class-contradicts-affinity",
+        Judgement(Error, Pending),
+        Scope::Any,
+        "affinity.nodeAffinity",
+        "no node satisfies both the required node affinity and the RuntimeClass's selector",
+        "remove the label from the affinity, or choose another class",
+        own(affinity),
+    ),
+    rule(
+        "class-of-another-os",
+        Judgement(Error, Fails),
+        Scope::Any,
+        "runtimeClassName",
+        "os.name and the RuntimeClass are for different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
+        "choose another class, or another os.name",
+        own(other_os),
+    ),
+];
 
 fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (pod, Some(class)) = (subject.pod, subject.class) else { return };
-    if !subject.workload.is_daemon_set() || class.os() != Some(names::WINDOWS) {
+    if !subject.workload.is_daemon_set() || !selects_windows(&class.selector) {
         return;
     }
     let is_required = |key: &str, value: &str| {

@@ -24,59 +24,55 @@ use crate::{
 /// answer.
 pub const UNKNOWN_ID: &str = "image-platforms-unknown";
 
-const OTHER_OS: Rule = rule(
-    "image-for-another-os",
-    Judgement(Error, Fails),
-    Scope::Any,
-    "containers[*].image",
-    "the registry has no variant of the image for the operating system of the pod",
-    "use an image for this operating system, or select nodes of the other one",
-    own(other_os),
-);
-
-const WITHOUT_VARIANT: Rule = rule(
-    "image-without-variant",
-    Judgement(Error, Fails),
-    Scope::Windows,
-    "containers[*].image",
-    "the registry has no variant of the image for any Windows node on which the pod may land, so it is not pulled or does not \
+pub(in crate::lint) const RULES: &[Rule] = &[
+    rule(
+        "image-for-another-os",
+        Judgement(Error, Fails),
+        Scope::Any,
+        "containers[*].image",
+        "the registry has no variant of the image for the operating system of the pod",
+        "use an image for this operating system, or select nodes of the other one",
+        own(other_os),
+    ),
+    rule(
+        "image-without-variant",
+        Judgement(Error, Fails),
+        Scope::Windows,
+        "containers[*].image",
+        "the registry has no variant of the image for any Windows node on which the pod may land, so it is not pulled or does not \
      start",
-    "build the image for this Windows, or select nodes that run it",
-    own(without_variant),
-);
-
-const SOME_NODES: Rule = rule(
-    "image-variant-for-some-nodes",
-    Judgement(Warning, Fails),
-    Scope::Windows,
-    "containers[*].image",
-    "the registry has a variant of the image for some of the Windows nodes on which the pod may land, and not for others",
-    "select the nodes that run it, with a runtimeClassName or node.kubernetes.io/windows-build",
-    own(for_some_nodes),
-);
-
-const NEWER_REVISION: Rule = rule(
-    "image-newer-than-node",
-    Judgement(Warning, Fails),
-    Scope::Windows,
-    "containers[*].image",
-    "the image has a newer revision of Windows than a node on which the pod may land, which can refuse to start it with \
+        "build the image for this Windows, or select nodes that run it",
+        own(|subject, hits| variants(subject, true, hits)),
+    ),
+    rule(
+        "image-variant-for-some-nodes",
+        Judgement(Warning, Fails),
+        Scope::Windows,
+        "containers[*].image",
+        "the registry has a variant of the image for some of the Windows nodes on which the pod may land, and not for others",
+        "select the nodes that run it, with a runtimeClassName or node.kubernetes.io/windows-build",
+        own(|subject, hits| variants(subject, false, hits)),
+    ),
+    rule(
+        "image-newer-than-node",
+        Judgement(Warning, Fails),
+        Scope::Windows,
+        "containers[*].image",
+        "the image has a newer revision of Windows than a node on which the pod may land, which can refuse to start it with \
      0xc0370106",
-    "install the Windows updates on the nodes, or use an older version of the image",
-    own(newer_revision),
-);
-
-const UNKNOWN: Rule = rule(
-    UNKNOWN_ID,
-    Judgement(Info, Note),
-    Scope::Any,
-    "containers[*].image",
-    "the registry does not say for which systems the image was built; this never changes the exit code",
-    "fix what the message names; until then winpool judges the image by its tag",
-    own(unknown),
-);
-
-pub(in crate::lint) const RULES: &[Rule] = &[OTHER_OS, WITHOUT_VARIANT, SOME_NODES, NEWER_REVISION, UNKNOWN];
+        "install the Windows updates on the nodes, or use an older version of the image",
+        own(newer_revision),
+    ),
+    rule(
+        UNKNOWN_ID,
+        Judgement(Info, Note),
+        Scope::Any,
+        "containers[*].image",
+        "the registry does not say for which systems the image was built; this never changes the exit code",
+        "fix what the message names; until then winpool judges the image by its tag",
+        own(unknown),
+    ),
+];
 
 /// Returns the images whose platforms are known.
 fn known_images<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Container, &'a ImagePlatforms)> {
@@ -93,7 +89,8 @@ fn hosts(subject: &Subject<'_>) -> Vec<Host> {
         return Vec::new();
     }
     if subject.facts.has_nodes() {
-        return subject.facts.hosts_of(subject.pod, subject.class).into_iter().cloned().collect();
+        let tolerations = super::tolerations(subject);
+        return subject.facts.hosts_of(subject.pod, subject.class, &tolerations).into_iter().cloned().collect();
     }
     subject.pod.wanted_builds(subject.class).into_iter().flatten().map(Host::supposed).collect()
 }
@@ -148,14 +145,6 @@ fn failing(
         }
     }
     failing
-}
-
-fn without_variant(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    variants(subject, true, hits);
-}
-
-fn for_some_nodes(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    variants(subject, false, hits);
 }
 
 /// Reports the images that run on none of the possible nodes, or those that do not run on some of them.

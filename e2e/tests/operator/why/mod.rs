@@ -81,7 +81,7 @@ impl Stage {
 
     fn explain(&self, pod: &Pod) -> PodStory {
         let pod: pod::Pod = serde_json::from_value(serde_json::to_value(pod).unwrap()).unwrap();
-        answer(&pod, &self.machines, &self.classes)
+        answer(&pod, &self.machines, &self.classes, &Images::default())
     }
 
     /// Creates as many pods as there are nodes. No two of them fit on one node, because all want the same port of it: the
@@ -229,14 +229,8 @@ async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Opti
     let object = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}}, "spec": spec}}});
     let workload: Workload = serde_json::from_value(object.clone()).unwrap();
-    let told = answer_template(
-        WorkloadKind::DaemonSet,
-        &workload,
-        Vec::new(),
-        &stage.machines,
-        &stage.classes,
-        &Images::default(),
-    );
+    let told =
+        answer_template(WorkloadKind::DaemonSet, &workload, &[], &stage.machines, &stage.classes, &Images::default());
     if told.remedy.as_deref().unwrap_or_default().contains("the API server refuses") {
         return None;
     }
