@@ -39,7 +39,7 @@ use crate::{
     },
     cache::node::CachedNode,
     election::Leadership,
-    metrics::Metrics,
+    metrics::{Metrics, Operation},
     telemetry::words,
 };
 
@@ -97,7 +97,7 @@ impl Applier {
     /// node and a node can be large.
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), RequestError> {
         let nodes = Request::new(CachedNode::url_path(&(), None));
-        let request = nodes.patch_metadata(name, &patch_parameters(), &json(patch));
+        let request = nodes.patch_metadata(name, &patch_parameters(), &Patch::<()>::Json(patch));
         let sent = self.send(async {
             let request = request.map_err(kube::Error::BuildRequest)?.map(as_go_encodes);
             let answer = self.client.request_stream(request).await?;
@@ -121,8 +121,9 @@ impl Applier {
     /// # Errors
     /// Fails with [`RequestError::Conflict`] if one with that name exists, and if it is not accepted.
     pub async fn create_class(&self, class: &RuntimeClass) -> Result<RuntimeClass, RequestError> {
-        let result = self.send(self.classes.create(&post_parameters(), class)).await;
-        self.metrics.class_write("create", &result);
+        let parameters = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let result = self.send(self.classes.create(&parameters, class)).await;
+        self.metrics.class_write(Operation::Create, &result);
         result
     }
 
@@ -132,14 +133,16 @@ impl Applier {
     /// Fails with [`RequestError::Conflict`] if one with that name exists, which is checked after admission, and if it
     /// would not be accepted.
     pub async fn try_to_create_class(&self, class: &RuntimeClass) -> Result<(), RequestError> {
-        let parameters = PostParams { dry_run: true, ..post_parameters() };
+        let field_manager = Some(names::FIELD_MANAGER.to_owned());
+        let parameters = PostParams { dry_run: true, field_manager };
         self.send(self.classes.create(&parameters, class)).await.map(|_| ())
     }
 
     /// Sends a guarded patch to a RuntimeClass.
     pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, RequestError> {
-        let result = self.send(self.classes.patch(name, &patch_parameters(), &json(patch))).await;
-        self.metrics.class_write("patch", &result);
+        let patch: Patch<()> = Patch::Json(patch);
+        let result = self.send(self.classes.patch(name, &patch_parameters(), &patch)).await;
+        self.metrics.class_write(Operation::Patch, &result);
         result
     }
 
@@ -154,7 +157,7 @@ impl Applier {
         let parameters =
             DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::default() };
         let result = self.send(self.classes.delete(&class.name_any(), &parameters)).await.map(|_| ());
-        self.metrics.class_write("delete", &result);
+        self.metrics.class_write(Operation::Delete, &result);
         result
     }
 
@@ -172,7 +175,8 @@ impl Applier {
 
     /// Adds winpool's finalizer to a pool, or removes it.
     pub async fn set_finalizer(&self, pool: &ObjectMeta, wanted: bool) -> Result<(), RequestError> {
-        let (name, patch) = (pool.name.as_deref().unwrap_or_default(), json(finalizer_patch(pool, wanted)));
+        let patch: Patch<()> = Patch::Json(finalizer_patch(pool, wanted));
+        let name = pool.name.as_deref().unwrap_or_default();
         self.send(self.pools.patch(name, &patch_parameters(), &patch)).await.map(|_| ())
     }
 
@@ -185,7 +189,8 @@ impl Applier {
     pub async fn release(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, RequestError)> {
         let mut requests = Vec::new();
         for (number, (api, object)) in objects.iter().enumerate() {
-            let (name, patch) = (object.name.as_deref().unwrap_or_default(), json(finalizer_patch(object, false)));
+            let patch: Patch<()> = Patch::Json(finalizer_patch(object, false));
+            let name = object.name.as_deref().unwrap_or_default();
             let request = Request::new(api.resource_url()).patch_metadata(name, &patch_parameters(), &patch);
             requests.push(request.map_err(|error| (number, kube::Error::BuildRequest(error).into()))?);
         }
@@ -214,7 +219,7 @@ impl Applier {
         status: &WindowsPoolStatus,
     ) -> Result<ObjectMeta, RequestError> {
         let (name, uid) = (pool.name.as_deref().unwrap_or_default(), pool.uid.as_deref().unwrap_or_default());
-        let patch = json(status_patch(uid, seen, status));
+        let patch: Patch<()> = Patch::Json(status_patch(uid, seen, status));
         self.send(self.pools.patch_status(name, &patch_parameters(), &patch)).await.map(|pool| pool.metadata)
     }
 
@@ -230,13 +235,21 @@ impl Applier {
 
 /// The Lease whose holder leads. Its writes do not depend on leadership; its resourceVersion guards them.
 pub struct Leases {
-    pub(crate) api: Api<Lease>,
-    pub(crate) namespace: String,
+    api: Api<Lease>,
+    namespace: String,
 }
 
 impl Leases {
     pub fn new(client: Client, namespace: &str) -> Self {
         Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
+    }
+
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub fn api(&self) -> Api<Lease> {
+        self.api.clone()
     }
 
     /// Reads the Lease; `None` if it does not exist.
@@ -248,36 +261,20 @@ impl Leases {
     ///
     /// # Errors
     /// Fails with [`RequestError::Conflict`] if it has changed, with [`RequestError::Gone`] if it was deleted, and if
-    /// it is not accepted, or its namespace does not exist.
+    /// it is not accepted.
     pub async fn write(&self, lease: &Lease) -> Result<Lease, RequestError> {
-        let parameters = post_parameters();
+        let parameters = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         if lease.metadata.resource_version.is_some() {
             return within(LEASE_TIMEOUT, self.api.replace(names::LEASE, &parameters, lease)).await;
         }
         let mut lease = lease.clone();
         lease.metadata.name = Some(names::LEASE.to_owned());
-        let created = within(LEASE_TIMEOUT, self.api.create(&parameters, &lease)).await;
-        created.map_err(|error| match error {
-            RequestError::Gone => {
-                let namespace = &self.namespace;
-                let message = format!("the namespace {namespace} does not exist; create it, or set --lease-namespace");
-                RequestError::Denied(message)
-            }
-            other => other,
-        })
+        within(LEASE_TIMEOUT, self.api.create(&parameters, &lease)).await
     }
-}
-
-fn post_parameters() -> PostParams {
-    PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
 fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
-}
-
-fn json(patch: JsonPatch) -> Patch<()> {
-    Patch::Json(patch)
 }
 
 /// Escapes characters as Go's encoder does. The API server compares the values that a patch tests byte by byte with

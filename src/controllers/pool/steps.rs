@@ -1,19 +1,23 @@
 //! Executes the steps that are requests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::{Resource, ResourceExt, api::ListParams};
 use winpool_core::{
     api::names,
     plan::{
-        GuardedPool,
+        ClassUsers, GuardedPool,
         reconcile::{Answer, ClassRequest, Refusal, Step},
         runtime_class_patch,
     },
 };
 
 use crate::{
-    api_server::{error::RequestError, pages, pods},
+    api_server::{
+        error::RequestError,
+        pages,
+        pods::{self, ListedPod},
+    },
     controllers::Context,
     telemetry::words,
 };
@@ -43,7 +47,16 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             applier.set_finalizer(guarded.meta(), *wanted).await?;
             Answer::Done
         }
-        Step::FindUsers { classes, taints } => Answer::Users(pods::users(&context.pods, classes, taints).await?),
+        Step::FindUsers { classes, taints } => {
+            let mut users: BTreeMap<String, ClassUsers> =
+                classes.iter().map(|class| (class.clone(), ClassUsers::default())).collect();
+            let add = |listed: ListedPod| ClassUsers::add(&mut users, &listed.pod, taints);
+            match pages::each(&context.pods, pods::unfinished(), add).await {
+                Ok(()) => Answer::Users(Ok(users)),
+                Err(RequestError::Denied(words)) => Answer::Users(Err(words)),
+                Err(error) => return Err(error),
+            }
+        }
         Step::Class(class) => class_request(context, &class.name, &class.request).await?,
         Step::ListMarkedNodes => {
             let mut marked = BTreeSet::new();
