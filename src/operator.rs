@@ -128,7 +128,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         pools,
         classes,
         control_plane: controllers::pool::ControlPlane::new(&client, options.karpenter),
-        synced: Synced::new(),
+        synced: Synced::default(),
         changed: watch::Sender::new(()),
         client: client.clone(),
         patience: options.patience,

@@ -206,16 +206,16 @@ impl Applier {
         Ok(in_time(self.pools.list(&named)).await?.items.pop().map(|pool| pool.metadata))
     }
 
-    /// Replaces a pool's status if the present one still records the same taints as `seen`. Returns the new metadata.
+    /// Replaces a pool's status if the present one still records the same taints as `seen`.
     pub async fn write_status(
         &self,
         pool: &ObjectMeta,
         seen: Option<&Value>,
         status: &WindowsPoolStatus,
-    ) -> Result<ObjectMeta, RequestError> {
+    ) -> Result<(), RequestError> {
         let (name, uid) = (pool.name.as_deref().unwrap_or_default(), pool.uid.as_deref().unwrap_or_default());
         let patch = json(status_patch(uid, seen, status));
-        self.send(self.pools.patch_status(name, &patch_parameters(), &patch)).await.map(|pool| pool.metadata)
+        self.send(self.pools.patch_status(name, &patch_parameters(), &patch)).await.map(|_| ())
     }
 
     /// Writes an Event about an object. One that cannot be written is dropped.

@@ -98,12 +98,14 @@ pub struct Synced {
     all: watch::Sender<bool>,
 }
 
-impl Synced {
-    pub fn new() -> Self {
+impl Default for Synced {
+    fn default() -> Self {
         let empty = vec![Cache::Nodes, Cache::Pools, Cache::Classes];
         Self { empty: Mutex::new(empty), all: watch::Sender::new(false) }
     }
+}
 
+impl Synced {
     /// Records that a cache has received its first list.
     pub fn filled(&self, cache: Cache) {
         let mut empty = self.empty.lock();

@@ -111,13 +111,9 @@ impl Memory {
                 }
             }
             (Step::ListMarkedNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
-            (Step::WriteStatus { status, news, .. }, answer @ (Answer::Done | Answer::Pool(_))) => {
+            (Step::WriteStatus { status, news, .. }, Answer::Done) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);
                 memory.written = Some(status.as_ref().clone());
-                memory.written_version = match answer {
-                    Answer::Pool(Some(written)) => written.resource_version,
-                    _ => None,
-                };
                 self.notes.extend(news.iter().map(|problem| (pool.to_owned(), Note::Problem(problem.clone()))));
             }
             // The pool has changed since the status was computed: its own event follows.

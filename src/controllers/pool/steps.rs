@@ -59,7 +59,8 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             Answer::Nodes(marked)
         }
         Step::WriteStatus { status, seen, .. } => {
-            Answer::Pool(Some(Box::new(applier.write_status(guarded.meta(), seen.as_ref(), status).await?)))
+            applier.write_status(guarded.meta(), seen.as_ref(), status).await?;
+            Answer::Done
         }
         Step::Judge | Step::Publish(_) | Step::Wait(_) => Answer::Done,
     })

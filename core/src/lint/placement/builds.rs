@@ -36,7 +36,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Scope::Windows,
         "nodeSelector",
         "the cluster has Windows nodes of several builds, and an image starts only on hosts of its own build, unless its tag has a \
-     variant for each",
+         variant for each",
         "add a runtimeClassName, or nodeSelector node.kubernetes.io/windows-build",
         own(not_selected),
     ),

@@ -22,7 +22,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Scope::Any,
         "runtimeClassName",
         "the DaemonSet controller reads the template's own selector and ignores that of the class: it creates pods for nodes \
-     that the class does not allow, and these pods stay Pending (kubernetes/kubernetes#111590)",
+         that the class does not allow, and these pods stay Pending (kubernetes/kubernetes#111590)",
         "add the class's selector to the template's nodeSelector",
         own(daemon_set),
     ),

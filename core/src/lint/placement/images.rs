@@ -40,7 +40,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Scope::Windows,
         "containers[*].image",
         "the registry has no variant of the image for any Windows node on which the pod may land, so it is not pulled or does not \
-     start",
+         start",
         "build the image for this Windows, or select nodes that run it",
         own(|subject, hits| variants(subject, true, hits)),
     ),
@@ -59,7 +59,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Scope::Windows,
         "containers[*].image",
         "the image has a newer revision of Windows than a node on which the pod may land, which can refuse to start it with \
-     0xc0370106",
+         0xc0370106",
         "install the Windows updates on the nodes, or use an older version of the image",
         own(newer_revision),
     ),

@@ -81,8 +81,6 @@ pub(super) struct PoolMemory {
     pub(super) reported: Option<WindowsPoolStatus>,
     /// The last written status, which the cache may not show yet.
     pub(super) written: Option<WindowsPoolStatus>,
-    /// The version of the pool with that status, if it is known.
-    pub(super) written_version: Option<String>,
     pub(super) next_status: Option<Instant>,
     pub(super) check: Option<PoolCheck>,
     /// The basis of the check that is in progress.

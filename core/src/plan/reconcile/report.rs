@@ -81,12 +81,7 @@ impl Memory {
     fn write_status(&mut self, guarded: &GuardedPool, status: WindowsPoolStatus, now: Now) -> Step {
         let memory = self.of(&guarded.name_any());
         memory.reported = Some(status.clone());
-        // Versions are numbers that grow. In a cache that is not behind, another writer may have changed the status.
-        let number = |version: Option<&str>| version?.parse::<u64>().ok();
-        let cached = number(guarded.metadata.resource_version.as_deref());
-        let written = number(memory.written_version.as_deref());
-        let is_shown = written.zip(cached).is_some_and(|(written, cached)| written <= cached);
-        let previous = memory.written.as_ref().filter(|_| !is_shown).or(guarded.status.as_ref());
+        let previous = memory.written.as_ref().or(guarded.status.as_ref());
         if previous == Some(&status) {
             return Step::Wait(None);
         }

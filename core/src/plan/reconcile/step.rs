@@ -146,7 +146,7 @@ pub enum ClassRequest {
 #[derive(Clone, Debug)]
 pub enum Answer {
     Done,
-    /// The metadata of the pool, as read or written; `None` if it does not exist.
+    /// The metadata of the pool; `None` if it does not exist.
     Pool(Option<Box<ObjectMeta>>),
     /// The users of classes, or the reason why pods cannot be listed.
     Users(Result<BTreeMap<String, ClassUsers>, String>),
