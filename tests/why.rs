@@ -200,7 +200,7 @@ fn a_workload_in_manifests_needs_its_class_or_the_pool_that_creates_it() {
     assert!(error.starts_with("winpool: the manifests have no RuntimeClass windows-2022, "), "{error}");
     let (code, out, error) = why(&format!("{deployment}{labelled}{pool}"));
     assert_eq!((code, error.as_str()), (Some(0), ""));
-    assert!(out.contains("Deployment shop/web") && out.contains("Nothing has to be changed"), "{out}");
+    assert!(out.contains("Deployment shop/web") && out.contains("No change is needed"), "{out}");
 }
 
 #[test]

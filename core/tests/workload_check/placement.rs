@@ -66,7 +66,7 @@ fn a_template_counts_only_if_it_says_windows() {
         ("affinity", affinity(windows), true),
         ("every term", affinity(&format!("{windows}, {build}")), true),
         ("one term of two", affinity(&format!("{windows}, {any}")), false),
-        ("affinity that excludes Linux", affinity(not_linux), false),
+        ("affinity that excludes Linux", affinity(not_linux), true),
         ("its class", "runtimeClassName: foreign".to_owned(), true),
         ("a class that selects nothing", "runtimeClassName: sandbox".to_owned(), false),
         ("a selector that no other node matches", "nodeSelector: {team: a}".to_owned(), true),
