@@ -8,5 +8,5 @@ mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod deletion;
-mod edges;
+mod rare_states;
 mod status;

@@ -3,11 +3,11 @@
 
 mod clocks;
 mod crashes;
-mod edges;
 mod endings;
 mod faults;
 mod mixed;
 mod outages;
+mod rare_states;
 mod stage;
 mod stale;
 mod truth;
