@@ -74,7 +74,7 @@ pub use program::{Program, start_child, start_winpool, winpool_program};
 pub use prometheus::{Prometheus, promtool};
 pub use proxy::Proxy;
 pub use registry::{ImageRegistry, PASSWORD, Protection, USER};
-pub use requests::{Requests, sample};
+pub use requests::{Requests, sample, scrape};
 pub use usage::Usage;
 pub use version::{Feature, MUTATING_ADMISSION_POLICY, running_kubernetes};
 pub use wait::{LIMIT, wait_for};

@@ -1,8 +1,9 @@
-//! Requests to an API server, by its metrics.
+//! Metrics, and the requests to an API server by its metrics.
 
 use crate::Result;
-use kube::Client;
+use kube::{Client, Config};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// The resources that winpool reads and writes. The API server's own requests for Leases and Services are left out.
 const RESOURCES: [&str; 5] = ["nodes", "pods", "runtimeclasses", "windowspools", "events"];
@@ -12,9 +13,19 @@ const RESOURCES: [&str; 5] = ["nodes", "pods", "runtimeclasses", "windowspools",
 #[derive(Clone, Debug, Default)]
 pub struct Requests(BTreeMap<String, u64>);
 
+/// The metrics of the operator that listens on this address.
+pub async fn scrape(address: SocketAddr) -> Result<String> {
+    let url = format!("http://{address}").parse().map_err(http::Error::from)?;
+    metrics(&Client::try_from(Config::new(url))?).await
+}
+
+async fn metrics(client: &Client) -> Result<String> {
+    Ok(client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?)
+}
+
 impl Requests {
     pub async fn until_now(client: &Client) -> Result<Self> {
-        let text = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
+        let text = metrics(client).await?;
         let mut counts = BTreeMap::new();
         for line in text.lines().filter_map(|line| line.strip_prefix("apiserver_request_total{")) {
             let Some((labels, value)) = line.rsplit_once("} ") else { continue };

@@ -5,13 +5,12 @@ use std::{
     time::Duration,
 };
 
-use kube::{Client, Config};
 use serde_json::json;
 use winpool::Options;
 use winpool_e2e::{
     Fault, LIMIT, Refusal, free_port,
     harness::{Operator, alone},
-    wait_for,
+    scrape, wait_for,
 };
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
@@ -35,12 +34,6 @@ async fn a_status_that_always_conflicts_is_not_written_again_and_again() {
     operator.stop().await;
 }
 
-async fn metrics(address: SocketAddr) -> Vec<String> {
-    let client = Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
-    let text = client.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap();
-    text.lines().map(str::to_owned).collect()
-}
-
 #[tokio::test]
 async fn the_duration_of_a_reconcile_does_not_include_the_time_before_its_pool_was_created() {
     let stage = Stage::new().await;
@@ -52,13 +45,11 @@ async fn the_duration_of_a_reconcile_does_not_include_the_time_before_its_pool_w
     stage.proxy.inject(hits("patch", "windowspools", 0..1, Fault::Mute));
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
-    let has_no_series = async || {
-        let lines = metrics(address).await;
-        Ok((!lines.iter().any(|line| line.contains("pool=\"default\""))).then_some(()))
-    };
+    let has_no_series = async || Ok((!scrape(address).await?.contains("pool=\"default\"")).then_some(()));
     wait_for("the operator has seen the deletion", LIMIT, has_no_series).await.unwrap();
     harness.apply_until_ready(json!({})).await;
-    let lines = metrics(address).await;
+    let text = scrape(address).await.unwrap();
+    let lines: Vec<&str> = text.lines().collect();
     let number = |start: &str| lines.iter().find_map(|line| line.strip_prefix(start)?.trim().parse::<u64>().ok());
     let all = number("winpool_reconcile_duration_seconds_count{controller=\"pool\"}").unwrap();
     let short = lines.iter().find_map(|line| {

@@ -6,10 +6,9 @@ use std::{
     path::Path,
 };
 
-use kube::Config;
 use winpool::metrics::reference::{Description, METRICS, Values};
 use winpool_e2e::{
-    Component, Prometheus, free_port, prelude::*, prometheus_operator_definition, promtool, scene::define,
+    Component, Prometheus, free_port, prelude::*, prometheus_operator_definition, promtool, scene::define, scrape,
 };
 
 const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components/monitoring");
@@ -206,10 +205,9 @@ async fn pending_changes_match_what_enforce_writes() {
 
 /// Waits until `/metrics` has this line.
 async fn says(address: SocketAddr, line: &str) {
-    let client = Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
     let mut last = String::new();
     let said = wait_for(line, LIMIT, async || {
-        last = client.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await?;
+        last = scrape(address).await?;
         Ok(last.lines().any(|said| said == line).then_some(()))
     });
     said.await.unwrap_or_else(|error| panic!("{error}; last seen:\n{last}"));

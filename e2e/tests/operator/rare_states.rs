@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{
-    Client, Config, ResourceExt,
+    ResourceExt,
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use winpool_e2e::{
         Harness, OS_WINDOWS, POOL, condition, condition_text, has_taint, label, lasting_taints, problems,
         schema::{self, with_schema},
     },
-    wait_for,
+    scrape, wait_for,
 };
 
 const KEEP: &str = "example.com/keep";
@@ -71,11 +71,6 @@ async fn a_deleted_pool_that_a_foreign_finalizer_keeps_is_cleaned_and_not_ready(
     operator.stop().await;
 }
 
-async fn metrics(address: SocketAddr) -> String {
-    let client = Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
-    client.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap()
-}
-
 #[tokio::test]
 async fn the_last_pool_leaves_no_series_when_it_is_deleted() {
     let harness = Harness::new().await;
@@ -84,7 +79,7 @@ async fn the_last_pool_leaves_no_series_when_it_is_deleted() {
     let operator = harness.operator_at(address);
     harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     let series = async |pool: &str| {
-        let (text, of_pool) = (metrics(address).await, format!("pool=\"{pool}\""));
+        let (text, of_pool) = (scrape(address).await.unwrap(), format!("pool=\"{pool}\""));
         text.lines().filter(|line| line.contains(&of_pool)).map(str::to_owned).collect::<Vec<_>>()
     };
     let counted = async || Ok(series("default").await.iter().any(|line| line.contains("winpool_nodes{")).then_some(()));

@@ -13,10 +13,9 @@ use std::{
 };
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
-use kube::Config;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{Flags, free_port, lend_cluster_with, prelude::*, sample, scene::install_crd};
+use winpool_e2e::{Flags, free_port, lend_cluster_with, prelude::*, sample, scene::install_crd, scrape};
 
 use crate::drift::no_drift;
 use history::{Recorder, Version, examine, nodes};
@@ -96,7 +95,7 @@ async fn race(count: usize, time: Duration) {
     println!(
         "races: {count} nodes, {time:?}: {edits} foreign edits acknowledged, {conflicts} refused as too late; \
          {changes} changes of pools; {findings}; winpool's requests: {}",
-        requests_of(&metrics).await
+        requests_of(metrics).await
     );
     operator.stop().await;
     assert!(findings.faults.is_empty(), "{}", findings.faults.join("\n"));
@@ -117,18 +116,17 @@ async fn join(client: &Client, count: usize) -> Vec<Kubelet> {
 }
 
 /// Starts the operator with its own account, and returns the address of its metrics.
-async fn operator(cluster: &Cluster) -> (Operator, Client) {
+async fn operator(cluster: &Cluster) -> (Operator, SocketAddr) {
     let account = Account::create(cluster.api_server(), &cluster.client()).await;
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
     let options = Options { leader_election: false, listen: Some(listen), ..Options::default() };
     let operator = Operator::start_with(account.config.clone(), options);
-    let metrics = Client::try_from(Config::new(format!("http://{listen}").parse().unwrap())).unwrap();
-    (operator, metrics)
+    (operator, listen)
 }
 
 /// The responses to winpool's writes of nodes.
-async fn requests_of(metrics: &Client) -> String {
-    let text = metrics.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap();
+async fn requests_of(metrics: SocketAddr) -> String {
+    let text = scrape(metrics).await.unwrap();
     let count = |result: &str| {
         let name = format!("winpool_node_writes_total{{operation=\"patch\",result=\"{result}\"}}");
         format!("{} {result}", sample(&text, &name).unwrap_or_default())
