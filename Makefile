@@ -333,7 +333,7 @@ krew: binary ## Build the archives of the kubectl plugin and krew's manifest of 
 dist: image sbom chart krew ## Build all files of a release, in target/dist, target/image and target/krew, and test them
 	@cp $(CRD) $(DIST)/
 	@cd $(DIST) && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
-	@cargo test --locked -p winpool --test release -- --ignored
+	@$(TEST) --test release -- --ignored
 
 .PHONY: notes
 notes: ## Write the section of this version in CHANGELOG.md to target/notes.md; TAG=v0.1.0: fail if the version is another
