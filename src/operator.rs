@@ -113,7 +113,6 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let lease_namespace = options.lease_namespace.unwrap_or(namespace);
     let elector = options.leader_election.then(|| Elector::new(client.clone(), &lease_namespace));
     let leadership = elector.as_ref().map_or_else(Leadership::alone, Elector::leadership);
-    let (nodes, node_writer) = reflector::store();
     let (pools, pool_writer) = reflector::store();
     let (classes, class_writer) = reflector::store();
     let parting = Applier::new(writing.clone(), Leadership::alone(), Arc::clone(&metrics));
@@ -123,7 +122,6 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         metrics: Arc::clone(&metrics),
         index,
         policy: Publisher::default(),
-        nodes,
         metadata: Api::all(client.clone()),
         pools,
         classes,
@@ -147,13 +145,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     }
     let controllers = Box::pin(async {
         tokio::join!(
-            controllers::node::run(
-                client.clone(),
-                node_writer,
-                Arc::clone(&context),
-                options.concurrency,
-                ending.child_token()
-            ),
+            controllers::node::run(client.clone(), Arc::clone(&context), options.concurrency, ending.child_token()),
             controllers::node::run_reimaged(client.clone(), Arc::clone(&context), ending.child_token()),
             controllers::pool::watch(Cache::Pools, pool_writer, Arc::clone(&context), ending.child_token()),
             controllers::pool::watch(Cache::Classes, class_writer, Arc::clone(&context), ending.child_token()),

@@ -37,7 +37,7 @@ use crate::{
         error::{RequestError, in_time, within},
         together,
     },
-    cache::node::CachedNode,
+    cache::node::{CachedNode, ListedNode},
     election::Leadership,
     metrics::Metrics,
     telemetry::words,
@@ -56,7 +56,7 @@ const READS: usize = 2;
 #[derive(Clone)]
 pub struct Applier {
     client: Client,
-    nodes: Api<CachedNode>,
+    nodes: Api<ListedNode>,
     reads: Arc<Semaphore>,
     classes: Api<RuntimeClass>,
     /// Only the metadata of the answer is read: a pool whose spec does not decode has a status all the same.
@@ -96,7 +96,7 @@ impl Applier {
     /// Sends a guarded patch to a node. The answer has only the metadata and is dropped, because the watch brings the
     /// node and a node can be large.
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), RequestError> {
-        let nodes = Request::new(CachedNode::url_path(&(), None));
+        let nodes = Request::new(ListedNode::url_path(&(), None));
         let request = nodes.patch_metadata(name, &patch_parameters(), &json(patch));
         let sent = self.send(async {
             let request = request.map_err(kube::Error::BuildRequest)?.map(as_go_encodes);
@@ -113,7 +113,7 @@ impl Applier {
     pub async fn read_node(&self, name: &str) -> Result<CachedNode, RequestError> {
         // Never fails, because this semaphore is never closed.
         let _turn = self.reads.acquire().await;
-        in_time(self.nodes.get(name)).await
+        Ok(in_time(self.nodes.get(name)).await?.node)
     }
 
     /// Creates a RuntimeClass.

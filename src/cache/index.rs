@@ -1,5 +1,5 @@
-//! Sums over the nodes of each pool. Events of nodes update them, so the cost of an event does not grow with the
-//! number of nodes.
+//! The cached nodes, and sums over those of each pool. Events of nodes update them, so the cost of an event does not grow
+//! with the number of nodes.
 //!
 //! The index assesses nodes by the policy *before* it is published: a pool's RuntimeClasses are made from the builds
 //! of its nodes, and must exist before the pool may change the nodes.
@@ -60,6 +60,8 @@ struct Inner {
 /// The record of one node. Fields that few nodes have are stored elsewhere, because there are thousands of nodes.
 #[derive(Default)]
 struct Entry {
+    /// The node as the watch last showed it.
+    node: Arc<CachedNode>,
     watched: Watched,
     /// A slice, because a `Vec` that is collected from larger items keeps their memory.
     contributions: Box<[Arc<Contribution>]>,
@@ -92,21 +94,17 @@ impl Entry {
 }
 
 impl Index {
-    /// Counts nodes by this policy from now on. If it differs from the last one, all `nodes` are counted again. They
-    /// are read while the index is locked, so that no older state of a node replaces a newer one.
-    pub fn judge_by(&self, policy: Policy, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
+    /// Counts nodes by this policy from now on. If it differs from the last one, all nodes are counted again.
+    pub fn judge_by(&self, policy: Policy) {
         let mut inner = self.0.lock();
-        if *inner.policy == policy {
-            return;
-        }
-        inner.policy = Arc::new(policy);
-        for node in nodes() {
-            inner.observe(&node, Sighting::Changed);
+        if *inner.policy != policy {
+            inner.policy = Arc::new(policy);
+            inner.observe_all(Sighting::Changed);
         }
     }
 
-    /// Records a node that was seen. Returns true if the sums of its pools or the number of nodes changed.
-    pub fn observe(&self, node: &CachedNode) -> bool {
+    /// Records a node that the watch shows. Returns true if the sums of its pools or the number of nodes changed.
+    pub fn observe(&self, node: &Arc<CachedNode>) -> bool {
         let mut inner = self.0.lock();
         let is_new = !inner.nodes.contains_key(node.name());
         let sighting = if is_new && node.is_as_registered { Sighting::Registered } else { Sighting::Changed };
@@ -115,38 +113,39 @@ impl Index {
 
     /// Removes a node. Returns true if it was known.
     pub fn remove(&self, name: &str) -> bool {
-        let mut inner = self.0.lock();
-        let Some(entry) = inner.nodes.remove(name) else { return false };
-        inner.clear_overlaps(name, &entry.overlaps);
-        let name = Arc::from(name);
-        for contribution in &entry.contributions {
-            inner.subtract(&name, contribution);
-        }
-        true
+        self.0.lock().remove(name)
     }
 
     /// Replaces all nodes, after a new list. Events that were missed before it are unknown.
     pub fn replace(&self, nodes: &[Arc<CachedNode>]) {
-        let names: BTreeSet<&str> = nodes.iter().map(|node| node.name()).collect();
-        let gone: Vec<_> = self.0.lock().nodes.keys().filter(|name| !names.contains(name.as_ref())).cloned().collect();
-        for name in gone {
-            self.remove(&name);
-        }
         let mut inner = self.0.lock();
+        let names: BTreeSet<&str> = nodes.iter().map(|node| node.name()).collect();
+        let gone: Vec<_> = inner.nodes.keys().filter(|name| !names.contains(name.as_ref())).cloned().collect();
+        for name in gone {
+            inner.remove(&name);
+        }
         for node in nodes {
             inner.observe(node, Sighting::Listed);
         }
     }
 
-    /// Forgets refusals, writes and back-offs, because another process may have led since. `nodes` are all nodes.
-    pub fn begin_anew(&self, nodes: impl FnOnce() -> Vec<Arc<CachedNode>>) {
+    /// Forgets refusals, writes and back-offs, because another process may have led since.
+    pub fn begin_anew(&self) {
         let mut inner = self.0.lock();
         for entry in inner.nodes.values_mut() {
             (entry.refusal, entry.conflict, entry.other_writer) = (None, None, None);
         }
-        for node in nodes() {
-            inner.observe(&node, Sighting::Listed);
-        }
+        inner.observe_all(Sighting::Listed);
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> Vec<Arc<CachedNode>> {
+        self.0.lock().nodes()
+    }
+
+    /// The node of this name, if it exists.
+    pub fn node(&self, name: &str) -> Option<Arc<CachedNode>> {
+        Some(Arc::clone(&self.0.lock().nodes.get(name)?.node))
     }
 
     /// The record of a node's past.
@@ -154,14 +153,14 @@ impl Index {
         self.0.lock().nodes.get(name).map(|entry| entry.watched.clone()).unwrap_or_default()
     }
 
-    /// Records that the API server refused a part of a node's plan.
+    /// Records that the API server refused a part of a node's plan. `node` may be newer than the watch.
     pub fn refused(&self, node: &CachedNode, refusal: NodeRefusal) {
         let mut inner = self.0.lock();
-        inner.observe(node, Sighting::Changed);
+        inner.look_again(node);
         if let Some(entry) = inner.nodes.get_mut(node.name()) {
             entry.refusal = Some(Box::new(refusal));
         }
-        inner.observe(node, Sighting::Changed);
+        inner.look_again(node);
     }
 
     /// The refusal that still applies to this plan of a node.
@@ -209,13 +208,13 @@ impl Index {
                 Some(Box::new(OtherWriter { name: other_writer.into(), until: Instant::now() + pause }));
             news
         });
-        inner.observe(node, Sighting::Changed);
+        inner.look_again(node);
         news
     }
 
     /// Assesses an unchanged node again when the time has come at which its assessment changes.
     pub fn look_again(&self, node: &CachedNode) -> bool {
-        self.0.lock().observe(node, Sighting::Changed)
+        self.0.lock().look_again(node)
     }
 
     /// Takes the time since which the node has needed a write; called once, when the write was accepted.
@@ -256,11 +255,40 @@ impl Index {
 }
 
 impl Inner {
-    fn observe(&mut self, node: &CachedNode, sighting: Sighting) -> bool {
-        let (policy, now) = (Arc::clone(&self.policy), Instant::now());
-        let known = self.nodes.remove_entry(node.name());
+    fn nodes(&self) -> Vec<Arc<CachedNode>> {
+        self.nodes.values().map(|entry| Arc::clone(&entry.node)).collect()
+    }
+
+    fn observe_all(&mut self, sighting: Sighting) {
+        for node in self.nodes() {
+            self.observe(&node, sighting);
+        }
+    }
+
+    fn observe(&mut self, node: &Arc<CachedNode>, sighting: Sighting) -> bool {
+        let known = self.nodes.remove(node.name());
         let is_known = known.is_some();
-        let (name, mut entry) = known.unwrap_or_else(|| (Arc::from(node.name()), Entry::default()));
+        let entry = Entry { node: Arc::clone(node), ..known.unwrap_or_default() };
+        self.count(node, entry, is_known, sighting)
+    }
+
+    /// Assesses a node again, unless it is gone.
+    fn look_again(&mut self, node: &CachedNode) -> bool {
+        let known = self.nodes.remove(node.name());
+        known.is_some_and(|entry| self.count(node, entry, true, Sighting::Changed))
+    }
+
+    fn remove(&mut self, name: &str) -> bool {
+        let Some((name, entry)) = self.nodes.remove_entry(name) else { return false };
+        self.clear_overlaps(&name, &entry.overlaps);
+        for contribution in &entry.contributions {
+            self.subtract(&name, contribution);
+        }
+        true
+    }
+
+    fn count(&mut self, node: &CachedNode, mut entry: Entry, is_known: bool, sighting: Sighting) -> bool {
+        let (policy, now, name) = (Arc::clone(&self.policy), Instant::now(), Arc::clone(&entry.node.name));
         let owner = policy.owner(&node.seen.labels).map(|owner| owner.pool.as_ref());
         entry.watched = Watched::next(is_known.then_some(&entry.watched), &node.seen, owner, sighting, now);
         let consent = Consent::Known { uid: node.uid(), watched: &entry.watched, now };
@@ -314,5 +342,46 @@ impl Inner {
                 self.pools.remove(pool);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(name: &str) -> Arc<CachedNode> {
+        serde_json::from_value::<CachedNode>(json!({"metadata": {"name": name, "uid": name}})).unwrap().into()
+    }
+
+    fn names(index: &Index) -> Vec<String> {
+        let mut names: Vec<_> = index.nodes().iter().map(|node| node.name().to_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_new_list_removes_the_nodes_that_it_lacks() {
+        let index = Index::default();
+        index.replace(&["a", "b"].map(node));
+        index.observe(&node("c"));
+        index.replace(&["b", "d"].map(node));
+        assert_eq!(names(&index), ["b", "d"]);
+        assert_eq!(index.node("b").unwrap().name(), "b");
+        assert!(index.node("a").is_none());
+    }
+
+    #[test]
+    fn a_refusal_that_arrives_after_the_node_is_gone_does_not_bring_it_back() {
+        let index = Index::default();
+        let gone = node("a");
+        index.observe(&gone);
+        assert!(index.remove("a"));
+        let refusal = NodeRefusal { plan: NodePlan::default(), message: "denied".into(), until: Instant::now() };
+        index.refused(&gone, refusal);
+        index.back_off(&gone, "another writer", Duration::from_mins(1));
+        assert!(!index.look_again(&gone));
+        assert_eq!(names(&index), [""; 0]);
     }
 }

@@ -39,12 +39,12 @@ const HANDLERS: usize = 64;
 const HANDLER: usize = 63;
 
 /// A Node as winpool caches it.
-#[derive(Clone, Debug, Default, Deserialize, kube::Resource)]
-#[resource(inherit = Node)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "Wire")]
 pub struct CachedNode {
-    /// Only name, uid and resourceVersion.
-    pub metadata: ObjectMeta,
+    pub(super) name: Arc<str>,
+    uid: Box<str>,
+    pub resource_version: Box<str>,
     /// The fields that plans are made from.
     pub seen: plan::Node,
     /// True until the kubelet first reports the node's status after registration.
@@ -53,11 +53,30 @@ pub struct CachedNode {
 
 impl CachedNode {
     pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
+        &self.name
     }
 
     pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
+        &self.uid
+    }
+}
+
+/// A Node in an answer of the API server, with the metadata that kube needs. It is not cached: the metadata takes more memory
+/// than the rest.
+#[derive(Clone, Debug, Deserialize, kube::Resource)]
+#[resource(inherit = Node)]
+#[serde(from = "CachedNode")]
+pub struct ListedNode {
+    /// Only name, uid and resourceVersion.
+    metadata: ObjectMeta,
+    pub node: CachedNode,
+}
+
+impl From<CachedNode> for ListedNode {
+    fn from(node: CachedNode) -> Self {
+        let [name, uid, resource_version] =
+            [&*node.name, &node.uid, &node.resource_version].map(|text| Some(text.to_owned()));
+        Self { metadata: ObjectMeta { name, uid, resource_version, ..ObjectMeta::default() }, node }
     }
 }
 
@@ -84,9 +103,12 @@ struct Wire {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireMetadata {
-    name: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
+    #[serde(default)]
+    name: Box<str>,
+    #[serde(default)]
+    uid: Box<str>,
+    #[serde(default)]
+    resource_version: Box<str>,
     labels: Option<BTreeMap<Box<str>, Box<str>>>,
     annotations: Option<BTreeMap<Box<str>, Box<str>>>,
     managed_fields: Option<Vec<WireManagedFields>>,
@@ -141,12 +163,9 @@ impl From<Wire> for CachedNode {
         let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
         let text = |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.share(text));
         Self {
-            metadata: ObjectMeta {
-                name: metadata.name,
-                uid: metadata.uid,
-                resource_version: metadata.resource_version,
-                ..ObjectMeta::default()
-            },
+            name: metadata.name.into(),
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
             seen: plan::Node {
                 labels,
                 has_annotations,
@@ -201,7 +220,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Items<T, MOST
 
 #[cfg(test)]
 mod tests {
-    use kube::ResourceExt;
+    use kube::Resource;
     use serde_json::json;
 
     use super::*;
@@ -225,9 +244,8 @@ mod tests {
     #[test]
     fn reads_what_plans_need_and_drops_the_rest() {
         let node = node("a");
-        assert_eq!(node.name_any(), "a");
-        assert_eq!(node.metadata.annotations, None);
-        assert_eq!(node.metadata.managed_fields, None);
+        assert_eq!((node.name(), node.uid()), ("a", "u"));
+        assert_eq!(ListedNode::from(node.clone()).meta().resource_version.as_deref(), Some("7"));
         assert_eq!(node.seen.labels.get("kubernetes.io/os"), Some("windows"));
         assert_eq!(node.seen.applied.as_deref(), Some("{}"));
         assert_eq!(node.seen.taints.to_json()[0]["timeAdded"], "2026-01-01T00:00:00Z");

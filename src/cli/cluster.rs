@@ -13,7 +13,7 @@ use winpool_core::{
 
 use crate::{
     api_server::pods::{self, ListedPod, ListedWorkload},
-    cache::node::{self, CachedNode},
+    cache::node::{self, CachedNode, ListedNode},
     controllers::{GuardedPool, pool::ControlPlane},
 };
 
@@ -61,14 +61,14 @@ impl Cluster {
         let mut cluster = Self::default();
         let all = ListParams::default;
         live::list("windowspools", &Api::all(client.clone()), all(), |pool| cluster.pools.push(pool)).await?;
+        let nodes: Api<ListedNode> = Api::all(client.clone());
         for selector in [node::windows(), node::reimaged()] {
-            let nodes = Api::all(client.clone());
-            live::list("nodes", &nodes, all().labels(&selector), |node| cluster.nodes.push(node)).await?;
+            live::list("nodes", &nodes, all().labels(&selector), |listed| cluster.nodes.push(listed.node)).await?;
         }
         let keep = |class: RuntimeClass| cluster.classes.push(class.into());
         live::list("runtimeclasses", &Api::all(client.clone()), all(), keep).await?;
         let others = ListParams::default().labels(&format!("{}!={}", names::OS, names::WINDOWS));
-        live::list("nodes", &Api::all(client.clone()), others, |node| cluster.other_nodes.push(node)).await?;
+        live::list("nodes", &nodes, others, |listed| cluster.other_nodes.push(listed.node)).await?;
         for (kind, _, _, plural) in LISTED_KINDS {
             let api = pods::workloads(client, kind, None);
             let keep = |listed: ListedWorkload| cluster.workloads.push((kind, listed.workload));
@@ -130,7 +130,7 @@ impl Cluster {
 enum Part {
     Node(CachedNode),
     Pool(Box<GuardedPool>),
-    Class(RuntimeClass),
+    Class(Box<RuntimeClass>),
     OtherNode(CachedNode),
     /// An object that describes the nodes that an autoscaler can create.
     Template(serde_json::Value),
@@ -158,7 +158,7 @@ impl Keep for Part {
                 Some(if is_known { Self::Node(node) } else { Self::OtherNode(node) })
             }
             Some((_, "WindowsPool")) => Some(Self::Pool(manifest.into_pool()?)),
-            Some((_, "RuntimeClass")) => Some(Self::Class(RuntimeClass::deserialize(manifest.value)?)),
+            Some((_, "RuntimeClass")) => Some(Self::Class(Box::new(RuntimeClass::deserialize(manifest.value)?))),
             Some(_) => Some(Self::Pod(Box::new(Pod::deserialize(manifest.value)?))),
             None => None,
         })

@@ -13,13 +13,7 @@ use tokio::sync::watch;
 pub use winpool_core::plan::GuardedPool;
 use winpool_core::plan::reconcile::Pauses;
 
-use crate::{
-    cache::{index::Index, node::CachedNode},
-    election::Leadership,
-    metrics::Metrics,
-    policy::Publisher,
-    write::Applier,
-};
+use crate::{cache::index::Index, election::Leadership, metrics::Metrics, policy::Publisher, write::Applier};
 
 /// The state that both controllers share.
 pub struct Context {
@@ -30,7 +24,6 @@ pub struct Context {
     pub index: Arc<Index>,
     /// The policy that nodes are assessed by.
     pub policy: Publisher,
-    pub nodes: Store<CachedNode>,
     /// Nodes with all their metadata, read when another writer reverts winpool's changes.
     pub metadata: Api<PartialObjectMeta<Node>>,
     pub pools: Store<GuardedPool>,
@@ -56,7 +49,7 @@ impl Context {
             let term = self.leadership.begun().await;
             tracing::info!("this process leads and writes to the cluster");
             self.metrics.leads(true);
-            self.index.begin_anew(|| self.nodes.state());
+            self.index.begin_anew();
             self.policy.open(term);
             self.changed.send_replace(());
 

@@ -12,7 +12,6 @@ use kube::{
     runtime::{
         WatchStreamExt,
         events::EventType,
-        reflector::{self, ObjectRef, Store, store::Writer},
         watcher::{self, Event, watcher},
     },
 };
@@ -26,8 +25,8 @@ use winpool_core::{
 use crate::{
     api_server::{error::RequestError, pages},
     cache::{
-        index::NodeRefusal,
-        node::{self, CachedNode},
+        index::{Index, NodeRefusal},
+        node::{self, CachedNode, ListedNode},
     },
     other_writer,
     telemetry::{list, outages, words},
@@ -41,41 +40,36 @@ const ATTEMPTS: usize = 4;
 
 /// Reconciles Windows nodes, `concurrency` of them at the same time, until `stop` is cancelled and the requests in flight have
 /// ended.
-pub async fn run(
-    client: Client,
-    store: Writer<CachedNode>,
-    context: Arc<Context>,
-    concurrency: u16,
-    stop: CancellationToken,
-) {
+pub async fn run(client: Client, context: Arc<Context>, concurrency: u16, stop: CancellationToken) {
     let windows = watcher::Config::default().labels(&node::windows()).page_size(pages::PAGE);
-    let events = watcher(Api::<CachedNode>::all(client), windows).default_backoff().reflect(store);
+    let events = watcher(Api::<ListedNode>::all(client), windows).default_backoff();
     let events = events.inspect(outages(Cache::Nodes.plural())).filter_map(|event| future::ready(event.ok()));
-    let observe = |event, queue: &mut Queue| observe(event, queue, &context);
-    reconcile_all(events, context.nodes.clone(), observe, &context, concurrency, stop).await;
+    let mut listed = Vec::new();
+    let observe = |event, queue: &mut Queue| observe(event, &mut listed, queue, &context);
+    reconcile_all(events, &context.index, observe, &context, concurrency, stop).await;
 }
 
 /// Finds nodes that came back with another operating system under their old name, and removes winpool's labels,
 /// annotations and taints from them. The watch of Windows nodes cannot tell them from deleted nodes.
 pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: CancellationToken) {
     let others = watcher::Config::default().labels(&node::reimaged());
-    let (nodes, writer) = reflector::store();
-    let events = watcher(Api::<CachedNode>::all(client), others).default_backoff().reflect(writer);
+    let events = watcher(Api::<ListedNode>::all(client), others).default_backoff();
     let events = events.inspect(outages("reimaged Nodes")).filter_map(|event| future::ready(event.ok()));
-    let observe = |event: Event<CachedNode>, queue: &mut Queue| match event {
-        Event::InitDone => nodes.state().iter().for_each(|node| queue.add(node.name())),
-        Event::Apply(node) => queue.add(node.name()),
-        Event::Delete(node) => queue.forget(node.name()),
-        Event::Init | Event::InitApply(_) => {}
+    let (index, mut listed) = (Index::default(), Vec::new());
+    let observe = |event, queue: &mut Queue| {
+        let (nodes, _) = follow(event, &mut listed, &index, queue);
+        for node in nodes {
+            queue.add(node.name());
+        }
     };
-    reconcile_all(events, nodes.clone(), observe, &context, 1, stop).await;
+    reconcile_all(events, &index, observe, &context, 1, stop).await;
 }
 
 /// Reconciles the nodes that `observe` adds to the queue, and all nodes when the policy changes.
 async fn reconcile_all(
-    events: impl Stream<Item = Event<CachedNode>>,
-    nodes: Store<CachedNode>,
-    mut observe: impl FnMut(Event<CachedNode>, &mut Queue),
+    events: impl Stream<Item = Event<ListedNode>>,
+    index: &Index,
+    mut observe: impl FnMut(Event<ListedNode>, &mut Queue),
     context: &Context,
     concurrency: u16,
     stop: CancellationToken,
@@ -90,7 +84,7 @@ async fn reconcile_all(
         while running.len() < usize::from(concurrency)
             && let Some(name) = queue.next(now)
         {
-            let node = nodes.get(&ObjectRef::new(&name));
+            let node = index.node(&name);
             running.push(async move { (name, reconcile(node, context).await) });
         }
         let is_full = running.len() == usize::from(concurrency);
@@ -103,7 +97,7 @@ async fn reconcile_all(
                 if std::mem::replace(&mut term, context.term()) != term {
                     queue.forgive();
                 }
-                nodes.state().iter().for_each(|node| queue.add(node.name()));
+                index.nodes().iter().for_each(|node| queue.add(node.name()));
             }
             () = sleep_until(wake.into()) => {}
         }
@@ -112,27 +106,46 @@ async fn reconcile_all(
 }
 
 /// Keeps the index as events pass, and adds only those nodes to the queue that have to be written.
-fn observe(event: Event<CachedNode>, queue: &mut Queue, context: &Context) {
-    let (changed, nodes) = match event {
-        // Until a list is complete the cache has the state before it, and that is what reconciles read.
-        Event::Init | Event::InitApply(_) => return,
-        Event::InitDone => {
-            let nodes = context.nodes.state();
-            context.index.replace(&nodes);
-            queue.retain(&nodes.iter().map(|node| node.name()).collect());
-            context.synced.filled(Cache::Nodes);
-            (true, nodes)
-        }
-        Event::Apply(node) => (context.index.observe(&node), vec![Arc::new(node)]),
-        Event::Delete(node) => {
-            queue.forget(node.name());
-            (context.index.remove(node.name()), Vec::new())
-        }
-    };
+fn observe(event: Event<ListedNode>, listed: &mut Vec<Arc<CachedNode>>, queue: &mut Queue, context: &Context) {
+    let is_list = matches!(event, Event::InitDone);
+    let (nodes, changed) = follow(event, listed, &context.index, queue);
+    if is_list {
+        context.synced.filled(Cache::Nodes);
+    }
     if changed {
         context.changed.send_replace(());
     }
     nodes.iter().filter(|node| needs_work(node, context)).for_each(|node| queue.add(node.name()));
+}
+
+/// Keeps `index` as events pass. Returns the nodes that may have changed, and true if the sums of a pool may have.
+fn follow(
+    event: Event<ListedNode>,
+    listed: &mut Vec<Arc<CachedNode>>,
+    index: &Index,
+    queue: &mut Queue,
+) -> (Vec<Arc<CachedNode>>, bool) {
+    match event {
+        // Until a list is complete, the index has the state before it, and that is what reconciles read.
+        Event::Init => listed.clear(),
+        Event::InitApply(ListedNode { node, .. }) => listed.push(Arc::new(node)),
+        Event::InitDone => {
+            let nodes = std::mem::take(listed);
+            index.replace(&nodes);
+            queue.retain(&nodes.iter().map(|node| node.name()).collect());
+            return (nodes, true);
+        }
+        Event::Apply(ListedNode { node, .. }) => {
+            let node = Arc::new(node);
+            let changed = index.observe(&node);
+            return (vec![node], changed);
+        }
+        Event::Delete(ListedNode { node, .. }) => {
+            queue.forget(node.name());
+            return (Vec::new(), index.remove(node.name()));
+        }
+    }
+    (Vec::new(), false)
 }
 
 /// Returns true if there is something to write, and no reason to wait.
@@ -212,7 +225,7 @@ async fn bring_up_to_date(
                     Ok(_) | Err(RequestError::Gone) => return Ok(None),
                     Err(error) => return Err(error),
                 };
-                let is_unchanged = fresh.metadata.resource_version == node.metadata.resource_version;
+                let is_unchanged = fresh.resource_version == node.resource_version;
                 if is_unchanged && matches!(error, RequestError::Stale) {
                     let message = "the patch's tests fail although the node is as it was read";
                     return Ok(Some(give_up(&fresh, plan.clone(), message.to_owned(), context).await));
@@ -282,7 +295,7 @@ async fn back_off(node: &CachedNode, pause: Duration, context: &Context) -> Dura
             wait_ms = wait,
             "another writer keeps reverting changes to the node; backing off"
         );
-        let object = node.object_ref(&());
+        let object = ListedNode::from(node.clone()).object_ref(&());
         context.applier.event(&object, EventType::Warning, reason::CONTESTED, "Patch", writer).await;
     }
     context.changed.send_replace(());
@@ -295,7 +308,7 @@ async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &C
     let until = Instant::now() + context.patience;
     context.index.refused(node, NodeRefusal { plan, message: message.as_str().into(), until });
     context.changed.send_replace(());
-    let object = node.object_ref(&());
+    let object = ListedNode::from(node.clone()).object_ref(&());
     context.applier.event(&object, EventType::Warning, reason::ADMISSION_DENIED, "Patch", message).await;
     context.patience
 }

@@ -181,7 +181,7 @@ impl Loop {
         if term.is_none() {
             // Keeps the index of a standby up to date, so that it can take over.
             let policy = Memory::default().policy(&self.context.pools.state());
-            self.context.index.judge_by(policy, || self.context.nodes.state());
+            self.context.index.judge_by(policy);
             return far;
         }
         let mut wake = far.min(self.ask_control_plane().unwrap_or(far));
@@ -194,7 +194,7 @@ impl Loop {
         self.rounds.retain(|name, _| exists(name));
         let mut memory = std::mem::take(&mut self.memory);
         // The nodes of deleted pools no longer count, even if no pool is left.
-        self.context.index.judge_by(memory.policy(&pools), || self.context.nodes.state());
+        self.context.index.judge_by(memory.policy(&pools));
         if let Some(Step::Publish(policy)) = self.with_cluster(&pools, &classes, |cluster| memory.drop_gone(cluster)) {
             self.context.policy.publish(policy);
         }
@@ -233,7 +233,7 @@ impl Loop {
             return None;
         }
         loop {
-            self.context.index.judge_by(memory.policy(pools), || self.context.nodes.state());
+            self.context.index.judge_by(memory.policy(pools));
             let step = self.with_cluster(pools, classes, |cluster| next(cluster, memory, &name, now()));
             match step {
                 Step::Judge => {}
@@ -271,7 +271,7 @@ impl Loop {
             classes,
             tally: &|pool| context.index.tally(pool),
             nodes: &|show| {
-                for node in context.nodes.state() {
+                for node in context.index.nodes() {
                     let watched = context.index.watched(node.name());
                     show(SeenNode { name: node.name(), uid: node.uid(), node: &node.seen, watched: &watched });
                 }

@@ -18,7 +18,7 @@ use crate::{
         pages,
         pods::{self, ListedPod},
     },
-    cache::node::CachedNode,
+    cache::node::{CachedNode, ListedNode},
     controllers::GuardedPool,
     write::Applier,
 };
@@ -119,7 +119,7 @@ impl Findings {
 /// Removes winpool from a cluster.
 pub struct Cleaner {
     applier: Applier,
-    nodes: Api<CachedNode>,
+    nodes: Api<ListedNode>,
     pools: Api<GuardedPool>,
     classes: Api<RuntimeClass>,
     pods: Api<ListedPod>,
@@ -153,7 +153,7 @@ impl Cleaner {
         pools.extend(all.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata));
 
         let (mut nodes, mut ignored, mut doubtful) = (Vec::new(), Vec::new(), Vec::new());
-        let mut sort = |node: CachedNode| {
+        let mut sort = |ListedNode { node, .. }| {
             let parting = judge.node(&node.seen);
             if parting.ignored {
                 ignored.push(node.name().to_owned());

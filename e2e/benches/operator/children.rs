@@ -5,11 +5,11 @@ use crate::objects::{self, PARALLEL, PODS_PER_DEPLOYMENT, PODS_PER_NODE, WINDOWS
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{Patch, PatchParams};
 use kube::core::ObjectList;
-use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::io::AsyncBufReadExt;
@@ -17,7 +17,10 @@ use tokio::sync::Semaphore;
 use winpool::{
     Options,
     api_server::pods::{ListedPod, ListedWorkload},
-    cache::{index::Index, node::CachedNode},
+    cache::{
+        index::Index,
+        node::{CachedNode, ListedNode},
+    },
     controllers::pool::check::everything,
 };
 use winpool_core::{
@@ -50,7 +53,7 @@ async fn client() -> Result<Client> {
     Ok(winpool::api_server::client::connect(Config::infer().await?, None)?)
 }
 
-async fn nodes() -> Result<(Api<CachedNode>, watcher::Config)> {
+async fn nodes() -> Result<(Api<ListedNode>, watcher::Config)> {
     Ok((Api::all(client().await?), watcher::Config::default().labels(WINDOWS)))
 }
 
@@ -72,12 +75,12 @@ fn patch_of(node: &CachedNode, policy: &Policy) -> Option<NodePatch> {
 /// Sends patches as the operator does: in parallel up to its limit, and only the metadata is sent back.
 #[derive(Clone)]
 struct Sender {
-    nodes: Api<CachedNode>,
+    nodes: Api<ListedNode>,
     slots: Arc<Semaphore>,
 }
 
 impl Sender {
-    fn new(nodes: Api<CachedNode>) -> Self {
+    fn new(nodes: Api<ListedNode>) -> Self {
         Self { nodes, slots: Arc::new(Semaphore::new(Options::DEFAULT_CONCURRENCY.into())) }
     }
 
@@ -95,7 +98,7 @@ async fn patch(policy: Policy) -> Result<()> {
     let mut events = watcher(nodes.clone(), config).boxed();
     while let Some(event) = events.try_next().await? {
         match event {
-            watcher::Event::InitApply(node) => patches.extend(patch_of(&node, &policy)),
+            watcher::Event::InitApply(listed) => patches.extend(patch_of(&listed.node, &policy)),
             watcher::Event::InitDone => break,
             _ => {}
         }
@@ -118,8 +121,8 @@ async fn watch(policy: Policy) -> Result<()> {
     let mut events = watcher(nodes, config).boxed();
     while let Some(event) = events.try_next().await? {
         match event {
-            watcher::Event::Apply(node) | watcher::Event::InitApply(node) => {
-                let Some(patch) = patch_of(&node, &policy) else { continue };
+            watcher::Event::Apply(listed) | watcher::Event::InitApply(listed) => {
+                let Some(patch) = patch_of(&listed.node, &policy) else { continue };
                 let send = sender.clone().send(patch);
                 tokio::spawn(async move { send.await.inspect_err(|error| eprintln!("bench: {error}")) });
             }
@@ -133,11 +136,15 @@ async fn watch(policy: Policy) -> Result<()> {
 /// Keeps a cache of the nodes and does nothing else.
 async fn cache() -> Result<()> {
     let (nodes, config) = nodes().await?;
-    let (_reader, writer) = reflector::store();
-    let mut events = watcher(nodes, config).reflect(writer).boxed();
+    let mut cached = HashMap::new();
+    let mut events = watcher(nodes, config).boxed();
     while let Some(event) = events.try_next().await? {
-        if matches!(event, watcher::Event::InitDone) {
-            println!("ready");
+        match event {
+            watcher::Event::Apply(ListedNode { node, .. }) | watcher::Event::InitApply(ListedNode { node, .. }) => {
+                cached.insert(node.name().to_owned(), node);
+            }
+            watcher::Event::InitDone => println!("ready"),
+            watcher::Event::Init | watcher::Event::Delete(_) => {}
         }
     }
     Ok(())
@@ -221,14 +228,12 @@ fn decode_pods(count: usize, pod: &str, deployment: &str) -> Result<()> {
 
 /// Decodes generated nodes into the operator's cache, and counts them in its index.
 fn decode_nodes(count: usize, template: &str) -> Result<()> {
-    let (reader, mut writer) = reflector::store::<CachedNode>();
+    let (index, mut nodes) = (Index::default(), Vec::new());
+    index.judge_by(policy("{}")?);
     let idle = Usage::own()?.resident_mb;
-    writer.apply_watcher_event(&watcher::Event::Init);
-    decode(template, count, |node| writer.apply_watcher_event(&watcher::Event::InitApply(node)))?;
-    writer.apply_watcher_event(&watcher::Event::InitDone);
+    decode(template, count, |listed: ListedNode| nodes.push(Arc::new(listed.node)))?;
     let cached = Usage::own()?.resident_mb;
-    let index = Index::default();
-    index.judge_by(policy("{}")?, || reader.state());
+    index.replace(&nodes);
     let usage = Usage::own()?;
     let selected = index.tally("default").counts().selected;
     let each = (cached - idle) * 1e3 / f64::from(u32::try_from(count)?);

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use winpool::cache::node::CachedNode;
+use winpool::cache::node::ListedNode;
 use winpool_core::{
     api::names,
     plan::{Consent, Policy, assess},
@@ -80,15 +80,16 @@ impl Drop for Observer {
 
 async fn observe(client: Client, policy: Policy, sender: watch::Sender<Seen>) {
     let config = watcher::Config::default().labels(WINDOWS);
-    let mut events = watcher(Api::<CachedNode>::all(client), config).default_backoff().boxed();
+    let mut events = watcher(Api::<ListedNode>::all(client), config).default_backoff().boxed();
     loop {
         let (name, converged) = match events.try_next().await {
-            Ok(Some(watcher::Event::Apply(node) | watcher::Event::InitApply(node))) => {
+            Ok(Some(watcher::Event::Apply(listed) | watcher::Event::InitApply(listed))) => {
+                let node = listed.node;
                 let plan = assess(&node.seen, &policy, Consent::Given).plan;
                 let converged = node.seen.labels.get(names::POOL).is_some() && plan.is_empty();
                 (node.name().to_owned(), Some(converged))
             }
-            Ok(Some(watcher::Event::Delete(node))) => (node.name().to_owned(), None),
+            Ok(Some(watcher::Event::Delete(listed))) => (listed.node.name().to_owned(), None),
             Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => continue,
             Ok(None) => return,
             // The watcher recovers, but such a run is not worth much.

@@ -7,7 +7,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use winpool::{
-    cache::node::CachedNode,
+    cache::node::ListedNode,
     cli::{cluster::Cluster, plan::snapshot},
 };
 use winpool_core::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
@@ -184,9 +184,10 @@ fn face_of_class(class: &RuntimeClass) -> Value {
 
 /// The differences between the cluster and the prediction.
 async fn differences(harness: &Harness, predicted: &ForecastOutcome) -> Vec<String> {
-    let nodes: Api<CachedNode> = Api::all(harness.client.clone());
+    let nodes: Api<ListedNode> = Api::all(harness.client.clone());
     let nodes = nodes.list(&ListParams::default()).await.unwrap();
-    let actual = nodes.items.iter().map(|node| (format!("Node/{}", node.name()), face_of_node(&node.seen)));
+    let actual =
+        nodes.items.iter().map(|ListedNode { node, .. }| (format!("Node/{}", node.name()), face_of_node(&node.seen)));
     let classes = harness.classes().list(&ListParams::default()).await.unwrap();
     let actual =
         actual.chain(classes.iter().map(|class| (format!("RuntimeClass/{}", class.name_any()), face_of_class(class))));

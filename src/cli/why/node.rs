@@ -7,7 +7,7 @@ use winpool_core::explain::{
 };
 
 use crate::{
-    cache::node::CachedNode,
+    cache::node::ListedNode,
     cli::{
         Common, Error,
         cluster::Cluster,
@@ -20,8 +20,8 @@ use crate::{
 pub(super) async fn why(name: &str, common: &Common) -> Result<NodeStory, Error> {
     let (mut cluster, found) = if common.origin.files.is_empty() {
         let client = common.origin.connection.client().await?;
-        let nodes: Api<CachedNode> = Api::all(client.clone());
-        let found = live::get("nodes", &nodes, name).await?;
+        let nodes: Api<ListedNode> = Api::all(client.clone());
+        let found = live::get("nodes", &nodes, name).await?.map(|listed| listed.node);
         (Cluster::live(&client).await?, found)
     } else {
         let cluster = Cluster::from_manifests(&common.origin.files)?;
