@@ -274,6 +274,23 @@ fn a_pod_without_a_class_gets_an_affinity_to_all_builds_that_run_it() {
 }
 
 #[test]
+fn a_pod_keeps_what_it_was_admitted_with_if_its_class_changes() {
+    let waiting = |selector: &str, tolerations: &str| {
+        of(&format!(
+            "{{metadata: {{name: web}}, spec: {{runtimeClassName: windows-2022, nodeSelector: {{{selector}}}, tolerations: [{tolerations}], \
+              containers: [{{name: c, image: 'a:ltsc2022'}}]}}, status: {{phase: Pending}}}}"
+        ))
+    };
+    let build = "kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348";
+    // The class had no toleration when the pod was created.
+    let told = waiting(build, "");
+    assert!(told.nodes.iter().all(|node| !node.possible), "{told:#?}");
+    insta::assert_snapshot!(told.remedy.unwrap(), @"delete and recreate the pod: RuntimeClass windows-2022 has changed since the pod was created");
+    let own = waiting(build, "{key: os, operator: Exists}");
+    assert_eq!((own.nodes[1].possible, own.remedy), (true, None));
+}
+
+#[test]
 fn errors_in_the_status_are_explained_once() {
     let waiting = "{name: c, image: i, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ErrImagePull, \
                    message: 'failed to pull image: no match for platform in manifest: not found'}}}";

@@ -167,7 +167,9 @@ fn of_spec(
         Some((_, class)) => class.take_off(&mut bare),
         None => bare.runtime_class = None,
     }
-    if let Some((_, class)) = found.filter(|_| maker != Maker::DaemonSet) {
+    // The API server applies a class when it creates a pod, and not again if the class changes.
+    let is_admitted = pod.is_bound && pod.spec.node.is_none();
+    if let Some((_, class)) = found.filter(|_| maker != Maker::DaemonSet && !is_admitted) {
         class.admit(&mut spec);
     }
     let candidate = Candidate {
