@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::{
     api::names,
     explain::scheduling::{Obstacle, SchedulableNode, obstacles},
-    image::{Images, Platform},
+    image::Images,
     pod::{Class, KnownError, Pod, PodSpec, Target, Workload, WorkloadKind},
     windows::{Build, ContainerRuntime, KernelVersion, product},
 };
@@ -327,7 +327,7 @@ impl Candidate<'_> {
                                  start on a Windows node"
                     .to_owned())
             }
-            (false, false) => self.starts_on_linux(),
+            (false, false) => self.images_start_on_linux(machine),
         }
     }
 
@@ -357,17 +357,6 @@ impl Candidate<'_> {
             return (Some(true), Vec::new());
         }
         self.images_start(machine)
-    }
-
-    /// Returns the same for a Linux pod on a Linux node, as far as its images show it.
-    fn starts_on_linux(&self) -> (Option<bool>, Vec<String>) {
-        let is_for_windows = |name: &str| {
-            self.images.platforms(name).is_some_and(|image| image.platforms.iter().all(Platform::is_windows))
-        };
-        let wrong = self.spec.images().find(|(_, name)| is_for_windows(name));
-        wrong.map_or((Some(true), Vec::new()), |(_, name)| {
-            (Some(false), vec![format!("{name}: no variant is for Linux")])
-        })
     }
 }
 

@@ -19,9 +19,10 @@ const TRIED: usize = 20;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The selections that keep a pod off other nodes: labels of one node, and in addition a required node affinity to several
 /// builds. The most open one is first.
-const SELECTIONS: [(&[&str], bool); 5] = [
+const SELECTIONS: [(&[&str], bool); 6] = [
     (&[], false),
     (&[names::OS], false),
+    (&[names::OS, names::ARCH], false),
     (&[names::OS], true),
     (&[names::OS, names::WINDOWS_BUILD], false),
     (&[names::OS, HOSTNAME], false),
