@@ -190,6 +190,13 @@ fn a_class_has_to_be_there_and_to_go_with_the_pod() {
     assert_eq!(broken("Deployment", &spec(json!({"runtimeClassName": "windows-3000"})), &planned), ["class-not-found"]);
     let gvisor = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "runtimeClassName": "gvisor"});
     assert_eq!(broken("Deployment", &gvisor, &planned), [""; 0], "who knows which other classes there are");
+    let unrelated = json!({"metadata": {"name": "kata"}, "handler": "kata"});
+    let windows = spec(json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
+    assert_eq!(
+        broken("Deployment", &windows, &cluster(&[], &[], &[unrelated])),
+        [""; 0],
+        "the cluster may have others"
+    );
     let mut all = cluster(&[], &[], &[]);
     all.classes_are_complete();
     assert_eq!(broken("Deployment", &gvisor, &all), ["class-not-found"]);

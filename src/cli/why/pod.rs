@@ -10,7 +10,7 @@ use winpool_core::{
     api::names,
     explain::pod::{Landing, Machine, PodStory, answer, answer_template},
     image::Images,
-    lint::facts::{Facts, Lookup},
+    lint::Facts,
     pod::{LISTED_KINDS, Pod, PodSpec, Workload, WorkloadKind, known_error},
     words::count,
 };
@@ -191,13 +191,15 @@ impl Surroundings {
         Ok(around)
     }
 
-    /// Fails if the manifests have no RuntimeClass at all, and so not that of these pods.
+    /// Fails if the manifests do not show if the RuntimeClass of these pods exists.
     fn knows_class_of(&self, spec: &PodSpec) -> Result<(), Error> {
         match &spec.runtime_class {
-            Some(name) if self.facts.class(name) == Lookup::Unknown => Err(Error::Subject(format!(
-                "the manifests have no RuntimeClass {name}, which decides where the pods can be scheduled: add it with -f, \
-                 or the WindowsPool that creates it"
-            ))),
+            Some(name) if self.facts.known_class(spec).is_none() && !self.facts.lacks_class_of(spec) => {
+                Err(Error::Subject(format!(
+                    "the manifests have no RuntimeClass {name}, which decides where the pods can be scheduled: add it with -f, \
+                     or the WindowsPool that creates it"
+                )))
+            }
             _ => Ok(()),
         }
     }
