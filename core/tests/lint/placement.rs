@@ -225,6 +225,14 @@ fn builds_have_to_be_named_and_to_be_there() {
     let image = json!([{"image": "a:ltsc2019"}]);
     let by_class = json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022", "containers": image});
     assert_eq!(broken("Deployment", &by_class, &facts), ["image-build-mismatch"]);
+    // The class narrows what the affinity allows.
+    let either =
+        json!({"key": "node.kubernetes.io/windows-build", "operator": "In", "values": ["10.0.17763", "10.0.20348"]});
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [either]}]}}});
+    let narrowed = with(by_class, "affinity", affinity);
+    assert_eq!(broken("Deployment", &narrowed, &facts), ["image-build-mismatch"]);
+    let old = cluster(&[("10.0.17763", TAINT)], &[], &[class("windows-2022", "10.0.20348")]);
+    assert_eq!(broken("Deployment", &narrowed, &old), ["build-without-node", "image-build-mismatch"]);
 }
 
 #[test]
