@@ -299,6 +299,9 @@ fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
     let (starts, remedy) = of(Source::Index, &["amd64"]);
     assert_eq!(starts, [Some(true), Some(false)]);
     insta::assert_snapshot!(remedy.unwrap(), @"to land on linux-amd64: set nodeSelector kubernetes.io/os: linux; set nodeSelector kubernetes.io/arch: amd64");
+    let windows = "{metadata: {name: web}, spec: {os: {name: linux}, containers: [{name: c, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}";
+    let told = answer(&yaml::<Pod>(windows), &machines, &BTreeMap::new(), &Images::default());
+    assert!(told.nodes.iter().all(|node| node.starts == Some(false)), "{told:#?}");
     // containerd pulls a single manifest for every platform.
     assert_eq!(of(Source::Manifest, &["arm64"]), (vec![None, Some(true)], None));
 }

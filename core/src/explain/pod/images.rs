@@ -1,5 +1,4 @@
-//! Decides if a node runs the images of a pod: a Windows node by the answers of registries or else by tags, a Linux node by
-//! the answers of registries.
+//! Decides if a node runs the images of a pod: by the answers of registries or else by names and tags.
 
 use crate::{
     api::{Isolation, names},
@@ -9,7 +8,7 @@ use crate::{
     windows::{
         Build, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
-        image::build_of,
+        image::{build_of, is_for_windows},
     },
 };
 
@@ -71,7 +70,12 @@ impl Candidate<'_> {
         let architecture = machine.host.labels.get(names::ARCH);
         let mut unknown = Vec::new();
         for (_, name) in self.spec.images() {
-            let Some(image) = self.images.platforms(name) else { continue };
+            let Some(image) = self.images.platforms(name) else {
+                if is_for_windows(name) && self.pod.ran_on.as_ref() != Some(&machine.host.name) {
+                    return (Some(false), vec![format!("{name}: by its name the image is for Windows")]);
+                }
+                continue;
+            };
             let mut variants = image.platforms.iter().filter(|platform| !platform.is_windows()).peekable();
             if variants.peek().is_none() {
                 return (Some(false), vec![format!("{name}: no variant is for Linux")]);
