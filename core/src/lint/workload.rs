@@ -74,7 +74,12 @@ impl<'a> Workload<'a> {
         if !raw.is_object() {
             return Err(Malformed(format!("{path} is not an object")));
         }
-        let pod = PodSpec::deserialize(raw).map_err(|error| Malformed(format!("{path}: {error}")))?;
+        let pod = match PodSpec::deserialize(raw) {
+            Ok(pod) => pod,
+            // The template of another kind need not be that of pods.
+            Err(_) if known.is_none() => return Ok(None),
+            Err(error) => return Err(Malformed(format!("{path}: {error}"))),
+        };
         let parent = &keys[..keys.len().saturating_sub(1)];
         let metadata = get(object, &[parent, &["metadata"]].concat()).unwrap_or(&Value::Null);
         let owners = object["metadata"]["ownerReferences"].as_array();

@@ -92,6 +92,7 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
     for other in [
         json!({}),
         json!({"apiVersion": "v1", "kind": "Node"}),
+        json!({"apiVersion": "example.com/v1", "kind": "Machine", "spec": {"template": {"spec": {"containers": ["c"]}}}}),
         // Patches of kustomize.
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n", "labels": {"team": "a"}}}),
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "n"}, "spec": {"replicas": 3}}),
