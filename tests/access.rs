@@ -167,18 +167,19 @@ async fn what_may_not_be_read_is_noted() {
     let readable = ["windowspools", "nodes", "runtimeclasses", "deployments"];
     may_list(&server, "without-pods", &readable).await;
     may_list(&server, "without-events", &[&readable[..], &["pods"]].concat()).await;
-    let why = ["why", "deployment/web"];
+    let unlisted = "because these cannot be listed: cronjobs, daemonsets, jobs, replicasets, replicationcontrollers, statefulsets (";
+    let (why_web, why_node): (&[&str], &[&str]) = (&["why", "deployment/web"], &["why", "node/win"]);
+    let status: &[&str] = &["status", "-o", "json"];
     for (group, arguments, right) in [
-        (
-            "without-pods",
-            &why[..],
-            "list pods; the errors of its pods, and the nodes that they ran on, are not considered",
-        ),
+        ("without-pods", why_web, "permission to list pods; the errors of its pods, and the nodes that they ran on, "),
+        ("without-pods", why_node, "winpool: Pods cannot be listed: pods is forbidden"),
+        ("without-pods", why_node, unlisted),
         (
             "without-events",
-            &["status"],
-            "list events; nodes whose changes another writer reverts are not shown as contested",
+            status,
+            "permission to list events; nodes whose changes another writer reverts are not shown",
         ),
+        ("without-events", status, unlisted),
     ] {
         let file = as_member(&server, group);
         let mut last = (None, String::new(), String::new());
@@ -187,7 +188,7 @@ async fn what_may_not_be_read_is_noted() {
             Ok((last.0 == Some(0)).then_some(()))
         });
         assert!(read.await.is_ok(), "{last:?}");
-        assert!(last.2.contains(&format!("; you need the permission to {right}\n")), "{last:?}");
+        assert!(format!("{}{}", last.1, last.2).contains(right), "{last:?}");
     }
 }
 
