@@ -94,7 +94,7 @@ async fn images(spec: &PodSpec, resolve: &Resolve) -> Result<Images, Error> {
 }
 
 fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
-    Error::NotFound { kind, name: format!("{namespace}/{name}") }
+    Error::Subject(format!("there is no {kind} {namespace}/{name}: name its namespace with -n"))
 }
 
 async fn live_pod(client: &Client, namespace: &str, name: &str) -> Result<Option<Pod>, Error> {
