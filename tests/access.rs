@@ -7,7 +7,10 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::rbac::v1::{ClusterRole, ClusterRoleBinding},
+    api::{
+        apps::v1::Deployment,
+        rbac::v1::{ClusterRole, ClusterRoleBinding},
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{Api, Resource, api::PostParams};
@@ -57,9 +60,9 @@ where
     api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }
 
-/// Lets a group list these resources and nothing else.
+/// Lets a group read these resources and nothing else.
 async fn may_list(server: &ApiServer, group: &str, resources: &[&str]) {
-    let rules = json!([{"apiGroups": ["*"], "resources": resources, "verbs": ["list"]}]);
+    let rules = json!([{"apiGroups": ["*"], "resources": resources, "verbs": ["get", "list"]}]);
     create::<ClusterRole>(server, json!({"metadata": {"name": group}, "rules": rules})).await;
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": group});
     let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group});
@@ -148,6 +151,44 @@ async fn the_missing_permission_is_named() {
         let note = format!("winpool: not allowed to list {what}: ");
         let line = last.2.lines().find(|line| line.starts_with(&note)).unwrap_or_else(|| panic!("{what}: {last:?}"));
         assert!(line.ends_with("; what depends on it is not checked"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn what_may_not_be_read_is_noted() {
+    let server = lend().await.unwrap();
+    install_definition(&server).await;
+    SimulatedNode::server_2022("win").join(&server.client()).await.unwrap();
+    let labels = json!({"app": "web"});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "web:1"}]}});
+    let deployment = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"matchLabels": labels}, "template": template}});
+    let deployments: Api<Deployment> = Api::namespaced(server.connect().unwrap(), "default");
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    let readable = ["windowspools", "nodes", "runtimeclasses", "deployments"];
+    may_list(&server, "without-pods", &readable).await;
+    may_list(&server, "without-events", &[&readable[..], &["pods"]].concat()).await;
+    let unlisted = "because these cannot be listed: cronjobs, daemonsets, jobs, replicasets, replicationcontrollers, statefulsets (";
+    let (why_web, why_node): (&[&str], &[&str]) = (&["why", "deployment/web"], &["why", "node/win"]);
+    let status: &[&str] = &["status", "-o", "json"];
+    for (group, arguments, right) in [
+        ("without-pods", why_web, "permission to list pods; the errors of its pods, and the nodes that they ran on, "),
+        ("without-pods", why_node, "winpool: Pods cannot be listed: pods is forbidden"),
+        ("without-pods", why_node, unlisted),
+        (
+            "without-events",
+            status,
+            "permission to list events; nodes whose changes another writer reverts are not shown",
+        ),
+        ("without-events", status, unlisted),
+    ] {
+        let file = as_member(&server, group);
+        let mut last = (None, String::new(), String::new());
+        let read = wait_for("the rest is shown", LIMIT, async || {
+            last = winpool(&file, arguments);
+            Ok((last.0 == Some(0)).then_some(()))
+        });
+        assert!(read.await.is_ok(), "{last:?}");
+        assert!(format!("{}{}", last.1, last.2).contains(right), "{last:?}");
     }
 }
 

@@ -161,9 +161,15 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
         ),
         (
             &["check", "-f", "-"],
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\nspec: {template: {specs: {}}}\n",
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\nspec: {replicas: 3}\n",
+            0,
+            "Not checked, because winpool finds no pod template in them: 1 Deployment",
+        ),
+        (
+            &["check", "-f", "-"],
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\nspec: {template: {spec: []}}\n",
             1,
-            "stdin:1: Deployment w: spec.template.spec is missing",
+            "stdin:1: Deployment w: spec.template.spec is not an object",
         ),
         (&["blockers", "--retire", "2019", "-f", "-"], DEPLOYMENT_OF_CLASS, 2, "stdin:1: Deployment w   windows-2019"),
         (&["blockers", "--retire", "2018", "-f", "-"], "", 1, "write one of 2016, 1709"),

@@ -145,6 +145,43 @@ fn standard_input_is_a_file_like_others() {
 }
 
 #[test]
+fn fields_without_a_value_are_absent() {
+    let manifests = "apiVersion: winpool.dev/v1alpha1
+kind: WindowsPool
+metadata: {name: default, labels: }
+spec: {nodeSelector: , taints: , mode: , runtimeClasses: [{name: windows-2022, version: 2022, overhead: }]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: win, labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, annotations: }
+spec: {taints: }
+status: {allocatable: , nodeInfo: }
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, ownerReferences: }
+spec: {runtimeClassName: windows-2022, containers: [{name: c, image: 'a:ltsc2022', resources: {limits: }}], tolerations: }
+status:
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: windows}
+spec:
+  limits:
+  template:
+    metadata:
+    spec:
+      taints:
+      requirements: [{key: kubernetes.io/os, operator: In, values: [windows]}]
+";
+    for arguments in [&["plan"][..], &["status"], &["check"], &["why", "pod/web"], &["why", "class/windows-2022"]] {
+        let (code, out, error) = with_stdin(&[arguments, &["-f", "-"]].concat(), manifests);
+        assert!(code != Some(1) && error.is_empty(), "{arguments:?}: {error}");
+        assert!(!out.contains("cannot be read"), "{out}");
+    }
+}
+
+#[test]
 fn plan_shows_the_changes_of_a_pool_in_dry_run() {
     let pool = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}, spec: {mode: DryRun}}";
     let (code, out, error) = with_stdin(&["plan", "-f", "-"], &format!("{pool}\n---\n{}", node("win")));

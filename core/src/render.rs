@@ -17,7 +17,11 @@ use serde_json::json;
 use crate::{
     api::{Isolation, RuntimeClassSpec, Taint, TaintPolicy, names},
     plan::{Hosts, Pool, capability_label},
-    windows::{compatibility::can_run_by_process_isolation, product::Product},
+    pod::BETA_OS,
+    windows::{
+        compatibility::can_run_by_process_isolation,
+        product::{self, Product},
+    },
 };
 
 pub use managed::refusal;
@@ -52,12 +56,30 @@ pub const PROVISIONERS: [(Provisioner, &str, &str); 7] = [
     (Provisioner::NodeReadiness, "node-readiness", "A `NodeReadinessRule` of node-readiness-controller"),
 ];
 
-/// Renders the labels and taints of this pool, for nodes with this Windows version if one is given.
+/// The labels of the operating system and the architecture, which the kubelet sets. Windows nodes are always amd64.
+const BY_KUBELET: [&str; 4] = [names::OS, BETA_OS, names::ARCH, "beta.kubernetes.io/arch"];
+
+/// Kubernetes' own labels outside the domains below that a kubelet may set on itself (NodeRestriction).
+const OF_PLACE: [&str; 5] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "beta.kubernetes.io/instance-type",
+];
+
+/// Renders the labels and taints of this pool, for nodes with this Windows version if one is given, or else with the build
+/// that the pool selects.
 pub fn render(provisioner: Provisioner, pool: &Pool, windows: Option<&Product>) -> String {
     let mut text = String::new();
     // Writing to a String never fails.
     let _ = write(&mut text, provisioner, &Nodes::of(provisioner, pool, windows));
     text
+}
+
+/// Returns the Windows version whose build the pool selects, if it selects one.
+pub fn selected_windows(pool: &Pool) -> Option<&'static Product> {
+    product::by_build(pool.node_selector.get(names::WINDOWS_BUILD)?.parse().ok()?)
 }
 
 /// The labels and taints with which nodes of the pool must register.
@@ -75,7 +97,10 @@ struct Nodes<'a> {
 
 impl<'a> Nodes<'a> {
     fn of(provisioner: Provisioner, pool: &'a Pool, windows: Option<&'a Product>) -> Self {
+        let windows = windows.or_else(|| selected_windows(pool));
+        let is_rendered = |key: &str| BY_KUBELET.contains(&key) || windows.is_some() && key == names::WINDOWS_BUILD;
         let labels = pool.node_selector.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let labels = labels.filter(|(key, _)| !is_rendered(key));
         let (labels, refused): (Vec<_>, Vec<_>) = labels.partition(|(key, _)| may_set(provisioner, key));
         let never = pool.taint_policy == TaintPolicy::Never;
         Self {
@@ -101,7 +126,8 @@ impl<'a> Nodes<'a> {
     }
 
     fn taints_as_text(&self) -> String {
-        self.taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        let taints = self.taints.iter().map(|Taint { key, value, effect }| format!("{key}={value}:{effect}"));
+        taints.collect::<Vec<_>>().join(",")
     }
 }
 
@@ -130,6 +156,7 @@ fn may_set(provisioner: Provisioner, key: &str) -> bool {
         // They only describe nodes.
         Provisioner::ClusterAutoscaler | Provisioner::NodeReadiness => true,
         Provisioner::Karpenter => aws::is_of_instance_types(key) || !kubernetes || allowed,
+        Provisioner::Kubelet => !kubernetes || allowed || OF_PLACE.contains(&key),
         _ => !kubernetes || allowed,
     }
 }

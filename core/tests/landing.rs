@@ -9,7 +9,7 @@ use common::{class, node, yaml};
 use k8s_openapi::api::core::v1::Node;
 use winpool_core::{
     explain::pod::{Machine, PodStory, answer, answer_template},
-    image::Images,
+    image::{ImagePlatforms, Images, Platform, Source},
     pod::{Class, Pod, Workload, WorkloadKind},
 };
 
@@ -271,6 +271,56 @@ fn a_pod_without_a_class_gets_an_affinity_to_all_builds_that_run_it() {
     // hostMatch: Compatible, and no node has the label yet. The second class is one with version: Any.
     insta::assert_snapshot!(of_class("runtimeclass.winpool.dev/any: 'true'"), @"to land on win-2022-0: remove runtimeClassName; set nodeSelector kubernetes.io/os: windows; add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
     insta::assert_snapshot!(of_class("kubernetes.io/os: windows"), @"to land on win-2022-0: add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
+}
+
+#[test]
+fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
+    let node = |architecture: &str| {
+        Machine::from(&yaml::<Node>(&format!(
+            "{{metadata: {{name: linux-{architecture}, labels: {{kubernetes.io/os: linux, kubernetes.io/arch: {architecture}}}}}}}"
+        )))
+    };
+    let machines = [node("amd64"), node("arm64")];
+    let pod = yaml::<Pod>("{metadata: {name: web}, spec: {containers: [{name: c, image: 'a:1'}]}}");
+    let of = |source: Source, architectures: &[&str]| {
+        let platform = |architecture: &&str| Platform {
+            os: "linux".to_owned(),
+            architecture: (*architecture).to_owned(),
+            ..Platform::default()
+        };
+        let platforms = architectures.iter().map(platform).collect();
+        let mut images = Images::default();
+        images.add("a:1", Ok(ImagePlatforms { digest: String::new(), source, platforms }));
+        let told = answer(&pod, &machines, &BTreeMap::new(), &images);
+        (told.nodes.iter().map(|node| node.starts).collect::<Vec<_>>(), told.remedy)
+    };
+    assert_eq!(of(Source::Index, &["x86_64", "aarch64"]), (vec![Some(true); 2], None));
+    assert_eq!(of(Source::Index, &["386", "arm"]).0, [Some(true); 2]);
+    let (starts, remedy) = of(Source::Index, &["amd64"]);
+    assert_eq!(starts, [Some(true), Some(false)]);
+    insta::assert_snapshot!(remedy.unwrap(), @"to land on linux-amd64: set nodeSelector kubernetes.io/os: linux; set nodeSelector kubernetes.io/arch: amd64");
+    let windows = "{metadata: {name: web}, spec: {os: {name: linux}, containers: [{name: c, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}";
+    let told = answer(&yaml::<Pod>(windows), &machines, &BTreeMap::new(), &Images::default());
+    assert!(told.nodes.iter().all(|node| node.starts == Some(false)), "{told:#?}");
+    // containerd pulls a single manifest for every platform.
+    assert_eq!(of(Source::Manifest, &["arm64"]), (vec![None, Some(true)], None));
+}
+
+#[test]
+fn a_pod_keeps_what_it_was_admitted_with_if_its_class_changes() {
+    let waiting = |selector: &str, tolerations: &str| {
+        of(&format!(
+            "{{metadata: {{name: web}}, spec: {{runtimeClassName: windows-2022, nodeSelector: {{{selector}}}, tolerations: [{tolerations}], \
+              containers: [{{name: c, image: 'a:ltsc2022'}}]}}, status: {{phase: Pending}}}}"
+        ))
+    };
+    let build = "kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348";
+    // The class had no toleration when the pod was created.
+    let told = waiting(build, "");
+    assert!(told.nodes.iter().all(|node| !node.possible), "{told:#?}");
+    insta::assert_snapshot!(told.remedy.unwrap(), @"delete and recreate the pod: RuntimeClass windows-2022 has changed since the pod was created");
+    let own = waiting(build, "{key: os, operator: Exists}");
+    assert_eq!((own.nodes[1].possible, own.remedy), (true, None));
 }
 
 #[test]

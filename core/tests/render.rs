@@ -45,6 +45,19 @@ fn a_pool_that_taints_nothing_renders_no_taint() {
 }
 
 #[test]
+fn a_label_that_a_node_has_by_itself_is_rendered_once() {
+    let selector =
+        "kubernetes.io/arch: amd64, beta.kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348";
+    let (pool, bare) = (pool(&format!("spec: {{nodeSelector: {{{selector}}}}}")), pool("{}"));
+    for (provisioner, ..) in PROVISIONERS {
+        let of_build = render(provisioner, &bare, by_version("2022"));
+        for windows in [None, by_version("2022")] {
+            assert_eq!(render(provisioner, &pool, windows), of_build, "{provisioner:?}");
+        }
+    }
+}
+
+#[test]
 fn a_node_pool_of_a_windows_that_a_cloud_does_not_offer_is_refused() {
     let aws: &[&str] = &["2019", "2022", "2025"];
     let offers: [(Provisioner, &[&str]); 4] = [

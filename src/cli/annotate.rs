@@ -18,6 +18,8 @@ use super::{
 struct Whole(Value);
 
 impl Keep for Whole {
+    const KEEPS_NULLS: bool = true;
+
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         let value = manifest.typed();
         Workload::read(&value).map_err(<serde_json::Error as serde::de::Error>::custom)?;

@@ -121,6 +121,9 @@ impl Manifest {
 
 /// The part of an object that a command keeps.
 pub trait Keep: Sized {
+    /// False if fields without a value (`null`) are removed before. The API server ignores them too.
+    const KEEPS_NULLS: bool = false;
+
     /// Returns the part to keep, or `None` if the command does not need the object.
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error>;
 }

@@ -21,6 +21,8 @@ use crate::api_server::{
     pages,
 };
 
+use super::output::escape_lines;
+
 /// A cluster that a command cannot read.
 #[derive(Debug, Error)]
 pub enum ReadError {
@@ -79,6 +81,19 @@ pub(super) fn unless_forbidden(result: Result<(), ReadError>) -> Result<Option<R
         Err(error @ ReadError::Forbidden { .. }) => Ok(Some(error)),
         result => result.map(|()| None),
     }
+}
+
+/// Tells the user on standard error what a command does without, if the user has no permission. Fails with any other error.
+pub(super) fn note_if_forbidden(result: Result<(), ReadError>, without: &str) -> Result<(), ReadError> {
+    if let Some(error) = unless_forbidden(result)? {
+        note(&format!("{error}; {without}"));
+    }
+    Ok(())
+}
+
+/// Prints a note to standard error.
+pub(super) fn note(text: &str) {
+    eprintln!("winpool: {}", escape_lines(text));
 }
 
 /// Reads the object of the resource `what` with this name. Returns `None` if it does not exist.

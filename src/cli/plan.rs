@@ -282,10 +282,15 @@ fn nodes_text(text: &mut Text, nodes: &[NodeForecast]) {
     let named = nodes.iter().map(|node| (format!("{:?}", node.changes), node.name.as_str(), node));
     for (node, names) in output::alike(named) {
         text.styled("  ", WARN, &format!("~ {}", output::some(&names, SHOWN)));
-        for change in &node.changes {
-            change_text(text, change);
-            text.wrapped("          ", DIM, &change.reason);
-        }
+        changes_text(text, &node.changes);
+    }
+}
+
+/// Prints the changes of a node, each with its reason.
+pub(super) fn changes_text(text: &mut Text, changes: &[Change]) {
+    for change in changes {
+        change_text(text, change);
+        text.wrapped("          ", DIM, &change.reason);
     }
 }
 

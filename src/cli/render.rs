@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_core::{
     plan::Pool,
-    render::{PROVISIONERS, Provisioner, refusal, render},
+    render::{PROVISIONERS, Provisioner, refusal, render, selected_windows},
     windows::product::Product,
 };
 
@@ -25,7 +25,7 @@ pub struct Arguments {
     /// Pool; required if there are several.
     #[arg(long)]
     pub pool: Option<String>,
-    /// Windows version of the nodes, such as 2022.
+    /// Windows version of the nodes, such as 2022; the one whose build the pool selects if not set.
     #[arg(long, value_name = "VERSION", value_parser = super::release)]
     pub windows: Option<&'static Product>,
     #[command(flatten)]
@@ -53,11 +53,21 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     if pools.is_empty() && !arguments.origin.files.is_empty() {
         return Err(Error::NoPool);
     }
-    if let Some(refusal) = arguments.windows.and_then(|windows| refusal(arguments.provisioner, windows)) {
+    let pool = choose(&pools, arguments.pool.as_deref())?;
+    let selected = selected_windows(&pool);
+    let windows = arguments.windows.or(selected);
+    if let (Some(selected), Some(windows)) = (selected, windows)
+        && selected.build != windows.build
+    {
+        let (name, build, version) = (&pool.name, selected.build, windows.version);
+        return Err(Error::NotRendered(format!(
+            "WindowsPool {name} selects nodes of {build}, not of Windows {version}: leave out --windows, or name another pool with --pool"
+        )));
+    }
+    if let Some(refusal) = windows.and_then(|windows| refusal(arguments.provisioner, windows)) {
         return Err(Error::NotRendered(refusal));
     }
-    let pool = choose(&pools, arguments.pool.as_deref())?;
-    let text = render(arguments.provisioner, &pool, arguments.windows);
+    let text = render(arguments.provisioner, &pool, windows);
     output::emit(&output::escape_lines(&text))?;
     Ok(Outcome::Done)
 }

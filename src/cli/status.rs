@@ -56,15 +56,16 @@ pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
     Ok(Outcome::Done)
 }
 
-/// Returns the nodes of which the operator's Events say that another writer keeps reverting its changes; none if Events
-/// cannot be listed.
+/// Returns the nodes of which the operator's Events say that another writer keeps reverting its changes; none, with a note, if
+/// Events cannot be listed.
 async fn reverted_nodes(client: &Client) -> Result<BTreeSet<String>, ReadError> {
     let mut nodes = BTreeSet::new();
     let parameters = ListParams::default().fields(&format!("reason={},involvedObject.kind=Node", reason::CONTESTED));
     // Events about Nodes are in the namespace default.
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     let listed = live::list("events", &events, parameters, |event| nodes.extend(event.involved_object.name)).await;
-    live::unless_forbidden(listed).map(|_| nodes)
+    live::note_if_forbidden(listed, "nodes whose changes another writer reverts are not shown as contested")?;
+    Ok(nodes)
 }
 
 fn text(status: &ClusterStatus) -> Text {

@@ -29,7 +29,6 @@ use crate::{
 use super::{
     input::{self, InputError, Keep, Manifest, Source},
     live::{self, ReadError},
-    output,
 };
 
 /// Kind, namespace and name.
@@ -225,9 +224,7 @@ impl Workloads {
 
     /// Prints the notes to standard error.
     pub fn print_notes(&self) {
-        for note in &self.notes {
-            eprintln!("winpool: {}", output::escape_lines(note));
-        }
+        self.notes.iter().for_each(|note| live::note(note));
     }
 
     fn add_workload(&mut self, source: Option<Source>, Reduced { text, owner, is_finished }: Reduced) {

@@ -1,18 +1,27 @@
 //! Manifests and configs on disk, by digest, so that none is asked for twice.
 //!
 //! Files are compared with their digest, so a damaged or forged file counts as missing. If the cache cannot be
-//! written, winpool only sends more requests.
+//! written, winpool only sends more requests. A command that asks registries first removes the oldest files of a large cache.
 
 use std::{
+    cmp::Reverse,
     fmt::Write as _,
     fs::{self, DirBuilder, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use ring::digest::{SHA256, SHA512, digest};
 use winpool_core::image::{ImageReference, reference::is_digest};
+
+/// The directory inside the cache directory that only winpool uses, so that it may remove any file in it.
+const OWN: &str = "v1";
+/// The largest cache, in bytes.
+const LARGEST: u64 = 256 << 20;
+/// The space that a small file needs.
+const BLOCK: u64 = 4096;
 
 /// A directory, or none if there is no place for it.
 pub(super) struct Disk(Option<PathBuf>);
@@ -22,7 +31,22 @@ impl Disk {
     pub(super) fn new(directory: Option<PathBuf>) -> Self {
         let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let caches = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-        Self(directory.or_else(|| Some(caches()?.join("winpool/registry"))))
+        let directory = directory.or_else(|| Some(caches()?.join("winpool/registry")));
+        Self(directory.map(|directory| directory.join(OWN)))
+    }
+
+    /// Removes the oldest files of a cache that is too large.
+    pub(super) fn prune(&self) {
+        let mut files = self.0.as_deref().map(files_in).unwrap_or_default();
+        files.sort_unstable_by_key(|(modified, ..)| Reverse(*modified));
+        let mut size = 0;
+        for (_, length, path) in files {
+            size += length.max(BLOCK);
+            if size > LARGEST {
+                // A file that cannot be removed is tried again by the next command.
+                let _ = fs::remove_file(path);
+            }
+        }
     }
 
     pub(super) fn document(&self, digest: &str) -> Option<Vec<u8>> {
@@ -42,6 +66,19 @@ impl Disk {
     pub(super) fn keep_tag(&self, image: &ImageReference, digest: &str) {
         self.0.as_ref().map(|directory| write(&directory.join("tags").join(image.to_string()), digest.as_bytes()));
     }
+}
+
+/// Returns the files in a directory and its subdirectories, with the time of the last change and the length.
+fn files_in(directory: &Path) -> Vec<(SystemTime, u64, PathBuf)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| Some((entry.metadata().ok()?, entry.path())));
+    let files = files.flat_map(|(metadata, path)| {
+        if metadata.is_dir() {
+            return files_in(&path);
+        }
+        metadata.modified().ok().map(|modified| (modified, metadata.len(), path)).into_iter().collect()
+    });
+    files.collect()
 }
 
 /// Writes a file that is complete or not there, and that other users of the machine cannot read.

@@ -83,8 +83,12 @@ pub struct Registry {
 impl Registry {
     /// Makes a client. It sends nothing yet.
     pub fn new(mut options: Options) -> Result<Self, OptionsError> {
+        let disk = Disk::new(options.registry_cache.take());
+        if !options.offline {
+            disk.prune();
+        }
         Ok(Self {
-            disk: Disk::new(options.registry_cache.take()),
+            disk,
             offline: options.offline,
             session: Session::new(options)?,
             limit: IMAGE_LIMIT,

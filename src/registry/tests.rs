@@ -8,7 +8,7 @@ use std::{
     fs,
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use axum::{
@@ -353,9 +353,27 @@ async fn offline_nothing_is_asked_and_what_was_cached_is_used() {
     assert_eq!(host.seen().len(), 2);
 
     // A forged file is not believed.
-    let document = directory.join(digest.replace(':', "/"));
+    let document = directory.join("v1").join(digest.replace(':', "/"));
     assert_eq!(fs::metadata(&document).unwrap().permissions().mode() & 0o777, 0o600);
     fs::write(&document, INDEX.replace("20348", "17763")).unwrap();
     let offline = Registry { known: super::Mutex::default(), ..offline };
     assert_eq!(offline.platforms(&image).await.unwrap_err().problem, Problem::Offline);
+}
+
+#[test]
+fn the_oldest_files_of_a_large_cache_are_removed() {
+    let folder = TempDir::new().unwrap();
+    let options = |offline| Options { registry_cache: Some(folder.path().into()), offline, ..Options::default() };
+    fs::create_dir_all(folder.path().join("v1/sha256")).unwrap();
+    let names = ["v1/sha256/new", "v1/sha256/old", "of-others"];
+    for (age, name) in names.iter().enumerate() {
+        let file = fs::File::create(folder.path().join(name)).unwrap();
+        file.set_len(200 << 20).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_hours(age as u64)).unwrap();
+    }
+    let left = || names.map(|name| folder.path().join(name).exists());
+    Registry::new(options(true)).unwrap();
+    assert_eq!(left(), [true; 3]);
+    Registry::new(options(false)).unwrap();
+    assert_eq!(left(), [true, false, true]);
 }

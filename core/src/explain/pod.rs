@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::{
     api::names,
     explain::scheduling::{Obstacle, SchedulableNode, obstacles},
-    image::{Images, Platform},
+    image::Images,
     pod::{Class, KnownError, Pod, PodSpec, Target, Workload, WorkloadKind},
     windows::{Build, ContainerRuntime, KernelVersion, product},
 };
@@ -167,7 +167,9 @@ fn of_spec(
         Some((_, class)) => class.take_off(&mut bare),
         None => bare.runtime_class = None,
     }
-    if let Some((_, class)) = found.filter(|_| maker != Maker::DaemonSet) {
+    // The API server applies a class when it creates a pod, and not again if the class changes.
+    let is_admitted = pod.is_bound && pod.spec.node.is_none();
+    if let Some((_, class)) = found.filter(|_| maker != Maker::DaemonSet && !is_admitted) {
         class.admit(&mut spec);
     }
     let candidate = Candidate {
@@ -325,7 +327,7 @@ impl Candidate<'_> {
                                  start on a Windows node"
                     .to_owned())
             }
-            (false, false) => self.starts_on_linux(),
+            (false, false) => self.images_start_on_linux(machine),
         }
     }
 
@@ -355,17 +357,6 @@ impl Candidate<'_> {
             return (Some(true), Vec::new());
         }
         self.images_start(machine)
-    }
-
-    /// Returns the same for a Linux pod on a Linux node, as far as its images show it.
-    fn starts_on_linux(&self) -> (Option<bool>, Vec<String>) {
-        let is_for_windows = |name: &str| {
-            self.images.platforms(name).is_some_and(|image| image.platforms.iter().all(Platform::is_windows))
-        };
-        let wrong = self.spec.images().find(|(_, name)| is_for_windows(name));
-        wrong.map_or((Some(true), Vec::new()), |(_, name)| {
-            (Some(false), vec![format!("{name}: no variant is for Linux")])
-        })
     }
 }
 

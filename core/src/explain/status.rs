@@ -131,13 +131,26 @@ pub struct SupportEnd {
     pub days_left: i32,
 }
 
+/// Returns notes about the pods and workloads that cannot be listed.
+pub fn unread(snapshot: &Snapshot) -> Vec<String> {
+    let pods = snapshot.pods.as_ref().err().map(|words| format!("Pods cannot be listed: {words}"));
+    let workloads = snapshot.unlisted.first_key_value().map(|(_, words)| {
+        let kinds: Vec<&str> = snapshot.unlisted.keys().map(String::as_str).collect();
+        format!(
+            "Held taints are shown only as far as pods show them, because these cannot be listed: {} ({words})",
+            kinds.join(", ")
+        )
+    });
+    pods.into_iter().chain(workloads).collect()
+}
+
 /// Summarises the cluster. Events name the nodes `reverted`: there another writer reverted winpool's changes.
 pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus {
     let policy = policy_of(&snapshot.pools);
     let (nodes, classes) = (snapshot.nodes.clone(), snapshot.classes.clone());
     let (pods, guarded) = (snapshot.pods.clone(), snapshot.pools.clone());
     let today = snapshot.now.time;
-    let unread = pods.as_ref().err().map(|words| format!("Pods cannot be listed: {words}")).into_iter().collect();
+    let notes = unread(&snapshot);
     let outcome = forecast(snapshot);
     let mut by_build: BTreeMap<Option<_>, BTreeMap<String, usize>> = BTreeMap::new();
     let mut by_state: BTreeMap<String, usize> = BTreeMap::new();
@@ -208,7 +221,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
                 }
             })
             .collect(),
-        notes: unread,
+        notes,
     }
 }
 

@@ -218,6 +218,13 @@ impl Rule {
     }
 }
 
+/// Returns true if a Linux node of this architecture may use the variant. Follows containerd's `platformVector`, and ignores
+/// the variants of an architecture.
+pub fn may_run_on_linux(platform: &Platform, architecture: &str) -> bool {
+    let (own, _) = normalized_architecture(platform);
+    own == architecture || matches!((architecture, own.as_str()), (_, "") | ("amd64", "386") | ("arm64", "arm"))
+}
+
 /// Returns the build and revision of `10.0.<build>[.<revision>]`. containerd reads only the first three parts.
 pub fn build_and_revision(version: &str) -> Option<(u32, Option<u32>)> {
     let mut parts = version.splitn(5, '.');
@@ -227,7 +234,7 @@ pub fn build_and_revision(version: &str) -> Option<(u32, Option<u32>)> {
     ((major, minor) == (10, 0)).then_some((build.into(), revision))
 }
 
-/// Follows `normalizeArch` of containerd/platforms `database.go`, for the architectures of Windows.
+/// Follows `normalizeArch` of containerd/platforms `database.go`.
 fn normalized_architecture(platform: &Platform) -> (String, String) {
     let architecture = platform.architecture.to_ascii_lowercase();
     let variant = platform.variant.as_deref().unwrap_or_default().to_ascii_lowercase();

@@ -14,7 +14,7 @@ use crate::{
     image::{Host, Images},
     labels::Labels,
     plan::{Node, Policy, Pool, PoolEntry, SeenNodes, WantedTaints, plan_classes},
-    pod::{Class, PodSpec, Tolerance, affinity::matches_affinity, tolerance},
+    pod::{Class, PodSpec, Target, Tolerance, affinity::matches_affinity, tolerance},
     windows::{
         Build, KubernetesVersion,
         product::{PRODUCTS, by_version},
@@ -70,7 +70,7 @@ fn keeping_off(pool: &Pool) -> BTreeSet<Taint> {
 pub enum Lookup<'a> {
     /// The class exists, or a pool creates it.
     Found(&'a Class),
-    /// No class has this name.
+    /// No class has this name: the classes of the cluster are known, or no pool in the manifests creates it.
     Absent,
     /// The classes of the cluster are not known.
     Unknown,
@@ -256,9 +256,17 @@ impl Facts {
         match self.classes.get(name) {
             Some(class) => Lookup::Found(class),
             None if self.classes_are_hidden => Lookup::Unknown,
-            None if self.classes_are_complete || !self.objects.is_empty() || !self.pools.is_empty() => Lookup::Absent,
+            None if self.classes_are_complete || !self.pools.is_empty() => Lookup::Absent,
             None => Lookup::Unknown,
         }
+    }
+
+    /// Returns true if there is certainly no class of the pod's `runtimeClassName`. Manifests of a WindowsPool do not show which
+    /// classes exist for other systems.
+    pub fn lacks_class_of(&self, pod: &PodSpec) -> bool {
+        let name = pod.runtime_class.as_deref().unwrap_or_default();
+        let is_told = self.classes_are_complete || pod.target(None) == Target::Windows;
+        is_told && self.class(name) == Lookup::Absent
     }
 
     /// Returns the known classes, by name.
@@ -269,11 +277,6 @@ impl Facts {
     /// Returns the class of this pod, if it is known.
     pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {
         self.classes.get(pod.runtime_class.as_ref()?)
-    }
-
-    /// Returns true if the known classes are all classes of the cluster.
-    pub fn knows_all_classes(&self) -> bool {
-        self.classes_are_complete
     }
 
     /// Returns true if the taint marks Windows nodes: a pool adds or removes it, or it is a known spelling.

@@ -54,11 +54,11 @@ pub const KINDS: [(&str, &str, &[&str], &str); 9] = [
 ];
 
 impl<'a> Workload<'a> {
-    /// Reads an object. Returns `None` if it creates no pods. An object of an unknown kind creates pods if it has
-    /// `spec.template.spec.containers`.
+    /// Reads an object. Returns `None` if it has no pod spec: it creates no pods, or it is a patch of kustomize for a workload.
+    /// An object of an unknown kind creates pods if it has `spec.template.spec.containers`.
     ///
     /// # Errors
-    /// Fails if the API server would refuse the workload because its pod spec is missing or malformed.
+    /// Fails if the API server would refuse the workload because its pod spec is malformed.
     pub fn read(object: &'a Value) -> Result<Option<Self>, Malformed> {
         let text = |path: &[&str]| get(object, path).and_then(Value::as_str);
         let (Some(kind), Some(api_version)) = (text(&["kind"]), text(&["apiVersion"])) else { return Ok(None) };
@@ -70,11 +70,16 @@ impl<'a> Workload<'a> {
             None if by_shape() => (TEMPLATE, TEMPLATE_PATH),
             None => return Ok(None),
         };
-        let raw = get(object, keys).ok_or_else(|| Malformed(format!("{path} is missing")))?;
+        let Some(raw) = get(object, keys) else { return Ok(None) };
         if !raw.is_object() {
             return Err(Malformed(format!("{path} is not an object")));
         }
-        let pod = PodSpec::deserialize(raw).map_err(|error| Malformed(format!("{path}: {error}")))?;
+        let pod = match PodSpec::deserialize(raw) {
+            Ok(pod) => pod,
+            // The template of another kind need not be that of pods.
+            Err(_) if known.is_none() => return Ok(None),
+            Err(error) => return Err(Malformed(format!("{path}: {error}"))),
+        };
         let parent = &keys[..keys.len().saturating_sub(1)];
         let metadata = get(object, &[parent, &["metadata"]].concat()).unwrap_or(&Value::Null);
         let owners = object["metadata"]["ownerReferences"].as_array();

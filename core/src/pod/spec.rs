@@ -256,9 +256,15 @@ impl PodSpec {
         Some(values.into_iter().filter_map(|value| value.parse().ok()).collect())
     }
 
-    /// Returns the builds of the nodes on which it may run, by its selector and affinity, or else by its class.
+    /// Returns the builds of the nodes on which it may run, by its selector and affinity, and by its class. If they contradict,
+    /// returns its own.
     pub fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
-        self.builds().or_else(|| Some(BTreeSet::from([class?.build()?])))
+        let own = self.builds();
+        let of_class = class.and_then(Class::build);
+        match of_class.filter(|build| own.as_ref().is_none_or(|own| own.contains(build))) {
+            Some(build) => Some(BTreeSet::from([build])),
+            None => own,
+        }
     }
 
     /// Returns the images that the pod needs, each with its container.

@@ -108,6 +108,12 @@ pub(super) fn cluster_autoscaler(out: &mut String, nodes: &Nodes<'_>) -> fmt::Re
 
 pub(super) fn eksctl(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     no_build(out, nodes)?;
+    if nodes.windows.is_none() {
+        writeln!(
+            out,
+            "# Add amiFamily, which is not rendered without --windows: by default eksctl makes Linux nodes."
+        )?;
+    }
     writeln!(out, "# Add the metadata, name and region, of your cluster.")?;
     writeln!(out, "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nnodeGroups:\n- name: {}", json!(nodes.pool))?;
     if let Some(version) = nodes.windows.map(|windows| windows.version) {

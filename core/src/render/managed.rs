@@ -37,6 +37,7 @@ pub(super) fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
         out,
         "# Labels and taints of the node pool API cannot be changed through Kubernetes afterwards, and vice versa."
     )?;
+    writeln!(out, "# Add the names of the resource group, the cluster and the node pool.")?;
     let mut parts = vec!["az aks nodepool add --os-type Windows".to_owned()];
     match nodes.windows.map(|windows| windows.version) {
         Some("2025") => parts.push("--os-sku Windows2025 --enable-fips-image".to_owned()),
@@ -59,6 +60,7 @@ pub(super) fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
 }
 
 pub(super) fn gke(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
+    writeln!(out, "# Add the names of the cluster and the node pool.")?;
     let mut parts = vec!["gcloud container node-pools create --image-type=WINDOWS_LTSC_CONTAINERD".to_owned()];
     if let Some(windows) = nodes.windows {
         parts.push(format!("--windows-os-version=ltsc{}", windows.version));

@@ -190,6 +190,13 @@ fn a_class_has_to_be_there_and_to_go_with_the_pod() {
     assert_eq!(broken("Deployment", &spec(json!({"runtimeClassName": "windows-3000"})), &planned), ["class-not-found"]);
     let gvisor = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "runtimeClassName": "gvisor"});
     assert_eq!(broken("Deployment", &gvisor, &planned), [""; 0], "who knows which other classes there are");
+    let unrelated = json!({"metadata": {"name": "kata"}, "handler": "kata"});
+    let windows = spec(json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
+    assert_eq!(
+        broken("Deployment", &windows, &cluster(&[], &[], &[unrelated])),
+        [""; 0],
+        "the cluster may have others"
+    );
     let mut all = cluster(&[], &[], &[]);
     all.classes_are_complete();
     assert_eq!(broken("Deployment", &gvisor, &all), ["class-not-found"]);
@@ -218,6 +225,14 @@ fn builds_have_to_be_named_and_to_be_there() {
     let image = json!([{"image": "a:ltsc2019"}]);
     let by_class = json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022", "containers": image});
     assert_eq!(broken("Deployment", &by_class, &facts), ["image-build-mismatch"]);
+    // The class narrows what the affinity allows.
+    let either =
+        json!({"key": "node.kubernetes.io/windows-build", "operator": "In", "values": ["10.0.17763", "10.0.20348"]});
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [either]}]}}});
+    let narrowed = with(by_class, "affinity", affinity);
+    assert_eq!(broken("Deployment", &narrowed, &facts), ["image-build-mismatch"]);
+    let old = cluster(&[("10.0.17763", TAINT)], &[], &[class("windows-2022", "10.0.20348")]);
+    assert_eq!(broken("Deployment", &narrowed, &old), ["build-without-node", "image-build-mismatch"]);
 }
 
 #[test]

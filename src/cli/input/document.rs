@@ -64,13 +64,27 @@ pub(super) struct Found<K> {
 }
 
 impl<K: Keep> Found<K> {
-    fn new(line: u64, manifest: Manifest) -> Self {
+    fn new(line: u64, mut manifest: Manifest) -> Self {
         let object = manifest.describe();
+        if !K::KEEPS_NULLS {
+            remove_nulls(&mut manifest.value);
+        }
         if manifest.kind.is_empty() || manifest.api_version.is_empty() {
             let result = Err("apiVersion and kind are missing".to_owned());
             return Self { line, object: "an item of a List".to_owned(), result };
         }
         Self { line, object, result: K::keep(manifest).map_err(|error| error.to_string()) }
+    }
+}
+
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(remove_nulls),
+        _ => {}
     }
 }
 

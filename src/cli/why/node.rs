@@ -2,8 +2,9 @@
 
 use kube::Api;
 use winpool_core::explain::{
-    forecast::{Change, forecast},
+    forecast::forecast,
     node::{NodeStory, UNOWNED, node_story, policy_of},
+    status::unread,
 };
 
 use crate::{
@@ -12,8 +13,8 @@ use crate::{
         Common, Error,
         cluster::Cluster,
         live,
-        output::{BOLD, DIM, GOOD, Table, Text, WARN},
-        plan::snapshot,
+        output::{BOLD, GOOD, Table, Text, WARN},
+        plan::{changes_text, snapshot},
     },
 };
 
@@ -34,6 +35,7 @@ pub(super) async fn why(name: &str, common: &Common) -> Result<NodeStory, Error>
     cluster.nodes.push(node.clone());
     let classes = cluster.classes.clone();
     let snapshot = snapshot(cluster);
+    unread(&snapshot).iter().for_each(|note| live::note(note));
     let policy = policy_of(&snapshot.pools);
     let outcome = live::during("computing what the operator would do", || forecast(snapshot));
     Ok(node_story(name, &node.seen, &policy, &classes, &outcome))
@@ -66,9 +68,6 @@ pub(super) fn text(story: &NodeStory) -> Text {
     } else {
         text.styled("", WARN, "The operator would change:");
     }
-    for Change { field, from, to, reason } in &story.changes {
-        text.hanging("  ", "    ", BOLD, "", &format!("{field}: {from} -> {to}"));
-        text.hanging("    ", "    ", DIM, reason, "");
-    }
+    changes_text(&mut text, &story.changes);
     text
 }

@@ -10,7 +10,7 @@ use winpool_core::{
     api::names,
     explain::pod::{Landing, Machine, PodStory, answer, answer_template},
     image::Images,
-    lint::facts::{Facts, Lookup},
+    lint::Facts,
     pod::{LISTED_KINDS, Pod, PodSpec, Workload, WorkloadKind, known_error},
     words::count,
 };
@@ -94,7 +94,7 @@ async fn images(spec: &PodSpec, resolve: &Resolve) -> Result<Images, Error> {
 }
 
 fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
-    Error::NotFound { kind, name: format!("{namespace}/{name}") }
+    Error::Subject(format!("there is no {kind} {namespace}/{name}: name its namespace with -n"))
 }
 
 async fn live_pod(client: &Client, namespace: &str, name: &str) -> Result<Option<Pod>, Error> {
@@ -104,19 +104,20 @@ async fn live_pod(client: &Client, namespace: &str, name: &str) -> Result<Option
     Ok(found)
 }
 
-/// Pods of the workload; none for a user who has no permission to list pods. The jobs of a
-/// `CronJob` are other workloads.
+/// Pods of the workload; none, with a note, for a user who has no permission to list pods. The jobs of a `CronJob` are other
+/// workloads.
 async fn live_pods_of(client: &Client, kind: WorkloadKind, workload: &Workload) -> Result<Vec<Pod>, Error> {
     let api: Api<ListedPod> = Api::namespaced(client.clone(), &workload.namespace);
     let mut pods = Vec::new();
     let keep = |listed: ListedPod| pods.extend(Some(listed.pod).filter(|pod| is_of(pod, kind, workload)));
-    live::unless_forbidden(live::list("pods", &api, ListParams::default(), keep).await)?;
+    let listed = live::list("pods", &api, ListParams::default(), keep).await;
+    live::note_if_forbidden(listed, "the errors of its pods, and the nodes that they ran on, are not considered")?;
     add_errors_of_events(client, &mut pods).await?;
     Ok(pods)
 }
 
 /// Adds the known errors in the Events of these pods, which are of one namespace: a sandbox that cannot be created shows nowhere
-/// else. There are none for a user who has no permission to list Events.
+/// else. There are none, with a note, for a user who has no permission to list Events.
 async fn add_errors_of_events(client: &Client, pods: &mut [Pod]) -> Result<(), Error> {
     let Some(first) = pods.first() else { return Ok(()) };
     let events: Api<Event> = Api::namespaced(client.clone(), &first.namespace);
@@ -134,8 +135,8 @@ async fn add_errors_of_events(client: &Client, pods: &mut [Pod]) -> Result<(), E
             pod.errors.push(error);
         }
     };
-    live::unless_forbidden(live::list("events", &events, ListParams::default().fields(&about), add).await)?;
-    Ok(())
+    let listed = live::list("events", &events, ListParams::default().fields(&about), add).await;
+    Ok(live::note_if_forbidden(listed, "errors in Events are not considered")?)
 }
 
 impl Surroundings {
@@ -191,13 +192,15 @@ impl Surroundings {
         Ok(around)
     }
 
-    /// Fails if the manifests have no RuntimeClass at all, and so not that of these pods.
+    /// Fails if the manifests do not show if the RuntimeClass of these pods exists.
     fn knows_class_of(&self, spec: &PodSpec) -> Result<(), Error> {
         match &spec.runtime_class {
-            Some(name) if self.facts.class(name) == Lookup::Unknown => Err(Error::Subject(format!(
-                "the manifests have no RuntimeClass {name}, which decides where the pods can be scheduled: add it with -f, \
-                 or the WindowsPool that creates it"
-            ))),
+            Some(name) if self.facts.known_class(spec).is_none() && !self.facts.lacks_class_of(spec) => {
+                Err(Error::Subject(format!(
+                    "the manifests have no RuntimeClass {name}, which decides where the pods can be scheduled: add it with -f, \
+                     or the WindowsPool that creates it"
+                )))
+            }
             _ => Ok(()),
         }
     }

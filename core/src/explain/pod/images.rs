@@ -1,14 +1,14 @@
-//! Decides if a Windows node runs the images of a pod, by the answers of registries or else by tags.
+//! Decides if a node runs the images of a pod: by the answers of registries or else by names and tags.
 
 use crate::{
     api::{Isolation, names},
     explain::images::reason,
-    image::{Host, Verdict},
+    image::{Host, Source, Verdict, matching::may_run_on_linux},
     lint::image_verdict,
     windows::{
         Build, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
-        image::build_of,
+        image::{build_of, is_for_windows},
     },
 };
 
@@ -63,6 +63,35 @@ impl Candidate<'_> {
             }
         }
         ((is_told || has_started).then_some(true), reasons)
+    }
+
+    /// Returns the same for a Linux pod on a Linux node. containerd compares the platforms of an index only.
+    pub(super) fn images_start_on_linux(&self, machine: &Machine) -> (Option<bool>, Vec<String>) {
+        let architecture = machine.host.labels.get(names::ARCH);
+        let mut unknown = Vec::new();
+        for (_, name) in self.spec.images() {
+            let Some(image) = self.images.platforms(name) else {
+                if is_for_windows(name) && self.pod.ran_on.as_ref() != Some(&machine.host.name) {
+                    return (Some(false), vec![format!("{name}: by its name the image is for Windows")]);
+                }
+                continue;
+            };
+            let mut variants = image.platforms.iter().filter(|platform| !platform.is_windows()).peekable();
+            if variants.peek().is_none() {
+                return (Some(false), vec![format!("{name}: no variant is for Linux")]);
+            }
+            let Some(architecture) = architecture else { continue };
+            match (variants.any(|variant| may_run_on_linux(variant, architecture)), image.source) {
+                (true, _) => {}
+                (false, Source::Index) => {
+                    return (Some(false), vec![format!("{name}: no variant is for Linux on {architecture}")]);
+                }
+                (false, Source::Manifest) => unknown.push(format!(
+                    "{name}: its only variant is not for {architecture}, so it starts only if the node emulates another processor"
+                )),
+            }
+        }
+        (unknown.is_empty().then_some(true), unknown)
     }
 
     fn isolation(&self) -> Isolation {

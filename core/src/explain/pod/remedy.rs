@@ -19,9 +19,10 @@ const TRIED: usize = 20;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The selections that keep a pod off other nodes: labels of one node, and in addition a required node affinity to several
 /// builds. The most open one is first.
-const SELECTIONS: [(&[&str], bool); 5] = [
+const SELECTIONS: [(&[&str], bool); 6] = [
     (&[], false),
     (&[names::OS], false),
+    (&[names::OS, names::ARCH], false),
     (&[names::OS], true),
     (&[names::OS, names::WINDOWS_BUILD], false),
     (&[names::OS, HOSTNAME], false),
@@ -45,7 +46,7 @@ impl<'a> Candidate<'a> {
         if self.lands_well(&settled).is_some() {
             return (self.wait(machines), None);
         }
-        if let Some(remedy) = self.keep_off(&settled) {
+        if let Some(remedy) = self.keep_off(&settled).or_else(|| self.recreated(&settled)) {
             return remedy;
         }
         let by_class = self.by_class(&settled, classes);
@@ -85,6 +86,15 @@ impl<'a> Candidate<'a> {
         let mut spec = self.spec.clone();
         spec.node_selector.insert(key.to_owned(), value.to_owned());
         Some((format!("in the template of the DaemonSet: set nodeSelector {key}: {value}"), Some(spec)))
+    }
+
+    /// Suggests a new pod, if the class has changed since the API server applied it to this one.
+    fn recreated(&self, machines: &[Machine]) -> Option<(String, Option<PodSpec>)> {
+        let (name, class) = self.class.filter(|_| self.pod.is_bound)?;
+        let again = self.with_class(name, class);
+        again.lands_well(machines)?;
+        let text = format!("delete and recreate the pod: RuntimeClass {name} has changed since the pod was created");
+        Some((text, Some(again.spec)))
     }
 
     /// Suggests a class. The DaemonSet controller ignores classes.

@@ -3,16 +3,13 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    lint::{
-        facts::Lookup,
-        rule::{
-            Consequence::{Fails, Pending, Rejected},
-            Hit, Judgement, Rule, Scope,
-            Severity::Error,
-            Subject, own, rule,
-        },
+    lint::rule::{
+        Consequence::{Fails, Pending, Rejected},
+        Hit, Judgement, Rule, Scope,
+        Severity::Error,
+        Subject, own, rule,
     },
-    pod::{Target, selects_windows},
+    pod::selects_windows,
 };
 
 pub(in crate::lint) const RULES: &[Rule] = &[
@@ -86,11 +83,8 @@ fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    // Manifests of a WindowsPool do not show which classes exist for other systems.
-    let is_told = subject.facts.knows_all_classes() || subject.target == Target::Windows;
     if let Some(name) = &subject.pod.runtime_class
-        && is_told
-        && subject.facts.class(name) == Lookup::Absent
+        && subject.facts.lacks_class_of(subject.pod)
     {
         let facts = subject.facts;
         let of_nodes = || facts.builds().into_keys().find_map(|build| facts.classes_of(build).next());
