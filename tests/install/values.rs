@@ -51,7 +51,7 @@ fn the_readme_has_a_table_of_all_values() {
     let arguments = ["-f", "charts/values.awk", "charts/winpool/values.yaml", readme];
     let written = Command::new("awk").args(arguments).current_dir(root).output().unwrap();
     let committed = std::fs::read_to_string(root.join(readme)).unwrap();
-    assert!(String::from_utf8(written.stdout).unwrap() == committed, "{readme} is old: run `make chart-files`");
+    assert!(String::from_utf8(written.stdout).unwrap() == committed, "{readme} is old: run `make generate`");
     assert!(committed.lines().filter(|line| line.starts_with("| `")).count() > 50, "the table is empty");
 }
 
