@@ -177,15 +177,6 @@ mod tests {
     }
 
     #[test]
-    fn the_field_conditions_names_every_condition() {
-        let text = fields();
-        let field = text.lines().find(|line| line.starts_with("| `conditions` |")).unwrap();
-        for name in condition::all() {
-            assert!(field.contains(&format!("`{name}`")), "{name} at `conditions` in core/src/api/status.rs: {field}");
-        }
-    }
-
-    #[test]
     fn text_that_looks_like_html_is_shown() {
         assert_eq!(prose("build is 10.0.<number>, as\n in `10.0.<n>`"), "build is 10.0.&lt;number>, as in `10.0.<n>`");
     }

@@ -1,19 +1,16 @@
-//! An API server that refuses one kind of write for ever, or answers it late.
+//! An API server that answers a write late.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::json;
 use winpool::Options;
 use winpool_e2e::{
-    Fault, LIMIT, Refusal, free_port,
+    Fault, LIMIT, free_port,
     harness::{Operator, alone},
     scrape, wait_for,
 };
 
-use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
+use crate::stage::{Stage, hits};
 
 #[tokio::test]
 async fn the_duration_of_a_reconcile_does_not_include_the_time_before_its_pool_was_created() {
