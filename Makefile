@@ -224,31 +224,20 @@ bench-core: ## Measure the pure core: planning, builds, compatibility (Criterion
 	$(call step,bench of the core)
 	$(call timed,cargo bench --locked -p winpool-core --bench plan)
 
-# A chart can only read files in its own directory.
-COPIED := $(patsubst %,%/policy.yaml,advise assign-class born-tainted guard linux-by-default tolerate-windows) \
-	$(addprefix monitoring/,pod_monitor.yaml prometheus_rule.yaml dashboard.json)
-
-.PHONY: chart-files
-chart-files: ## Copy the files of crds/ and config/components/ into the chart, and write the values table in its README
-	@cp $(CRD) charts/winpool/files/
-	@rm -rf charts/winpool/files/components
-	@for file in $(COPIED); do install -D -m 644 config/components/$$file charts/winpool/files/components/$$file; done
-	@awk -f charts/values.awk charts/winpool/values.yaml charts/winpool/README.md > charts/winpool/README.md.new
-	@mv charts/winpool/README.md.new charts/winpool/README.md
-
 # The files that `winpool generate` makes from the code, with their paths.
 GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \
 	$(foreach what,check-rules command-line conditions errors metrics windowspool,$(what):docs/reference/$(what).md) \
 	schema:docs/reference/output.schema.json
 
 .PHONY: generate
-generate: ## Write all generated files: CRD, policy advise, references, tables in guides, copies and values table of the chart
+generate: ## Write all generated files: CRD, policy advise, references, tables in guides, values table of the chart
 	@$(BUILD) -q --bin winpool
 	@for pair in $(GENERATED); do \
 		target/debug/winpool generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
 	@awk -f docs/errors.awk docs/reference/errors.md docs/guides/troubleshooting.md > docs/guides/troubleshooting.md.new
 	@mv docs/guides/troubleshooting.md.new docs/guides/troubleshooting.md
-	@$(MAKE) --no-print-directory chart-files
+	@awk -f charts/values.awk charts/winpool/values.yaml charts/winpool/README.md > charts/winpool/README.md.new
+	@mv charts/winpool/README.md.new charts/winpool/README.md
 
 .PHONY: binary
 binary: $(ARCHS:%=binary-%) ## Build the static binaries of a release, for amd64 and arm64

@@ -18,32 +18,20 @@ fn replay(target: &str, property: fn(&[u8])) {
     }
 }
 
-#[test]
-fn versions_are_read_back_as_written() {
-    replay("versions", properties::versions);
+macro_rules! seeds {
+    ($($test:ident: $target:ident;)+) => {
+        $(#[test]
+        fn $test() {
+            replay(stringify!($target), properties::$target);
+        })+
+    };
 }
 
-#[test]
-fn no_annotation_removes_taints_that_winpool_never_added() {
-    replay("annotation", properties::annotation);
-}
-
-#[test]
-fn a_patch_changes_exactly_what_the_plan_says() {
-    replay("node", properties::node);
-}
-
-#[test]
-fn a_patch_is_accepted_only_on_the_node_that_it_was_computed_from() {
-    replay("patch", properties::patch);
-}
-
-#[test]
-fn any_class_is_correct_after_one_write() {
-    replay("class", properties::class);
-}
-
-#[test]
-fn any_manifests_are_read_or_refused_in_few_words() {
-    replay("manifests", properties::manifests);
+seeds! {
+    versions_are_read_back_as_written: versions;
+    no_annotation_removes_taints_that_winpool_never_added: annotation;
+    a_patch_changes_exactly_what_the_plan_says: node;
+    a_patch_is_accepted_only_on_the_node_that_it_was_computed_from: patch;
+    any_class_is_correct_after_one_write: class;
+    any_manifests_are_read_or_refused_in_few_words: manifests;
 }

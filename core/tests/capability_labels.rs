@@ -28,47 +28,26 @@ fn capability_labels(node: &Value, pool: &Pool) -> Vec<(String, Option<String>)>
 }
 
 #[test]
-fn exactly_the_nodes_that_run_the_images_get_the_capability_label() {
-    let yes = vec![(STAMP.to_owned(), Some("true".to_owned()))];
-    for (kernel, runtime, expected) in [
-        ("10.0.20348.2655", "containerd://1.6.6+azure", &yes),
-        ("10.0.26100.4061", "containerd://2.0.4+azure", &yes),
-        ("10.0.26100.4061", "containerd://1.7.19", &yes),
-        ("10.0.26100.4061", "containerd://1.7.18", &vec![]),
-        ("10.0.26100.4061", "docker://27.0.0", &vec![]),
-        ("10.0.17763.6659", "containerd://2.0.4", &vec![]),
-    ] {
-        assert_eq!(capability_labels(&host(kernel, runtime, "{}"), &pool(COMPATIBLE)), *expected, "{kernel} {runtime}");
-    }
-}
-
-#[test]
-fn a_capability_label_stays_while_the_answer_is_unknown() {
+fn exactly_the_nodes_that_run_the_images_have_the_capability_label() {
     let capable = format!("metadata: {{labels: {{{STAMP}: 'true'}}}}");
-    let gone = vec![(STAMP.to_owned(), None)];
-    let on = |kernel: &str, runtime: &str| host(kernel, runtime, &capable);
-    assert_eq!(
-        capability_labels(&on("10.0.17763.6659", "containerd://2.0.4"), &pool(COMPATIBLE)),
-        gone,
-        "another Windows now"
-    );
-    assert_eq!(
-        capability_labels(&on("10.0.26100.4061", "containerd://1.7.18"), &pool(COMPATIBLE)),
-        gone,
-        "an older runtime now"
-    );
-    assert_eq!(
-        capability_labels(&on("10.0.20348.2655", "containerd://2.0.4"), &pool("{}")),
-        gone,
-        "the class left the spec"
-    );
-    assert_eq!(capability_labels(&on("10.0.26100.4061", "containerd://Unknown"), &pool(COMPATIBLE)), []);
+    let added = || vec![(STAMP.to_owned(), Some("true".to_owned()))];
+    let (removed, none) = (|| vec![(STAMP.to_owned(), None)], Vec::new);
     let handlers = "status: {runtimeHandlers: [{name: ''}, {name: runhcs-wcow-hypervisor}]}";
-    assert_eq!(
-        capability_labels(&host("10.0.20348.2655", "containerd://2.0.4", handlers), &pool(COMPATIBLE)),
-        [],
-        "no handler"
-    );
+    for (fact, kernel, runtime, changes, spec, expected) in [
+        ("the same build", "10.0.20348.2655", "containerd://1.6.6+azure", "{}", COMPATIBLE, added()),
+        ("a newer one", "10.0.26100.4061", "containerd://2.0.4+azure", "{}", COMPATIBLE, added()),
+        ("the first version of containerd", "10.0.26100.4061", "containerd://1.7.19", "{}", COMPATIBLE, added()),
+        ("an older one", "10.0.26100.4061", "containerd://1.7.18", "{}", COMPATIBLE, none()),
+        ("another runtime", "10.0.26100.4061", "docker://27.0.0", "{}", COMPATIBLE, none()),
+        ("an older build", "10.0.17763.6659", "containerd://2.0.4", "{}", COMPATIBLE, none()),
+        ("no handler", "10.0.20348.2655", "containerd://2.0.4", handlers, COMPATIBLE, none()),
+        ("another Windows now", "10.0.17763.6659", "containerd://2.0.4", &capable, COMPATIBLE, removed()),
+        ("an older runtime now", "10.0.26100.4061", "containerd://1.7.18", &capable, COMPATIBLE, removed()),
+        ("the class left the spec", "10.0.20348.2655", "containerd://2.0.4", &capable, "{}", removed()),
+        ("it stays while that is unknown", "10.0.26100.4061", "containerd://Unknown", &capable, COMPATIBLE, none()),
+    ] {
+        assert_eq!(capability_labels(&host(kernel, runtime, changes), &pool(spec)), expected, "{fact}");
+    }
 }
 
 #[test]
@@ -77,14 +56,14 @@ fn hyperv_runs_older_images_on_nodes_that_have_the_handler() {
     let vm = vec![("runtimeclass.winpool.dev/vm".to_owned(), Some("true".to_owned()))];
     let with = "status: {runtimeHandlers: [{name: runhcs-wcow-process}, {name: runhcs-wcow-hypervisor}]}";
     let without = "status: {runtimeHandlers: [{name: runhcs-wcow-process}]}";
-    assert_eq!(capability_labels(&host("10.0.26100.4061", "containerd://2.0.4", with), &hyperv), vm);
-    assert_eq!(
-        capability_labels(&host("10.0.26100.4061", "containerd://2.0.4", "{}"), &hyperv),
-        vm,
-        "nothing is listed"
-    );
-    assert_eq!(capability_labels(&host("10.0.26100.4061", "containerd://2.0.4", without), &hyperv), []);
-    assert_eq!(capability_labels(&host("10.0.14393.1", "containerd://2.0.4", with), &hyperv), [], "an older host");
+    for (fact, kernel, handlers, expected) in [
+        ("it has the handler", "10.0.26100.4061", with, vm.clone()),
+        ("no handlers are listed", "10.0.26100.4061", "{}", vm),
+        ("it lacks the handler", "10.0.26100.4061", without, vec![]),
+        ("an older host", "10.0.14393.1", with, vec![]),
+    ] {
+        assert_eq!(capability_labels(&host(kernel, "containerd://2.0.4", handlers), &hyperv), expected, "{fact}");
+    }
 
     let plan = plan_classes(&hyperv, &policy([hyperv.clone()]), &seen(&[], &[]), &[]);
     assert_eq!(plan.classes[0].desired.handler, "runhcs-wcow-hypervisor");

@@ -1,11 +1,10 @@
 //! The control plane does what the other tests rely on.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use k8s_openapi::api::core::v1::Namespace;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use winpool_e2e::{
-    Component, Process, Result, Sample, WINDOWS_BUILD, kubernetes_version, lend_with, prelude::*, running_kubernetes,
+    Component, Process, Result, Sample, WINDOWS_BUILD, kubernetes_version, prelude::*, running_kubernetes,
 };
 
 #[tokio::test]
@@ -133,37 +132,6 @@ async fn a_kubelet_may_write_its_own_node_only_and_no_taints() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_windows_node_gets_ready_and_a_pod_bound_to_it_runs() -> Result<()> {
-    let cluster = lend_cluster().await?;
-    let client = cluster.client();
-    SimulatedNode::linux().join(&client).await?;
-    let windows = SimulatedNode::server_2022("win");
-    windows.taint("os", "windows", "NoSchedule").join(&client).await?;
-    let node = cluster.node_ready("win").await?;
-    assert_eq!(info(&node, "kernelVersion"), "10.0.20348.2655");
-    assert_eq!(taints(&node), [OS_WINDOWS]);
-
-    let pods: Api<Pod> = Api::namespaced(client, "default");
-    let create = async |pod: Value| -> Result<Pod> {
-        let pod = serde_json::from_value(pod).expect("a pod");
-        Ok(pods.create(&PostParams::default(), &pod).await?)
-    };
-    create(pod("bound", json!({"nodeName": "win"}))).await?;
-    cluster.pod_running("default", "bound").await?;
-    create(pod(
-        "scheduled",
-        json!({
-            "nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"},
-            "tolerations": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
-        }),
-    ))
-    .await?;
-    let scheduled = cluster.pod_running("default", "scheduled").await?;
-    assert_eq!(scheduled.spec.unwrap().node_name.as_deref(), Some("win"));
-    Ok(())
-}
-
-#[tokio::test]
 async fn a_dropped_cluster_leaves_no_process_and_no_file() -> Result<()> {
     let cluster = lend_cluster().await?;
     let [_, own @ ..] = cluster.processes().map(Process::pid);
@@ -188,14 +156,6 @@ async fn a_killed_owner_leaves_no_process_and_no_file() -> Result<()> {
         Ok(gone.then_some(()))
     })
     .await
-}
-
-#[tokio::test]
-async fn flags_can_be_added() -> Result<()> {
-    let server = lend_with(&["--disable-admission-plugins=ServiceAccount,NamespaceLifecycle"]).await?;
-    let namespaces: Api<Namespace> = Api::all(server.connect()?);
-    assert!(namespaces.get_opt("default").await?.is_some());
-    Ok(())
 }
 
 /// The program for use by hand, ended at the latest when this is dropped.
@@ -247,11 +207,6 @@ fn pids_in_introduction(process: &mut Child) -> Vec<u32> {
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
-}
-
-fn pod(name: &str, mut spec: Value) -> Value {
-    spec["containers"] = json!([{"name": "main", "image": "example.com/main"}]);
-    json!({"metadata": {"name": name}, "spec": spec})
 }
 
 async fn node_names(client: &Client) -> Result<Vec<String>> {

@@ -110,27 +110,6 @@ async fn an_api_server_that_is_too_old_is_refused() {
     }
 }
 
-#[test]
-fn copies_in_the_chart_equal_the_originals() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut copies = Vec::new();
-    let definition = "winpool.dev_windowspools.yaml";
-    copies.push((root.join("charts/winpool/files").join(definition), root.join("crds").join(definition)));
-    for directory in std::fs::read_dir(root.join("charts/winpool/files/components")).unwrap() {
-        let directory = directory.unwrap();
-        for file in std::fs::read_dir(directory.path()).unwrap() {
-            let file = file.unwrap();
-            let original = root.join("config/components").join(directory.file_name()).join(file.file_name());
-            copies.push((file.path(), original));
-        }
-    }
-    for (copy, original) in &copies {
-        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-        assert!(read(copy) == read(original), "{copy:?} is old: run `make chart-files`");
-    }
-    assert_eq!(copies.len(), 10);
-}
-
 /// The object without the fields that only Helm adds: its labels, the resource policy, and the hook.
 async fn of_chart(values: &[&str]) -> BTreeMap<String, Value> {
     let mut objects = template("winpool", NAMESPACE, values, &SERVED).await;

@@ -1,7 +1,8 @@
 //! `helm install`, `helm upgrade` and `helm uninstall`.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -35,14 +36,15 @@ async fn is_installed_upgraded_and_uninstalled(helm: Component) {
     let scene = Scene::with(helm).await;
     // With restricted Pod Security, which Helm's own --create-namespace does not set.
     scene.kubectl(&["apply", "-f", &format!("{CONFIG}/namespace.yaml")]).await;
-    let older = older_chart(&scene.directory());
+    let package = packaged(&scene).await;
+    let older = older_chart(&package);
     let release = |verb, chart| [verb, "winpool", chart, "--namespace", NAMESPACE, "--wait", "--timeout", "60s"];
     scene.helm(&release("install", older.as_str())).await;
     assert_eq!(columns(&scene).await, 0);
     scene.operator_is_ready().await;
     scene.pool_is_ready().await;
 
-    let mut upgrade = release("upgrade", CHART).to_vec();
+    let mut upgrade = release("upgrade", package.to_str().unwrap()).to_vec();
     upgrade.extend(["--set", "extraArgs={--log-format=json}"]);
     scene.helm(&upgrade).await;
     assert!(columns(&scene).await > 0, "the definition is that of the new chart");
@@ -124,29 +126,24 @@ async fn pods_are_changed(scene: &Scene) {
     assert_eq!(json!(changed), json!(["windows-2022", {"kubernetes.io/os": "linux"}]));
 }
 
-/// The chart with a CRD that has no printer columns.
-fn older_chart(directory: &Path) -> String {
-    let older = directory.join("older-chart");
-    copy(Path::new(CHART), &older);
+/// The chart as a release has it.
+async fn packaged(scene: &Scene) -> PathBuf {
+    let directory = scene.directory();
+    scene.helm(&["package", CHART, "--destination", directory.to_str().unwrap()]).await;
+    directory.join(concat!("winpool-", env!("CARGO_PKG_VERSION"), ".tgz"))
+}
+
+/// The same with a CRD that has no printer columns.
+fn older_chart(package: &Path) -> String {
+    let directory = package.parent().unwrap();
+    assert!(Command::new("tar").arg("-xzf").arg(package).current_dir(directory).status().unwrap().success());
+    let older = directory.join("winpool");
     let file = older.join("files/winpool.dev_windowspools.yaml");
     let mut definition: CustomResourceDefinition =
         serde_yaml::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     definition.spec.versions[0].additional_printer_columns = None;
     std::fs::write(&file, serde_json::to_string(&definition).unwrap()).unwrap();
     older.to_str().unwrap().to_owned()
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }
 
 async fn columns(scene: &Scene) -> usize {

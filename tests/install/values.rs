@@ -51,7 +51,7 @@ fn the_readme_has_a_table_of_all_values() {
     let arguments = ["-f", "charts/values.awk", "charts/winpool/values.yaml", readme];
     let written = Command::new("awk").args(arguments).current_dir(root).output().unwrap();
     let committed = std::fs::read_to_string(root.join(readme)).unwrap();
-    assert!(String::from_utf8(written.stdout).unwrap() == committed, "{readme} is old: run `make chart-files`");
+    assert!(String::from_utf8(written.stdout).unwrap() == committed, "{readme} is old: run `make generate`");
     assert!(committed.lines().filter(|line| line.starts_with("| `")).count() > 50, "the table is empty");
 }
 
@@ -132,19 +132,24 @@ async fn values_reach_the_policies_and_what_a_prometheus_selects_by() {
     assert_eq!(of("PodMonitor elsewhere/other-winpool", "/metadata/labels/release"), "prometheus");
 }
 
-/// The objects that are removed, changed and added.
+/// The objects that are removed, changed, renamed and added.
 fn changes(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> String {
-    let gone = before.keys().filter(|name| !after.contains_key(*name));
-    let mut lines: Vec<String> = gone.map(|name| format!("- {name}")).collect();
+    let kind = |name: &str| name.split(' ').next().unwrap().to_owned();
+    let mut gone: Vec<&String> = before.keys().filter(|name| !after.contains_key(*name)).collect();
+    let mut lines = Vec::new();
     for (name, object) in after {
         if let Some(before) = before.get(name) {
             differ(name, before, object, &mut lines);
-            continue;
-        }
-        lines.push(format!("+ {name}"));
-        if !COPIES.contains(&name.split(' ').next().unwrap()) {
-            lines.push(serde_yaml::to_string(object).unwrap());
+        } else if let Some(index) = gone.iter().position(|gone| kind(gone) == kind(name)) {
+            let former = gone.remove(index);
+            lines.push(format!("{former} is now {name}"));
+            differ(name, &before[former], object, &mut lines);
+        } else {
+            lines.push(format!("+ {name}"));
+            if !COPIES.contains(&kind(name).as_str()) {
+                lines.push(serde_yaml::to_string(object).unwrap());
+            }
         }
     }
-    lines.join("\n")
+    gone.iter().map(|name| format!("- {name}")).chain(lines).collect::<Vec<_>>().join("\n")
 }

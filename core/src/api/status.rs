@@ -50,8 +50,8 @@ pub struct WindowsPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub problems: Vec<Problem>,
-    /// `Ready`, `NodesLabeled`, `TaintsApplied`, `RuntimeClassesApplied` and `WindowsSupported`; `Overlapping` if older
-    /// pools own nodes that this pool selects too.
+    /// `Ready` covers everything that winpool can do. The others are about one part of it, such as `NodesLabeled` or
+    /// `TaintsApplied`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

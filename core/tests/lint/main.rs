@@ -3,10 +3,10 @@
 
 mod blockers;
 mod documentation;
+mod examples;
 mod images;
 mod objects;
 mod placement;
-mod recommended;
 mod robustness;
 mod rules;
 mod target;

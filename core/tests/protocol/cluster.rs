@@ -13,11 +13,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, TaintPolicy, WindowsPool, names},
-    plan::{GuardedPool, Node as SeenNode, Pool, TaintList},
+    plan::{GuardedPool, Node as SeenNode, Pool},
     pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind, tolerate},
 };
 
-use crate::shared::{Copies, Shared, share};
+use crate::{
+    common,
+    shared::{Copies, Shared, share},
+};
 
 /// The wall-clock time of every object.
 pub const TODAY: Timestamp = Timestamp::UNIX_EPOCH;
@@ -42,36 +45,18 @@ pub type Nodes = BTreeMap<&'static str, Node>;
 pub fn node(object: Value) -> Node {
     static NODES: Copies<Value, NodeFacts> = LazyLock::new(Mutex::default);
     share(&NODES, object, |object| {
-        let taints = object.pointer("/spec/taints").and_then(Value::as_array).cloned();
-        let list = TaintList::new(taints.clone());
-        let raw = taints.unwrap_or_default();
-        let own = raw.iter().zip(list.taints()).filter(|(raw, _)| !is_foreign(raw)).map(|(_, taint)| taint.clone());
+        let seen = common::read(object);
+        let raw = object.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
+        let own = raw.iter().zip(seen.taints.taints()).filter(|(raw, _)| !is_foreign(raw));
         NodeFacts {
             uid: object["metadata"]["uid"].as_str().unwrap().to_owned(),
-            own: own.collect(),
+            own: own.map(|(_, taint)| taint.clone()).collect(),
             foreign: raw.iter().filter(|taint| is_foreign(taint)).cloned().collect(),
             words: words_of_others(object),
-            seen: read(object, list),
+            seen,
             object: object.clone(),
         }
     })
-}
-
-/// The node as the operator reads it.
-fn read(object: &Value, taints: TaintList) -> SeenNode {
-    let text = |path: &str| object.pointer(path).and_then(Value::as_str);
-    let labels: BTreeMap<String, String> = serde_json::from_value(object["metadata"]["labels"].clone()).unwrap();
-    SeenNode {
-        labels: labels.into_iter().collect(),
-        has_annotations: object.pointer("/metadata/annotations").is_some(),
-        applied: text("/metadata/annotations/winpool.dev~1applied").map(Into::into),
-        ignore: text("/metadata/annotations/winpool.dev~1ignore").map(Into::into),
-        taints: Arc::new(taints),
-        kernel_version: text("/status/nodeInfo/kernelVersion").map(Into::into),
-        operating_system: text("/status/nodeInfo/operatingSystem").map(Into::into),
-        container_runtime: None,
-        runtime_handlers: None,
-    }
 }
 
 pub fn is_foreign(taint: &Value) -> bool {

@@ -6,9 +6,9 @@
 //! that come and go. `docs/reliability.md` lists the assumptions.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../common/apply.rs"]
-mod apply;
 mod cluster;
+#[path = "../common/mod.rs"]
+mod common;
 mod events;
 mod model;
 mod operator;

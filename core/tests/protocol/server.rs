@@ -15,8 +15,8 @@ use winpool_core::{
 };
 
 use crate::{
-    apply::apply,
     cluster::{self, Class, PoolObject, TODAY, Work},
+    common::apply,
     model::{Break, Fault, Write},
     operator::NodePatch,
     shared::fingerprint,

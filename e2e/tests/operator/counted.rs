@@ -32,29 +32,6 @@ async fn hold_the_taint(harness: &Harness, workloads: &[&str]) {
     harness.held(OS_WINDOWS, &["busy"], workloads).await;
 }
 
-#[tokio::test]
-async fn terminating_pods_count_where_another_such_pod_may_follow() {
-    let harness = with_busy_node().await;
-    let mut recreate = workload("Deployment", "web", on_windows());
-    recreate["spec"]["strategy"] = json!({"type": "Recreate"});
-    harness.apply(recreate).await;
-    // Its next pod may be one of the old revision, which does not tolerate the taint.
-    let mut tolerating = on_windows();
-    tolerating["tolerations"] = toleration();
-    harness.apply(workload("StatefulSet", "db", tolerating)).await;
-    let revisions = json!({"status": {"replicas": 1, "currentRevision": "db-1", "updateRevision": "db-2"}});
-    let sets: Api<StatefulSet> = Api::namespaced(harness.client.clone(), "default");
-    merge_status(&sets, "db", revisions).await;
-    for (kind, name) in [("Deployment", "web"), ("StatefulSet", "db"), ("CloneSet", "cache")] {
-        let pod = format!("{name}-0");
-        let mut spec = on_windows();
-        spec["nodeName"] = json!("busy");
-        harness.create_pod(pod_of(kind, name, &pod, spec)).await;
-        harness.pods().delete(&pod, &DeleteParams::default().grace_period(600)).await.unwrap();
-    }
-    hold_the_taint(&harness, &[WEB, "StatefulSet default/db", "CloneSet default/cache"]).await;
-}
-
 /// Lets the kubelet report that the image of this pod has no variant for Windows.
 async fn has_no_image_for_windows(harness: &Harness, pod: &str) {
     let waiting = json!({"reason": "ErrImagePull", "message": "no match for platform in manifest: not found"});
@@ -65,14 +42,46 @@ async fn has_no_image_for_windows(harness: &Harness, pod: &str) {
 }
 
 #[tokio::test]
-async fn a_pod_that_says_windows_counts_without_a_windows_image() {
+async fn pods_count_by_their_words_their_templates_and_the_revisions_of_their_set() {
     let harness = with_busy_node().await;
-    for (name, mut spec) in [("by-os", json!({"os": {"name": "windows"}})), ("by-selector", on_windows())] {
+    let there = |mut spec: Value| {
         spec["nodeName"] = json!("busy");
-        harness.run_pod(name, spec).await;
+        spec
+    };
+    // Pods that end, where another such pod may follow. The next pod of the StatefulSet may be one of the old revision, which
+    // does not tolerate the taint.
+    let mut recreate = workload("Deployment", "web", on_windows());
+    recreate["spec"]["strategy"] = json!({"type": "Recreate"});
+    harness.apply(recreate).await;
+    let mut tolerating = on_windows();
+    tolerating["tolerations"] = toleration();
+    harness.apply(workload("StatefulSet", "db", tolerating)).await;
+    let revisions = json!({"status": {"replicas": 1, "currentRevision": "db-1", "updateRevision": "db-2"}});
+    let sets: Api<StatefulSet> = Api::namespaced(harness.client.clone(), "default");
+    merge_status(&sets, "db", revisions).await;
+    for (kind, name) in [("Deployment", "web"), ("StatefulSet", "db"), ("CloneSet", "cache")] {
+        let pod = format!("{name}-0");
+        harness.create_pod(pod_of(kind, name, &pod, there(on_windows()))).await;
+        harness.pods().delete(&pod, &DeleteParams::default().grace_period(600)).await.unwrap();
+    }
+    // Pods that say Windows, and have no image for it.
+    for (name, spec) in [("by-os", json!({"os": {"name": "windows"}})), ("by-selector", on_windows())] {
+        harness.run_pod(name, there(spec)).await;
         has_no_image_for_windows(&harness, name).await;
     }
-    hold_the_taint(&harness, &["Pod default/by-os", "Pod default/by-selector"]).await;
+    // A DaemonSet whose pods get their toleration from a class.
+    let mut class = windows_class("tolerating", &json!({BUILD: "10.0.20348"}));
+    class["scheduling"]["tolerations"] = toleration();
+    let _: RuntimeClass = harness.create(class).await;
+    let mut by_class = on_windows();
+    by_class["runtimeClassName"] = json!("tolerating");
+    harness.apply(workload("DaemonSet", "logs", by_class.clone())).await;
+    let pod = harness.create_pod(pod_of("DaemonSet", "logs", "logs-0", there(by_class))).await;
+    let tolerations = json!(pod.spec.unwrap().tolerations).to_string();
+    assert!(tolerations.contains(r#""value":"windows""#), "given by the class: {tolerations}");
+    let of_sets = ["StatefulSet default/db", "CloneSet default/cache", "DaemonSet default/logs"];
+    let named = of_sets.into_iter().chain([WEB, "Pod default/by-os", "Pod default/by-selector"]);
+    hold_the_taint(&harness, &named.collect::<Vec<_>>()).await;
 }
 
 /// Creates workloads without pods, each of which says Windows in its own way. Returns the names that status and
@@ -223,15 +232,6 @@ async fn workloads_that_need_no_node_of_the_pool_hold_no_taint() {
 }
 
 #[tokio::test]
-async fn a_foreign_class_that_no_workload_uses_holds_no_taint() {
-    let harness = with_busy_node().await;
-    let _: RuntimeClass = harness.create(windows_class("windows-2022", &json!({BUILD: "10.0.17763"}))).await;
-    let _operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.is_tainted("busy").await;
-}
-
-#[tokio::test]
 async fn a_hold_ends_within_seconds_after_the_last_workload_was_fixed() {
     let harness = with_busy_node().await;
     let class = json!({"metadata": {"name": "legacy"}, "handler": "first"});
@@ -259,20 +259,4 @@ async fn a_hold_ends_within_seconds_after_the_last_workload_was_fixed() {
     let nodes = harness.nodes();
     let tainted = async || Ok(has_taint(&nodes.get("busy").await?, OS_WINDOWS).then_some(()));
     wait_for("the hold ends", END_OF_HOLD, tainted).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_daemon_set_whose_pods_get_their_toleration_from_a_class_counts() {
-    let harness = with_busy_node().await;
-    let mut class = windows_class("tolerating", &json!({BUILD: "10.0.20348"}));
-    class["scheduling"]["tolerations"] = toleration();
-    let _: RuntimeClass = harness.create(class).await;
-    let mut spec = on_windows();
-    spec["runtimeClassName"] = json!("tolerating");
-    harness.apply(workload("DaemonSet", "logs", spec.clone())).await;
-    spec["nodeName"] = json!("busy");
-    let pod = harness.create_pod(pod_of("DaemonSet", "logs", "logs-0", spec)).await;
-    let tolerations = json!(pod.spec.unwrap().tolerations).to_string();
-    assert!(tolerations.contains(r#""value":"windows""#), "given by the class: {tolerations}");
-    hold_the_taint(&harness, &["DaemonSet default/logs"]).await;
 }

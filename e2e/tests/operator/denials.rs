@@ -167,21 +167,6 @@ async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_converge()
 }
 
 #[tokio::test]
-async fn a_refused_write_is_retried_later() {
-    let (harness, _) = Harness::audited().await;
-    refuse_class(&harness).await;
-    join(&harness, "win").await;
-    let _operator = Operator::impatient(harness.account.config.clone());
-    harness.apply_pool(json!({})).await;
-    let refused = |pool: &WindowsPool| condition(pool, "RuntimeClassesApplied") == Some("False");
-    harness.pool_until("default", "lacks its class", refused).await;
-    let policies: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
-    policies.delete("classes", &DeleteParams::default()).await.unwrap();
-    harness.class_until("windows-2022", "is there", |_| true).await;
-    harness.ready("default").await;
-}
-
-#[tokio::test]
 async fn objects_that_cannot_be_released_delay_a_deletion_for_a_limited_time() {
     let (harness, _) = Harness::audited().await;
     join(&harness, "win").await;

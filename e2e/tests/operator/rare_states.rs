@@ -10,7 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{
-    LIMIT, SimulatedNode, free_port,
+    LIMIT, free_port,
     harness::{
         Harness, OS_WINDOWS, POOL, condition, condition_text, has_taint, label, lasting_taints, problems,
         schema::{self, with_schema},
@@ -131,23 +131,5 @@ async fn a_status_with_values_of_another_release_keeps_the_record_of_taints() {
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
     assert!(lasting_taints(&harness.node("win").await).is_empty(), "the first taint is removed");
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn a_pool_whose_class_cannot_have_its_name_is_not_ready() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("10.0.20348.2655").name("win")).await;
-    let operator = harness.operator().await;
-    let name = "production-windows-nodes-of-the-payments-team-in-west-europe";
-    harness.apply_pool_named(name, json!({"runtimeClassNameFormat": "{pool}-{version}"})).await;
-    harness.is_tainted("win").await;
-    let says_so = |pool: &WindowsPool| {
-        ["Ready", "RuntimeClassesApplied"].iter().all(|name| {
-            condition_text(pool, name)
-                .is_some_and(|(status, reason, _)| status == "False" && reason == "ClassNameInvalid")
-        })
-    };
-    harness.pool_until(name, "says that its class is missing", says_so).await;
     operator.stop().await;
 }

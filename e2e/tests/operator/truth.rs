@@ -31,19 +31,6 @@ async fn a_pool_that_selects_no_node_counts_the_windows_nodes_of_the_cluster() {
     harness.pool_until("default", "counts 2 Windows nodes", says("2 Windows nodes")).await;
 }
 
-#[tokio::test]
-async fn different_changes_of_one_class_are_not_a_conflict() {
-    let harness = with_a_node().await;
-    let _operator = harness.operator().await;
-    for number in 0..8 {
-        let value = format!("value-{number}");
-        let taint = taint(&format!("dedicated={value}:NoSchedule"));
-        harness.apply_pool(json!({"taintPolicy": "Always", "taints": [taint]})).await;
-        let tolerates = |class: &RuntimeClass| scheduling(class).to_string().contains(&value);
-        harness.class_until("windows-2022", &format!("tolerates {value}"), tolerates).await;
-    }
-}
-
 /// Changes the node `win` again and again, and waits until winpool reports the conflict instead of another repair.
 async fn is_reported_as_a_conflict(change: impl Fn(usize) -> Value) {
     const ROUNDS: usize = 10;

@@ -6,161 +6,28 @@ use winpool_e2e::{
     prelude::*,
 };
 
-#[tokio::test]
-async fn an_invalid_spec_is_refused_with_a_message_that_says_what_to_write() {
-    let harness = Harness::new().await;
-    let cases = taints().into_iter().chain(selectors()).chain(names()).chain(classes()).chain(bounds());
-    for (spec, message) in cases {
-        let refusal = refusal(&harness, json!({"name": "default"}), spec.clone()).await;
-        assert_eq!(refusal.code, 422, "{spec}: {}", refusal.message);
-        assert!(refusal.message.contains(message), "{spec}: {}", refusal.message);
+/// The pools of the unit tests, and what only the API server has: its messages for keys, types, enumerations and bounds.
+fn cases() -> Vec<(Value, String)> {
+    let rules: Vec<Value> = serde_yaml::from_str(include_str!("../../../core/src/api/tests/refusals.yaml")).unwrap();
+    let mut cases = Vec::new();
+    for rule in rules {
+        let pools = rule["pools"].as_object().unwrap().values().flat_map(|pools| pools.as_array().unwrap());
+        cases.extend(pools.map(|pool| (pool.clone(), rule["rule"].as_str().unwrap().to_owned())));
     }
-}
-
-type Cases = Vec<(Value, &'static str)>;
-
-fn taints() -> Cases {
-    let one = |taint: Value| json!({"taints": [taint]});
-    let os_windows = || json!({"key": "os", "value": "windows", "effect": "NoSchedule"});
-    let (key, value) = ("key must be a qualified name such as os", "value must be a label value");
-    let effect = "effect must be NoSchedule or PreferNoSchedule";
-    let mut cases = vec![
-        (json!({"taints": []}), "list the taints, or write taintPolicy: Never for none"),
-        (
-            json!({"taints": [os_windows(), {"key": "os", "value": "Windows", "effect": "NoSchedule"}]}),
-            "spec.taints[1]: Duplicate value",
-        ),
-        (
-            json!({"taints": [os_windows()], "retiredTaints": [os_windows()]}),
-            "is both in taints and in retiredTaints; remove it from one of them",
-        ),
-        (
-            json!({"taints": [{"key": "a", "effect": "NoSchedule"}], "retiredTaints": [{"key": "a", "value": "", "effect": "NoSchedule"}]}),
-            "is both in taints and in retiredTaints",
-        ),
-        (json!({"retiredTaints": [os_windows()]}), "list other taints in taints to retire it"),
-        (one(json!({"key": "os windows", "effect": "NoSchedule"})), key),
-        (one(json!({"key": "Example.com/os", "effect": "NoSchedule"})), key),
-        (one(json!({"key": "a/b/c", "effect": "NoSchedule"})), key),
-        (one(json!({"key": "x".repeat(64), "effect": "NoSchedule"})), key),
-        (one(json!({"key": format!("{}/os", "x".repeat(254)), "effect": "NoSchedule"})), key),
-        (one(json!({"key": "os", "value": "-windows", "effect": "NoSchedule"})), value),
-        (one(json!({"key": "os", "value": "win dows", "effect": "NoSchedule"})), value),
-        (one(json!({"key": "os", "value": "windows", "effect": "NoExecute"})), "because it would evict running pods"),
-        (one(json!({"key": "os", "value": "windows", "effect": "noschedule"})), effect),
-        (one(json!({"key": "os", "value": "windows", "effect": ""})), effect),
-        (json!({"retiredTaints": [{"key": "os", "effect": "NoExecute"}]}), "because it would evict running pods"),
-    ];
-    for foreign in [
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
-        "node.kubernetes.io/unschedulable",
-        "node.kubernetes.io/memory-pressure",
-        "node.kubernetes.io/disk-pressure",
-        "node.kubernetes.io/pid-pressure",
-        "node.kubernetes.io/network-unavailable",
-        "node.kubernetes.io/out-of-service",
-        "node.cloudprovider.kubernetes.io/uninitialized",
-        "ToBeDeletedByClusterAutoscaler",
-        "DeletionCandidateOfClusterAutoscaler",
-        "karpenter.sh/disrupted",
-        "readiness.k8s.io/cni",
-    ] {
-        for field in ["taints", "retiredTaints"] {
-            let spec = json!({field: [{"key": foreign, "effect": "NoSchedule"}]});
-            cases.push((spec, "belongs to Kubernetes or to an autoscaler; choose a key of your own"));
-        }
-    }
-    cases
-}
-
-fn selectors() -> Cases {
-    let own = "use a label of your own";
-    let labels = "keys must be label names and values label values, as in a pod's nodeSelector";
-    vec![
-        (json!({"nodeSelector": {"kubernetes.io/os": "linux"}}), "can only be windows; leave it out"),
-        (json!({"nodeSelector": {"winpool.dev/pool": "a"}}), own),
-        (json!({"nodeSelector": {"runtimeclass.winpool.dev/a": "true"}}), own),
-        (json!({"nodeSelector": {"a b": "c"}}), labels),
-        (json!({"nodeSelector": {"": "c"}}), labels),
-        (json!({"nodeSelector": {"a": "b c"}}), labels),
-        (json!({"nodeSelector": {"a": "-"}}), labels),
-    ]
-}
-
-fn names() -> Cases {
-    let build = "build must be 10.0.<number>";
-    let format = "runtimeClassNameFormat must contain {version}, may contain {pool}";
-    let taken = "is the name of another Windows build already; choose another name";
-    let named = |build: &str, version: &str| json!({"buildNames": [{"build": build, "version": version}]});
-    vec![
-        (json!({"mode": "Enforced"}), r#"supported values: "Enforce", "DryRun""#),
-        (json!({"runtimeClassNameFormat": "windows-2022"}), format),
-        (json!({"runtimeClassNameFormat": "Windows-{version}"}), format),
-        (json!({"runtimeClassNameFormat": "windows-{version}-"}), format),
-        (json!({"runtimeClassNameFormat": "windows-{version}-{node}"}), format),
-        (named("10.0.29000.1", "preview"), build),
-        (named("29000", "preview"), build),
-        (named("10.0.029000", "preview"), build),
-        (named("10.0.29000", "Preview"), "version must be lower-case letters, digits and hyphens"),
-        (named("10.0.29000", "2022"), taken),
-        (named("10.0.29000", "build-7"), taken),
-        (
-            json!({"buildNames": [{"build": "10.0.29000", "version": "a"}, {"build": "10.0.29000", "version": "b"}]}),
-            "spec.buildNames[1]: Duplicate value",
-        ),
-        (
-            json!({"buildNames": [{"build": "10.0.29000", "version": "a"}, {"build": "10.0.29001", "version": "a"}]}),
-            "each version may be used once",
-        ),
-    ]
-}
-
-fn classes() -> Cases {
-    let with = |more: Value| {
-        let mut class = json!({"name": "windows-2022", "version": "2022"});
-        json_merge(&mut class, more);
-        json!({"runtimeClasses": [class]})
-    };
-    let selector = "nodeSelector may not set kubernetes.io/os, kubernetes.io/arch or node.kubernetes.io/windows-build";
-    let name = "name must be a DNS subdomain of at most 63 characters, such as windows-2022";
-    let quantity = "podFixed.memory in body should match";
-    let exactly_one = "write exactly one of version (such as 2019) and build (such as 10.0.17763)";
-    vec![
-        (with(json!({"build": "10.0.20348"})), exactly_one),
-        (json!({"runtimeClasses": [{"name": "windows-2022"}]}), exactly_one),
-        (with(json!({"version": "2023"})), "version is not known; write Any, one of 2016, 1709"),
-        (json!({"runtimeClasses": [{"name": "a", "build": "10.1.20348"}]}), "build must be 10.0.<number>"),
-        (with(json!({"name": "Windows"})), name),
-        (with(json!({"name": "windows..2022"})), name),
-        (with(json!({"handler": "runhcs_wcow"})), "handler must be a DNS label, such as runhcs-wcow-process"),
-        (with(json!({"architecture": "AMD64"})), "architecture must be a value of the label kubernetes.io/arch"),
-        (with(json!({"nodeSelector": {"kubernetes.io/os": "windows"}})), selector),
-        (with(json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}})), selector),
-        (with(json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}})), selector),
-        (with(json!({"nodeSelector": {"a": "b c"}})), "keys must be label names and values label values"),
-        (with(json!({"tolerations": [{"key": "os", "operator": "In"}]})), "operator must be Equal or Exists"),
-        (with(json!({"tolerations": [{"key": "os", "effect": "Never"}]})), "or left out for all"),
-        (with(json!({"tolerations": [{"operator": "Equal"}]})), "without a key operator must be Exists"),
-        (
-            with(json!({"tolerations": [{"key": "a", "tolerationSeconds": 30}]})),
-            "tolerationSeconds needs effect NoExecute",
-        ),
-        (with(json!({"tolerations": [{"key": "a b"}]})), "tolerations: key must be a qualified name"),
-        (with(json!({"overhead": {"podFixed": {"disk": 1}}})), "overhead.podFixed: names are cpu, memory"),
-        (with(json!({"overhead": {"podFixed": {"memory": "lots"}}})), quantity),
-        (with(json!({"overhead": {"podFixed": {"memory": "-1Gi"}}})), quantity),
-        (with(json!({"overhead": {"podFixed": {"memory": -1}}})), "should be greater than or equal to 0"),
-        (
-            json!({"runtimeClasses": [{"name": "a", "version": "2019"}, {"name": "a", "version": "2022"}]}),
-            "spec.runtimeClasses[1]: Duplicate value",
-        ),
-    ]
-}
-
-fn bounds() -> Cases {
+    let two = |one: Value, other: Value| json!([one, other]);
+    let taint = |value: &str| json!({"key": "os", "value": value, "effect": "NoSchedule"});
+    let class = |version: &str| json!({"name": "a", "version": version});
+    let build = |version: &str| json!({"build": "10.0.29000", "version": version});
+    let memory = |amount: Value| json!({"runtimeClasses": [{"name": "a", "version": "2022", "overhead": {"podFixed": {"memory": amount}}}]});
     let label = "x".repeat(64);
-    vec![
+    let specs = [
+        (json!({"mode": "Enforced"}), r#"supported values: "Enforce", "DryRun""#),
+        (json!({"taints": two(taint("windows"), taint("Windows"))}), "spec.taints[1]: Duplicate value"),
+        (json!({"buildNames": two(build("a"), build("b"))}), "spec.buildNames[1]: Duplicate value"),
+        (json!({"runtimeClasses": two(class("2019"), class("2022"))}), "spec.runtimeClasses[1]: Duplicate value"),
+        (memory(json!("lots")), "podFixed.memory in body should match"),
+        (memory(json!("-1Gi")), "podFixed.memory in body should match"),
+        (memory(json!(-1)), "should be greater than or equal to 0"),
         (json!({"taints": many(17, numbered_taint)}), "spec.taints: Too many: 17: must have at most 16 items"),
         (json!({"retiredTaints": many(17, numbered_taint)}), "must have at most 16 items"),
         (
@@ -172,16 +39,22 @@ fn bounds() -> Cases {
         (json!({"nodeSelector": {"a": label}}), "may not be more than 63 bytes"),
         (json!({"runtimeClasses": [{"name": label, "version": "2022"}]}), "may not be more than 63 bytes"),
         (json!({"runtimeClassNameFormat": format!("{{version}}{label}")}), "may not be more than 63 bytes"),
-    ]
+    ];
+    cases.extend(specs.map(|(spec, message)| (json!({"spec": spec}), message.to_owned())));
+    cases
 }
 
 #[tokio::test]
-async fn names_that_cannot_be_label_values_are_refused() {
+async fn an_invalid_pool_is_refused_with_a_message_that_says_what_to_write() {
     let harness = Harness::new().await;
-    let name = "n".repeat(63);
-    accept(&harness, json!({"name": name}), json!({})).await;
-    let refusal = refusal(&harness, json!({"name": format!("{name}n")}), json!({})).await;
-    assert!(refusal.message.contains("metadata.name must be at most 63 characters"), "{}", refusal.message);
+    for (pool, message) in cases() {
+        let metadata = Some(&pool["metadata"]).filter(|metadata| metadata.is_object());
+        let metadata = metadata.cloned().unwrap_or_else(|| json!({"name": "default"}));
+        let spec = pool.get("spec").cloned().unwrap_or_else(|| json!({}));
+        let refusal = refusal(&harness, metadata, spec).await;
+        assert_eq!(refusal.code, 422, "{pool}: {}", refusal.message);
+        assert!(refusal.message.contains(&message), "{pool}: {}", refusal.message);
+    }
 }
 
 #[tokio::test]

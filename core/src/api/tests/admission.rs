@@ -14,6 +14,7 @@ use crate::{
     },
     plan,
     windows::{
+        compatibility::can_run_by_process_isolation,
         product::{Channel, PRODUCTS},
         taint::{SPELLINGS, Spelling},
     },
@@ -65,8 +66,8 @@ fn the_spellings_of_the_windows_taint_are_those_of_the_code() {
     let mut seen = Vec::new();
     for policy in all_policies() {
         if let Some(spellings) = variable(&policy, "spellings") {
-            let (name, advice) = (&policy["metadata"]["name"], "then run `make chart-files`");
-            assert_eq!(quoted(spellings), known, "the variable `spellings` of {name} in config/components/; {advice}");
+            let name = &policy["metadata"]["name"];
+            assert_eq!(quoted(spellings), known, "the variable `spellings` of {name} in config/components/");
             seen.push(policy["metadata"]["name"].as_str().unwrap().to_owned());
         }
     }
@@ -110,25 +111,31 @@ fn the_keys_of_others_are_those_of_the_code() {
     assert_eq!(prefixes, FOREIGN_PREFIXES);
 }
 
+/// The rows of a list of builds and patterns in the policy of `assign-class` that has this variable.
+fn tag_patterns(name: &str) -> BTreeMap<String, String> {
+    let policies = policies_of("assign-class");
+    let rows = quoted(policies.iter().find_map(|policy| variable(policy, name)).unwrap());
+    rows.chunks(2).map(|row| (row[1].to_owned(), row[0].to_owned())).collect()
+}
+
 #[test]
 fn the_image_tags_are_those_of_every_long_term_release() {
-    let policy = &policies_of("assign-class")[0];
-    let rows: Vec<&str> = quoted(variable(policy, "tags").unwrap());
-    let mut patterns: BTreeMap<&str, &str> = rows.chunks(2).map(|row| (row[0], row[1])).collect();
+    let policy = "config/components/assign-class/policy.yaml";
+    let (tags, mut runs_on) = (tag_patterns("tags"), tag_patterns("runsOn"));
+    let mut builds: BTreeMap<&str, &str> =
+        tags.iter().map(|(pattern, build)| (build.as_str(), pattern.as_str())).collect();
     for release in PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc) {
         let build = release.build.to_string();
-        let pattern = patterns.remove(build.as_str()).unwrap_or_default();
+        let pattern = builds.remove(build.as_str()).unwrap_or_default();
         let tags = release.image_tags.iter().copied().filter(|tag| tag.len() > 4);
         for tag in tags.chain([build.replace('.', "[.]").as_str()]) {
-            assert!(
-                pattern.contains(tag),
-                "{tag} of {} is missing in the variable `tags` of config/components/assign-class/policy.yaml; then run \
-                 `make chart-files`",
-                release.name
-            );
+            assert!(pattern.contains(tag), "{tag} of {} is missing in the variable `tags` of {policy}", release.name);
         }
+        let hosts = PRODUCTS.iter().filter(|host| can_run_by_process_isolation(host.build, release.build));
+        let hosts = hosts.map(|host| host.build.to_string()).collect::<Vec<_>>().join(",");
+        assert_eq!(runs_on.remove(pattern), Some(hosts), "{}: the variable `runsOn` of {policy}", release.name);
     }
-    assert_eq!(patterns, BTreeMap::new(), "builds of no long-term release");
+    assert_eq!((builds, runs_on), (BTreeMap::new(), BTreeMap::new()), "builds of no long-term release");
 }
 
 #[test]

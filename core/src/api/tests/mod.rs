@@ -3,12 +3,12 @@
 mod admission;
 mod bounds;
 mod crd;
-mod refusals;
 mod rules;
 
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use kube::core::cel::{CompiledSchema, Validator, compile_schema};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{WindowsPool, crd as generated_crd, validation::violations};
@@ -19,15 +19,34 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 });
 
+/// A rule by the beginning of its message, and pools that break it.
+#[derive(Deserialize)]
+struct Refusal {
+    rule: String,
+    /// What the rule and the operator say to write instead.
+    remedy: String,
+    /// By the field that the operator names.
+    pools: BTreeMap<String, Vec<Value>>,
+}
+
+/// A test on the API server reads them too.
+fn refusals() -> Vec<Refusal> {
+    serde_yaml::from_str(include_str!("refusals.yaml")).unwrap()
+}
+
 /// The pool of this YAML text: metadata and spec, the rest is filled in.
 fn pool(text: &str) -> Value {
+    completed(&serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}")))
+}
+
+fn completed(metadata_and_spec: &Value) -> Value {
     let mut pool = json!({
         "apiVersion": "winpool.dev/v1alpha1",
         "kind": "WindowsPool",
         "metadata": {"name": "default"},
         "spec": {},
     });
-    json_patch::merge(&mut pool, &serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}")));
+    json_patch::merge(&mut pool, metadata_and_spec);
     pool
 }
 

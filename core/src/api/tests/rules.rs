@@ -4,11 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{
-    SCHEMA, WindowsPool, pool,
-    refusals::{CLASSES, POOLS},
-    refused_by_operator, refused_by_rules,
-};
+use super::{Refusal, SCHEMA, WindowsPool, completed, pool, refusals, refused_by_operator, refused_by_rules};
 use crate::{
     api::taint::{FOREIGN_KEYS, FOREIGN_PREFIXES},
     windows::product::PRODUCTS,
@@ -79,14 +75,16 @@ fn valid_pools_pass_both() {
 
 #[test]
 fn invalid_pools_are_refused_by_both_and_told_what_to_write() {
-    for (text, rule, field, remedy) in [POOLS, CLASSES].concat() {
-        let pool = pool(text);
-        let says = |message: &str| message.contains(remedy);
-        let rules = refused_by_rules(&pool);
-        assert!(rules.iter().any(|message| message.starts_with(rule) && says(message)), "{text}: {rules:#?}");
-        let operator = refused_by_operator(&pool);
-        let field = format!("{field}: ");
-        assert!(operator.iter().any(|message| message.starts_with(&field) && says(message)), "{text}: {operator:#?}");
+    for Refusal { rule, remedy, pools } in refusals() {
+        let told = |messages: &[String], start: &str| {
+            messages.iter().any(|message| message.starts_with(start) && message.contains(&remedy))
+        };
+        for (field, pool) in pools.iter().flat_map(|(field, pools)| pools.iter().map(move |pool| (field, pool))) {
+            let rules = refused_by_rules(&completed(pool));
+            assert!(told(&rules, &rule), "{pool}: {rules:#?}");
+            let operator = refused_by_operator(&completed(pool));
+            assert!(told(&operator, &format!("{field}: ")), "{pool}: {operator:#?}");
+        }
     }
 }
 
@@ -119,8 +117,8 @@ fn lists_have_no_two_items_with_the_same_keys() {
 
 #[test]
 fn every_rule_refuses_a_pool() {
-    let refused: BTreeSet<String> =
-        [POOLS, CLASSES].concat().iter().flat_map(|(text, ..)| refused_by_rules(&pool(text))).collect();
+    let pools = refusals().into_iter().flat_map(|refusal| refusal.pools.into_values().flatten());
+    let refused: BTreeSet<String> = pools.flat_map(|pool| refused_by_rules(&completed(&pool))).collect();
     let all: BTreeSet<String> = rules(&SCHEMA).into_iter().map(|(_, message)| message).collect();
     assert_eq!(all.difference(&refused).collect::<Vec<_>>(), Vec::<&String>::new());
     assert_eq!(refused.difference(&all).collect::<Vec<_>>(), Vec::<&String>::new(), "other errors than rules");

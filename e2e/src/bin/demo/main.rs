@@ -2,14 +2,10 @@
 //! `real` the Windows nodes have real kubelets.
 #![forbid(unsafe_code)]
 
-mod error;
 mod placement;
-mod steps;
 mod table;
 
-use crate::error::Result;
 use crate::placement::{Host, Placements};
-use crate::steps::Steps;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -20,6 +16,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 use winpool_e2e::scene::{self, Operator, UNLABELLED};
 use winpool_e2e::{Cluster, Machine, WINDOWS_BUILD, manifests, prepare_machines};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The plain Linux Deployment.
 const LINUX: &str = "linux-web";
@@ -47,14 +45,15 @@ async fn demo() -> Result<()> {
     if real {
         prepare_machines().await?;
     }
-    let steps = Steps::start(&format!("winpool on a real Kubernetes control plane on this machine, with {kind}"));
+    println!("winpool on a real Kubernetes control plane on this machine, with {kind}\n");
+    let steps = Steps { started: Instant::now() };
     let cluster = control_plane(&steps).await?;
     let _machines = nodes(&cluster, &steps, real).await?;
 
-    steps.chapter("Without winpool");
+    println!("\nWithout winpool");
     linux_pods_land_on_windows(&cluster, &steps).await?;
 
-    steps.chapter("With winpool");
+    println!("\nWith winpool");
     let operator = operator(&cluster, &steps).await?;
     empty_pool(&cluster, &steps).await?;
     repair(&cluster, &steps).await?;
@@ -63,8 +62,25 @@ async fn demo() -> Result<()> {
 
     table::show(&cluster).await?;
     operator.stop().await?;
-    steps.end();
+    let took = steps.started.elapsed().as_secs_f32();
+    println!("Every pod runs on a node that can run it; {took:.1} s in total.\n");
+    println!("This cluster ends now. To try things by hand:");
+    println!(
+        "  make cluster                       such a cluster that keeps running; it prints a line to set KUBECONFIG"
+    );
+    println!("  kubectl get winpool,runtimeclass   in another terminal, after that line");
     Ok(())
+}
+
+/// Prints each step with the time since the start.
+struct Steps {
+    started: Instant,
+}
+
+impl Steps {
+    fn done(&self, what: &str) {
+        println!("{:>6.1} s  {what}", self.started.elapsed().as_secs_f32());
+    }
 }
 
 async fn control_plane(steps: &Steps) -> Result<Cluster> {
@@ -132,8 +148,8 @@ async fn empty_pool(cluster: &Cluster, steps: &Steps) -> Result<()> {
     steps.done(&format!(
         "an empty WindowsPool (`spec: {{}}`) is applied and Ready; within {took} ms winpool had created"
     ));
-    steps.detail(&format!("RuntimeClasses {}, and every Windows node had", CLASSES.join(", ")));
-    steps.detail(&format!("the taint {taints} and the right windows-build label"));
+    println!("          RuntimeClasses {}, and every Windows node had", CLASSES.join(", "));
+    println!("          the taint {taints} and the right windows-build label");
     Ok(())
 }
 

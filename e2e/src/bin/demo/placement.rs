@@ -1,6 +1,6 @@
 //! The nodes of pods, and a check that the pods can run there.
 
-use crate::error::{Error, Result};
+use crate::Result;
 use k8s_openapi::api::core::v1::{Node, NodeSystemInfo, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -69,12 +69,13 @@ impl Placements {
     pub fn must_be_on(&self, host: Host) -> Result<()> {
         match self.0.iter().find(|(.., info)| !host.is(info)) {
             None => Ok(()),
-            Some((pod, node, info)) => Err(Error::WrongNode {
-                pod: pod.name_any(),
-                wanted: host.to_string(),
-                node: node.clone(),
-                reports: format!("{} {}", info.operating_system, info.kernel_version),
-            }),
+            Some((pod, node, info)) => Err(format!(
+                "pod {} must run on a {host} node, but is on {node}, which reports {} {}",
+                pod.name_any(),
+                info.operating_system,
+                info.kernel_version
+            )
+            .into()),
         }
     }
 }

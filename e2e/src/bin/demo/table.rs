@@ -1,6 +1,6 @@
 //! A table of the nodes with their labels, taints and pods.
 
-use crate::error::Result;
+use crate::Result;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};

@@ -1,6 +1,9 @@
 //! The rules of `winpool check`, compared with a real API server.
 
 mod advise;
+/// The examples of the rules' own tests.
+#[path = "../../../../core/tests/lint/examples.rs"]
+mod example;
 mod generated;
 mod refused;
 
@@ -9,7 +12,7 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use kube::client::Body;
-use winpool_core::lint::{Facts, Finding, Workload, check};
+use winpool_core::lint::{Facts, Finding, Rule, Workload, check, rule};
 use winpool_e2e::{harness, prelude::*, running_kubernetes};
 
 /// Requests in parallel.
@@ -58,6 +61,20 @@ fn workload(kind: &str, pod: &Value) -> Value {
         "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "probe"}, "spec": pod}),
         _ => harness::workload(kind, "probe", pod.clone()),
     }
+}
+
+/// Pod specs that break these rules, and others that are close.
+fn examples(of: impl Fn(&Rule) -> bool) -> Vec<Value> {
+    let examples = example::examples().into_iter().filter(|(id, _)| rule(id).is_some_and(&of));
+    let specs = examples.flat_map(|(_, examples)| [examples.breaks, examples.keeps].concat());
+    let with_container = |spec: Value| {
+        let mut pod = example::windows(&spec);
+        if pod["containers"].is_null() {
+            pod["containers"] = generated::pod()["containers"].take();
+        }
+        pod
+    };
+    specs.map(with_container).collect()
 }
 
 /// The facts about the cluster: its version.

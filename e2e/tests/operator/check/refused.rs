@@ -6,7 +6,11 @@ use proptest::test_runner::TestRunner;
 use winpool_core::lint::{Consequence, Facts};
 use winpool_e2e::{Feature, prelude::*};
 
-use super::{Answer, create, create_all, facts, findings, generated, set, workload};
+use super::{
+    Answer, create, create_all, examples, facts, findings,
+    generated::{self, FIELDS},
+    set, workload,
+};
 
 const PODS: usize = 1500;
 
@@ -46,7 +50,7 @@ fn agrees(object: &Value, answer: &Answer, facts: &Facts) {
 }
 
 #[tokio::test]
-async fn each_field_alone_is_refused_for_windows_exactly_when_check_says_so() {
+async fn each_field_and_example_is_refused_for_windows_exactly_when_check_says_so() {
     let server = lend().await.unwrap();
     let client = server.client();
     let facts = facts().await;
@@ -54,34 +58,39 @@ async fn each_field_alone_is_refused_for_windows_exactly_when_check_says_so() {
     if STATEFUL_SETS.is_there().await.unwrap() {
         kinds.push("StatefulSet");
     }
+    let field = |path: &str, value: &Value| {
+        let mut pod = generated::pod();
+        pod["os"] = json!({"name": "windows"});
+        generated::set(&mut pod, path, value);
+        pod
+    };
+    let mut pods: Vec<Value> = Vec::new();
+    for (path, values) in &FIELDS.pod {
+        pods.extend(values.iter().map(|value| field(path, value)));
+    }
+    for (path, values) in &FIELDS.container {
+        for container in ["containers.0", "initContainers.0"] {
+            pods.extend(values.iter().map(|value| field(&format!("{container}.{path}"), value)));
+        }
+    }
+    pods.extend(examples(|rule| rule.verdict.1 == Consequence::Rejected));
     let (mut both, mut told) = ([0, 0], BTreeSet::new());
-    let on_pod = generated::pod_fields().into_iter().map(|(path, values)| (path.to_vec(), values));
-    let on_container = generated::container_fields().into_iter().flat_map(|(path, values)| {
-        let of = |prefix: &[&'static str]| (prefix.iter().chain(path).copied().collect::<Vec<_>>(), values.clone());
-        [of(&["containers", "0"]), of(&["initContainers", "0"])]
-    });
-    for (path, values) in on_pod.chain(on_container) {
-        for value in values {
-            for kind in &kinds {
-                let mut pod = generated::pod();
-                pod["os"] = json!({"name": "windows"});
-                generated::set(&mut pod, &path, &value);
-                let object = workload(kind, &pod);
-                let answer = create(&client, "default", &object).await;
-                agrees(&object, &answer, &facts);
-                both[usize::from(!refused(&answer).is_empty())] += 1;
-                let rejected = findings(&object, &facts).into_iter().filter(|f| f.consequence == Consequence::Rejected);
-                told.extend(rejected.map(|finding| finding.rule));
-            }
+    for pod in pods {
+        for kind in &kinds {
+            let object = workload(kind, &pod);
+            let answer = create(&client, "default", &object).await;
+            agrees(&object, &answer, &facts);
+            both[usize::from(!refused(&answer).is_empty())] += 1;
+            let rejected = findings(&object, &facts).into_iter().filter(|f| f.consequence == Consequence::Rejected);
+            told.extend(rejected.map(|finding| finding.rule));
         }
     }
     println!("{} objects were let through and {} refused, for {} rules", both[0], both[1], told.len());
     let rules = winpool_core::lint::rules().filter(|rule| rule.verdict.1 == Consequence::Rejected);
     let rules = rules.filter(|rule| rule.holds_for(facts.kubernetes()));
-    // A single field cannot break the others: they compare two, or a class.
-    let others = ["linux-with-windows-options", "host-process-contradicts-pod"];
-    let here = rules.filter(|rule| !rule.id.starts_with("class-") && !others.contains(&rule.id));
-    assert_eq!(told, set(here.map(|rule| rule.id)), "every rule is broken by a field in generated.rs");
+    // The others are about a class too.
+    let here = rules.filter(|rule| !rule.id.starts_with("class-"));
+    assert_eq!(told, set(here.map(|rule| rule.id)), "every rule is broken by an example or a field in fields.yaml");
 }
 
 #[tokio::test]

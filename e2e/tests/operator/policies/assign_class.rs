@@ -9,6 +9,7 @@ use winpool_e2e::{prelude::*, scene};
 
 use super::{
     admitted, admitted_until, assert_no_panic, class_status, comparable, install, namespace, phase, pod, pods, pool,
+    required,
 };
 
 /// The class that a pod got, and the source of the decision.
@@ -25,9 +26,7 @@ fn windows(spec: &Value) -> Value {
 }
 
 fn with_images(images: &[&str]) -> Value {
-    let containers = images.iter().enumerate();
-    let containers = containers.map(|(index, image)| json!({"name": format!("c{index}"), "image": image}));
-    windows(&json!({"containers": containers.collect::<Vec<_>>()}))
+    windows(&super::with_images(images))
 }
 
 /// A class as winpool creates it, and its entry in the status of its pool.
@@ -65,14 +64,13 @@ async fn in_force(harness: &Harness) {
     admitted_until(&pods(&harness.client, "labelled"), &windows(&json!({})), "classes are given", labelled).await;
 }
 
-fn required(expressions: &Value) -> Value {
-    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-        "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}, expressions],
-    }}}})
+/// A pod spec with this as one of two terms.
+fn term(term: &Value) -> Value {
+    json!({"affinity": required(&json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}, term]))})
 }
 
 fn expression(key: &str, operator: &str, values: &Value) -> Value {
-    required(&json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
+    term(&json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
 }
 
 #[tokio::test]
@@ -102,7 +100,7 @@ async fn a_pod_that_selects_a_version_is_not_changed() {
         expression("kubernetes.io/os", "NotIn", &json!(["windows"])),
         expression("kubernetes.io/arch", "In", &json!(["arm64"])),
         expression("pool", "DoesNotExist", &json!([])),
-        required(&by_field),
+        term(&by_field),
     ];
     for spec in cases {
         let chosen = windows(&spec);

@@ -90,89 +90,59 @@ async fn no_node_is_registered_with_a_taint_that_is_not_approved() {
     assert_no_panic(&harness.server);
 }
 
-/// Pools by the group of nodes that they select, each with its spec, its `status.approvedTaints`, a node's own taints, and the
-/// taints with which it is registered.
-fn cases() -> Vec<(&'static str, Value, Value, SimulatedNode, Vec<&'static str>)> {
-    let listed = |keys: &[&str]| -> Value {
-        keys.iter().map(|key| json!({"key": key, "value": "a", "effect": "NoSchedule"})).collect()
+/// A group of nodes, the spec of the pool that selects it, the taints in its `status.approvedTaints`, the taints of a node,
+/// and the taints with which that node is registered.
+type Case = [&'static str; 5];
+
+const BOTH_SPELLED: &str = "taints: [{key: b, value: a, effect: NoSchedule}, {key: a, value: a, effect: NoSchedule}]";
+const ADVISORY: &str = "taints: [{key: b, effect: PreferNoSchedule}, {key: a, effect: NoSchedule}]";
+const LISTED: &str = "taints: [{key: os, value: windows, effect: NoSchedule}]";
+const RETIRED: &str = "retiredTaints: [{key: windows, value: 'true', effect: NoSchedule}]";
+const OTHER: &str = "windows=true:NoSchedule";
+
+const CASES: &[Case] = &[
+    ["default", "{}", OS_WINDOWS, "", OS_WINDOWS],
+    ["not-let-through", "{}", "", "", ""],
+    ["always", "taintPolicy: Always", "", "", OS_WINDOWS],
+    ["never", "taintPolicy: Never", OS_WINDOWS, "", ""],
+    ["dry-run", "mode: DryRun", OS_WINDOWS, "", ""],
+    ["ignored", "{}", OS_WINDOWS, "", ""],
+    ["not-ignored", "{}", OS_WINDOWS, "", OS_WINDOWS],
+    ["claimed", "{}", OS_WINDOWS, "", ""],
+    ["no-annotations", "{}", OS_WINDOWS, "", OS_WINDOWS],
+    ["some-let-through", BOTH_SPELLED, "a=a:NoSchedule b=other:NoSchedule", "", "a=a:NoSchedule"],
+    ["advisory", ADVISORY, "a:NoSchedule", "", "a:NoSchedule b:PreferNoSchedule"],
+    [
+        "guarded",
+        "{}",
+        OS_WINDOWS,
+        "node.kubernetes.io/os=Windows:NoSchedule",
+        "node.kubernetes.io/os=Windows:NoSchedule",
+    ],
+    ["guarded-harder", "{}", OS_WINDOWS, "os=windows:NoExecute", "os=windows:NoExecute"],
+    [
+        "advised-only",
+        "{}",
+        OS_WINDOWS,
+        "os=windows:PreferNoSchedule",
+        "os=windows:PreferNoSchedule os=windows:NoSchedule",
+    ],
+    ["another-spelling-for-a-list", LISTED, OS_WINDOWS, OTHER, "windows=true:NoSchedule os=windows:NoSchedule"],
+    ["same-identity", LISTED, OS_WINDOWS, "os=Win1809:NoSchedule", "os=Win1809:NoSchedule"],
+    ["retired", RETIRED, OS_WINDOWS, OTHER, "windows=true:NoSchedule os=windows:NoSchedule"],
+];
+
+/// A node of this group with these taints.
+fn node_of_group(group: &str, taints: &str) -> SimulatedNode {
+    let node = match group {
+        "ignored" => node("n").annotation("winpool.dev/ignore", "true"),
+        "not-ignored" => node("n").annotation("winpool.dev/ignore", "no"),
+        "claimed" => node("n").annotation(APPLIED, "{}"),
+        "no-annotations" => node("n").without_kwok(),
+        _ => node("n"),
     };
-    let through = approved([OS_WINDOWS]);
-    let case = |group: &'static str, spec: Value, through: Value, node: SimulatedNode, born: &[&'static str]| {
-        (group, spec, through, node, born.to_vec())
-    };
-    vec![
-        case("default", json!({}), through.clone(), node("n"), &[OS_WINDOWS]),
-        case("not-let-through", json!({}), json!([]), node("n"), &[]),
-        case("always", json!({"taintPolicy": "Always"}), json!([]), node("n"), &[OS_WINDOWS]),
-        case("never", json!({"taintPolicy": "Never"}), through.clone(), node("n"), &[]),
-        case("dry-run", json!({"mode": "DryRun"}), through.clone(), node("n"), &[]),
-        case("ignored", json!({}), through.clone(), node("n").annotation("winpool.dev/ignore", "true"), &[]),
-        case(
-            "not-ignored",
-            json!({}),
-            through.clone(),
-            node("n").annotation("winpool.dev/ignore", "no"),
-            &[OS_WINDOWS],
-        ),
-        case("claimed", json!({}), through.clone(), node("n").annotation(APPLIED, "{}"), &[]),
-        case("no-annotations", json!({}), through.clone(), node("n").without_kwok(), &[OS_WINDOWS]),
-        case(
-            "some-let-through",
-            json!({"taints": listed(&["b", "a"])}),
-            approved(["a=a:NoSchedule", "b=other:NoSchedule"]),
-            node("n"),
-            &["a=a:NoSchedule"],
-        ),
-        case(
-            "advisory",
-            json!({"taints": [{"key": "b", "effect": "PreferNoSchedule"}, {"key": "a", "effect": "NoSchedule"}]}),
-            approved(["a:NoSchedule"]),
-            node("n"),
-            &["a:NoSchedule", "b:PreferNoSchedule"],
-        ),
-        case(
-            "guarded",
-            json!({}),
-            through.clone(),
-            node("n").taint("node.kubernetes.io/os", "Windows", "NoSchedule"),
-            &["node.kubernetes.io/os=Windows:NoSchedule"],
-        ),
-        case(
-            "guarded-harder",
-            json!({}),
-            through.clone(),
-            node("n").taint("os", "windows", "NoExecute"),
-            &["os=windows:NoExecute"],
-        ),
-        case(
-            "advised-only",
-            json!({}),
-            through.clone(),
-            node("n").taint("os", "windows", "PreferNoSchedule"),
-            &["os=windows:PreferNoSchedule", OS_WINDOWS],
-        ),
-        case(
-            "another-spelling-for-a-list",
-            json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}),
-            through.clone(),
-            node("n").taint("windows", "true", "NoSchedule"),
-            &["windows=true:NoSchedule", OS_WINDOWS],
-        ),
-        case(
-            "same-identity",
-            json!({"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}),
-            through.clone(),
-            node("n").taint("os", "Win1809", "NoSchedule"),
-            &["os=Win1809:NoSchedule"],
-        ),
-        case(
-            "retired",
-            json!({"retiredTaints": [{"key": "windows", "value": "true", "effect": "NoSchedule"}]}),
-            through,
-            node("n").taint("windows", "true", "NoSchedule"),
-            &["windows=true:NoSchedule", OS_WINDOWS],
-        ),
-    ]
+    let taints = taints.split_whitespace().map(|text| text.parse::<winpool_core::api::Taint>().unwrap());
+    taints.fold(node.label("group", group), |node, taint| node.taint(&taint.key, &taint.value, &taint.effect))
 }
 
 #[tokio::test]
@@ -180,8 +150,10 @@ async fn taints_at_registration_depend_on_the_pool_and_the_node() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     install(&harness.client, "born-tainted").await;
-    for (group, mut spec, through, ..) in cases() {
+    for [group, spec, through, ..] in CASES {
+        let mut spec: Value = serde_yaml::from_str(spec).unwrap();
         spec["nodeSelector"] = json!({"group": group});
+        let through = approved(through.split_whitespace());
         pool(&harness, group, spec, json!({"approvedTaints": through})).await;
     }
     let deleting = json!({"nodeSelector": {"group": "deleting"}, "taintPolicy": "Always"});
@@ -192,8 +164,10 @@ async fn taints_at_registration_depend_on_the_pool_and_the_node() {
     pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;
     until_born_with(&harness, &node("probe").label("group", "last"), &[OS_WINDOWS]).await;
 
-    for (group, _, _, node, expected) in cases() {
-        let born: Node = admitted(&harness.nodes(), &json!(node.label("group", group).node())).await.unwrap();
+    for [group, _, _, taints, expected] in CASES {
+        let node = node_of_group(group, taints);
+        let expected: Vec<&str> = expected.split_whitespace().collect();
+        let born: Node = admitted(&harness.nodes(), &json!(node.node())).await.unwrap();
         assert_eq!(lasting_taints(&born), expected, "{group}");
         let ours: Vec<_> = expected
             .iter()

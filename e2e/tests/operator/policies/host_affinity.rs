@@ -3,7 +3,7 @@
 use winpool_core::windows::{compatibility::can_run_by_process_isolation, product::PRODUCTS};
 use winpool_e2e::{prelude::*, scene};
 
-use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool};
+use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool, required};
 
 const ON_2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 
@@ -15,13 +15,7 @@ fn of_class_any(spec: &Value) -> Value {
 }
 
 fn with_images(images: &[&str]) -> Value {
-    let containers = images.iter().enumerate();
-    let containers = containers.map(|(index, image)| json!({"name": format!("c{index}"), "image": image}));
-    of_class_any(&json!({"containers": containers.collect::<Vec<_>>()}))
-}
-
-fn required(terms: &Value) -> Value {
-    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
+    of_class_any(&super::with_images(images))
 }
 
 fn affinity(pod: &Pod) -> Value {

@@ -4,18 +4,16 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use winpool_e2e::{prelude::*, scene};
 
 use super::{
-    admitted, admitted_until, assert_no_panic, comparable, install, namespace, pod, pods, restart, rolled_out, runs_on,
+    admitted, admitted_until, assert_no_panic, comparable, install, namespace, pod, pods, required, restart,
+    rolled_out, runs_on,
 };
 
 fn selects_linux(spec: &Value) -> bool {
     spec["nodeSelector"]["kubernetes.io/os"] == "linux"
 }
 
-fn required(key: &str) -> Value {
-    let expressions = json!([{"key": key, "operator": "Exists"}]);
-    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-        "nodeSelectorTerms": [{"matchExpressions": expressions}],
-    }}}})
+fn where_exists(key: &str) -> Value {
+    json!({"affinity": required(&json!([{"matchExpressions": [{"key": key, "operator": "Exists"}]}]))})
 }
 
 async fn in_force(harness: &Harness) {
@@ -46,7 +44,7 @@ async fn only_workloads_that_do_not_name_an_operating_system_get_a_selector() {
         json!({"tolerations": [{"operator": "Exists"}]}),
         json!({"tolerations": [{"key": "os", "operator": "Exists"}]}),
         json!({"securityContext": {"runAsUser": 1000}}),
-        required("disk"),
+        where_exists("disk"),
     ];
     let saying = [
         json!({"os": {"name": "linux"}}),
@@ -59,8 +57,8 @@ async fn only_workloads_that_do_not_name_an_operating_system_get_a_selector() {
         json!({"securityContext": windows_options}),
         json!({"containers": [container]}),
         json!({"tolerations": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}),
-        required("kubernetes.io/os"),
-        required(BUILD),
+        where_exists("kubernetes.io/os"),
+        where_exists(BUILD),
     ];
     for (specs, moved) in [(&silent[..], true), (&saying[..], false)] {
         for spec in specs {

@@ -86,6 +86,18 @@ fn pod(spec: &Value) -> Value {
     json!({"metadata": {"name": "probe"}, "spec": all})
 }
 
+/// The containers of a pod with these images.
+fn with_images(images: &[&str]) -> Value {
+    let containers = images.iter().enumerate();
+    let containers = containers.map(|(index, image)| json!({"name": format!("c{index}"), "image": image}));
+    json!({"containers": containers.collect::<Vec<_>>()})
+}
+
+/// A required node affinity of these terms.
+fn required(terms: &Value) -> Value {
+    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
+}
+
 /// The object without the fields that differ between creations and between namespaces.
 fn comparable(pod: &Pod) -> Value {
     let mut pod = json!(pod);

@@ -4,8 +4,8 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use winpool_e2e::{prelude::*, scene};
 
 use super::{
-    admitted, admitted_until, assert_no_panic, class_status, comparable, install, pod, pods, pool, restart, rolled_out,
-    runs_on,
+    admitted, admitted_until, assert_no_panic, class_status, comparable, install, pod, pods, pool, required, restart,
+    rolled_out, runs_on,
 };
 
 /// The tolerations that the API server adds to every pod.
@@ -27,7 +27,7 @@ fn tolerates(pod: &Pod) -> Vec<String> {
 }
 
 fn affinity(terms: &Value) -> Value {
-    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+    json!({"affinity": required(terms)})
 }
 
 fn os_in(values: &Value) -> Value {
