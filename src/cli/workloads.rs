@@ -87,7 +87,7 @@ impl Workloads {
             match part {
                 Part::Node(node, value) => {
                     this.facts.add_node(&node.seen);
-                    this.nodes.extend(is_windows(&node).then_some((Some(source), value)));
+                    this.nodes.extend(node.seen.is_windows().then_some((Some(source), value)));
                 }
                 Part::CredentialSpec(object) => this.add_credential_specs([(Some(source), object)]),
                 Part::Service(service) => this.services.push((Some(source), service)),
@@ -264,10 +264,6 @@ fn whole(object: DynamicObject) -> Value {
     let mut value = object.data;
     value["metadata"] = json!(object.metadata);
     value
-}
-
-fn is_windows(node: &CachedNode) -> bool {
-    node.seen.labels.get(names::OS) == Some(names::WINDOWS)
 }
 
 fn identity(kind: &str, workload: &Workload<'_>, name: &str) -> Identity {

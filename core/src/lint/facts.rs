@@ -120,7 +120,7 @@ impl Facts {
 
     /// Adds a node if it is a Windows node.
     pub fn add_node(&mut self, node: &Node) {
-        if node.labels.get(names::OS) != Some(names::WINDOWS) {
+        if !node.is_windows() {
             return;
         }
         let runtime = node.container_runtime.as_deref().filter(|runtime| !runtime.is_empty());

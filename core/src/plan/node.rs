@@ -43,6 +43,11 @@ impl Node {
         })
     }
 
+    /// True if its labels say that it runs Windows.
+    pub fn is_windows(&self) -> bool {
+        self.labels.get(names::OS) == Some(names::WINDOWS)
+    }
+
     pub(crate) fn is_ignored(&self) -> bool {
         self.ignore.as_deref() == Some("true")
     }
@@ -71,8 +76,7 @@ impl Node {
     /// kubelet has written the label. A kubelet restores a label that another writer changed within 10 seconds.
     pub(crate) fn contradicts_itself(&self) -> bool {
         let reported = self.operating_system.as_deref().filter(|os| !os.is_empty());
-        let is_labelled = self.labels.get(names::OS) == Some(names::WINDOWS);
-        reported.is_some_and(|os| (os == names::WINDOWS) != is_labelled)
+        reported.is_some_and(|os| (os == names::WINDOWS) != self.is_windows())
     }
 }
 

@@ -146,7 +146,7 @@ impl Simulation {
             classes: &classes,
             tally: &|pool| Tally::of(pool, shares.get_or_init(|| self.shares(&policy))),
             nodes: &|show| {
-                for (name, node) in self.nodes.iter().filter(|(_, node)| is_windows(node)) {
+                for (name, node) in self.nodes.iter().filter(|(_, node)| node.is_windows()) {
                     show(SeenNode { name, uid: name, node, watched: self.watched.get(name).unwrap_or(&none) });
                 }
             },
@@ -363,8 +363,4 @@ impl ClassRequest {
             (Self::Patch { .. } | Self::Delete(_), None) => Err(Refusal::Gone),
         }
     }
-}
-
-fn is_windows(node: &Node) -> bool {
-    node.labels.get(names::OS) == Some(names::WINDOWS)
 }
