@@ -272,9 +272,14 @@ impl Policy {
         &self.entries
     }
 
+    /// The same without their readiness.
+    pub fn pools(&self) -> impl Iterator<Item = &Arc<Pool>> {
+        self.entries.iter().map(|entry| &entry.pool)
+    }
+
     /// The pool with this name.
     pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
-        self.entries.iter().map(|entry| &entry.pool).find(|pool| pool.name == name)
+        self.pools().find(|pool| pool.name == name)
     }
 
     /// True if a pool with this name exists, valid or not, and is not about to be deleted.
@@ -284,7 +289,7 @@ impl Policy {
 
     /// True if the first of these pools takes precedence over the second.
     pub fn is_older(&self, name: &str, than: &str) -> bool {
-        let position = |name: &str| self.entries.iter().position(|entry| entry.pool.name == name);
+        let position = |name: &str| self.pools().position(|pool| pool.name == name);
         matches!((position(name), position(than)), (Some(a), Some(b)) if a < b)
     }
 
@@ -305,14 +310,13 @@ impl Policy {
 
     /// The pools in dry run that select a node with these labels.
     pub fn previews(&self, labels: &Labels) -> impl Iterator<Item = &Arc<Pool>> {
-        let pools = self.entries.iter().map(|entry| &entry.pool);
-        pools.filter(|pool| pool.mode == Mode::DryRun && !pool.deleting && pool.selects(labels))
+        self.pools().filter(|pool| pool.mode == Mode::DryRun && !pool.deleting && pool.selects(labels))
     }
 
     /// All label keys that select nodes for a pool.
     pub fn selector_keys(&self) -> impl Iterator<Item = &str> {
         let keys: BTreeSet<&str> =
-            self.entries.iter().flat_map(|entry| entry.pool.node_selector.keys().map(String::as_str)).collect();
+            self.pools().flat_map(|pool| pool.node_selector.keys().map(String::as_str)).collect();
         keys.into_iter()
     }
 
