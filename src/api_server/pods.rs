@@ -16,7 +16,7 @@ use serde::Deserialize;
 use winpool_core::{
     api::Taint,
     plan::ClassUsers,
-    pod::{self, LISTED_KINDS, Workload, WorkloadKind},
+    pod::{self, Workload, WorkloadKind},
 };
 
 use crate::api_server::error::RequestError;
@@ -104,10 +104,8 @@ impl Resource for ListedWorkload {
 
 /// The API of a workload kind, in one namespace or in all.
 pub(crate) fn workloads(client: &Client, kind: WorkloadKind, namespace: Option<&str>) -> Api<ListedWorkload> {
-    let known = LISTED_KINDS.iter().find(|(known, ..)| *known == kind);
-    let (group, version, plural) =
-        known.map_or(("", "", ""), |(_, group, version, plural)| (*group, *version, *plural));
-    let kind = GroupVersionKind::gvk(group, version, kind.as_str());
+    let (group, plural) = kind.resource();
+    let kind = GroupVersionKind::gvk(group, "v1", kind.as_str());
     let resource = ApiResource::from_gvk_with_plural(&kind, plural);
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),

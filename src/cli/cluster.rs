@@ -69,7 +69,7 @@ impl Cluster {
         live::list("runtimeclasses", &Api::all(client.clone()), all(), keep).await?;
         let others = ListParams::default().labels(&format!("{}!={}", names::OS, names::WINDOWS));
         live::list("nodes", &Api::all(client.clone()), others, |node| cluster.other_nodes.push(node)).await?;
-        for (kind, _, _, plural) in LISTED_KINDS {
+        for (kind, _, plural) in LISTED_KINDS {
             let api = pods::workloads(client, kind, None);
             let keep = |listed: ListedWorkload| cluster.workloads.push((kind, listed.workload));
             match live::list(plural, &api, pods::of_kind(kind), keep).await {
@@ -153,8 +153,7 @@ impl Keep for Part {
         Ok(match kind {
             Some((_, "Node")) => {
                 let node = CachedNode::deserialize(manifest.value)?;
-                let label = |key| node.seen.labels.get(key);
-                let is_known = label(names::OS) == Some(names::WINDOWS) || label(names::POOL).is_some();
+                let is_known = node.seen.is_windows() || node.seen.labels.get(names::POOL).is_some();
                 Some(if is_known { Self::Node(node) } else { Self::OtherNode(node) })
             }
             Some((_, "WindowsPool")) => Some(Self::Pool(manifest.into_pool()?)),

@@ -7,16 +7,16 @@ use crate::api::names;
 
 use super::{PodSpec, WireMetadata};
 
-/// The kinds whose templates a workload check lists, with group, version and plural. Pods of all other kinds are
-/// checked one by one.
-pub const LISTED_KINDS: [(WorkloadKind, &str, &str, &str); 7] = [
-    (WorkloadKind::Deployment, "apps", "v1", "deployments"),
-    (WorkloadKind::StatefulSet, "apps", "v1", "statefulsets"),
-    (WorkloadKind::DaemonSet, "apps", "v1", "daemonsets"),
-    (WorkloadKind::ReplicaSet, "apps", "v1", "replicasets"),
-    (WorkloadKind::ReplicationController, "", "v1", "replicationcontrollers"),
-    (WorkloadKind::Job, "batch", "v1", "jobs"),
-    (WorkloadKind::CronJob, "batch", "v1", "cronjobs"),
+/// The kinds whose templates a workload check lists, with group and plural. All are of version v1. Pods of
+/// all other kinds are checked one by one.
+pub const LISTED_KINDS: [(WorkloadKind, &str, &str); 7] = [
+    (WorkloadKind::Deployment, "apps", "deployments"),
+    (WorkloadKind::StatefulSet, "apps", "statefulsets"),
+    (WorkloadKind::DaemonSet, "apps", "daemonsets"),
+    (WorkloadKind::ReplicaSet, "apps", "replicasets"),
+    (WorkloadKind::ReplicationController, "", "replicationcontrollers"),
+    (WorkloadKind::Job, "batch", "jobs"),
+    (WorkloadKind::CronJob, "batch", "cronjobs"),
 ];
 
 /// A kind of workload.
@@ -43,6 +43,12 @@ impl WorkloadKind {
             Self::Job => "Job",
             Self::CronJob => "CronJob",
         }
+    }
+
+    /// Its group and plural in `LISTED_KINDS`.
+    pub fn resource(self) -> (&'static str, &'static str) {
+        let listed = LISTED_KINDS.iter().find(|(kind, ..)| *kind == self);
+        listed.map_or(("", ""), |(_, group, plural)| (*group, *plural))
     }
 
     /// Returns the kind with this name, if its templates are listed.

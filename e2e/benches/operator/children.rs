@@ -148,8 +148,8 @@ async fn pages() -> Result<()> {
     let client = client().await?;
     client.apiserver_version().await?;
     let before = Instant::now();
-    for (_, group, version, plural) in LISTED_KINDS {
-        let api = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+    for (_, group, plural) in LISTED_KINDS {
+        let api = if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") };
         receive(&client, &format!("/{api}/{plural}?")).await?;
     }
     receive(&client, "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&").await?;

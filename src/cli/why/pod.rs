@@ -65,8 +65,7 @@ pub(super) async fn why_workload(
     let (mut around, namespace, client) = Surroundings::read(common, namespace).await?;
     let found = if let Some(client) = &client {
         let api = pods::workloads(client, kind, Some(&namespace));
-        let plural = LISTED_KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(.., plural)| *plural);
-        live::get(plural, &api, name).await?.map(|listed: ListedWorkload| listed.workload)
+        live::get(kind.resource().1, &api, name).await?.map(|listed: ListedWorkload| listed.workload)
     } else {
         let mut of_kind = around.workloads.drain(..).filter(|(of, _)| *of == kind).map(|(_, workload)| workload);
         of_kind.find(|workload| workload.name == name && workload.namespace == namespace)

@@ -36,7 +36,7 @@ pub async fn everything(client: &Client, check: WorkloadCheck) -> Result<BTreeMa
     let shared = Mutex::new(check);
     let check = &shared;
     // Concurrently, because nodes wait for the check.
-    let kinds = LISTED_KINDS.map(|(kind, _, _, plural)| async move {
+    let kinds = LISTED_KINDS.map(|(kind, _, plural)| async move {
         let api = pods::workloads(client, kind, None);
         let add = |listed: ListedWorkload| check.lock().workload(kind, &listed.workload);
         let listed = pages::each_patiently(&api, pods::of_kind(kind), add).await;

@@ -10,7 +10,7 @@ use k8s_openapi::{
 use crate::{
     api::names,
     pod::{
-        Class, LISTED_KINDS, Pod, PodProgress, PodSpec, Target, WorkloadKind,
+        Class, Pod, PodProgress, PodSpec, Target, WorkloadKind,
         affinity::matches_affinity,
         tolerations::{Tolerance, tolerance, tolerate},
     },
@@ -136,9 +136,7 @@ impl WorkloadCheck {
     pub(super) fn counts_while_terminating(&self, pod: &Pod, known: Option<&SeenWorkload>) -> bool {
         let is_recent = pod.deleted.is_some_and(|deleted| deleted.duration_since(self.scope.now) > -PATIENCE);
         let kind = pod.workload_kind();
-        let is_listed = |kind| {
-            LISTED_KINDS.iter().any(|(listed, .., plural)| *listed == kind && !self.unlisted.contains_key(*plural))
-        };
+        let is_listed = |kind: WorkloadKind| !self.unlisted.contains_key(kind.resource().1);
         let template_tells = kind.is_some_and(is_listed) && !known.is_some_and(|seen| seen.has_two_revisions);
         is_recent && pod.controller.is_some() && !template_tells
     }
