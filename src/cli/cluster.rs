@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::{core, node::v1::RuntimeClass};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
@@ -12,7 +12,7 @@ use winpool_core::{
 };
 
 use crate::{
-    api_server::pods::{self, ListedPod, ListedWorkload},
+    api_server::pods,
     cache::node::{self, CachedNode},
     controllers::{GuardedPool, pool::ControlPlane},
 };
@@ -60,18 +60,19 @@ impl Cluster {
     pub async fn live(client: &Client) -> Result<Self, ReadError> {
         let mut cluster = Self::default();
         let all = ListParams::default;
-        live::list("windowspools", &Api::all(client.clone()), all(), |pool| cluster.pools.push(pool)).await?;
+        let pools = Api::<GuardedPool>::all(client.clone());
+        live::list("windowspools", &pools, all(), |pool| cluster.pools.push(pool)).await?;
+        let nodes = Api::<CachedNode>::all(client.clone());
         for selector in [node::windows(), node::reimaged()] {
-            let nodes = Api::all(client.clone());
             live::list("nodes", &nodes, all().labels(&selector), |node| cluster.nodes.push(node)).await?;
         }
         let keep = |class: RuntimeClass| cluster.classes.push(class.into());
-        live::list("runtimeclasses", &Api::all(client.clone()), all(), keep).await?;
+        live::list("runtimeclasses", &Api::<RuntimeClass>::all(client.clone()), all(), keep).await?;
         let others = ListParams::default().labels(&format!("{}!={}", names::OS, names::WINDOWS));
-        live::list("nodes", &Api::all(client.clone()), others, |node| cluster.other_nodes.push(node)).await?;
+        live::list("nodes", &nodes, others, |node| cluster.other_nodes.push(node)).await?;
         for (kind, _, plural) in LISTED_KINDS {
             let api = pods::workloads(client, kind, None);
-            let keep = |listed: ListedWorkload| cluster.workloads.push((kind, listed.workload));
+            let keep = |workload| cluster.workloads.push((kind, workload));
             match live::list(plural, &api, pods::of_kind(kind), keep).await {
                 Ok(()) => {}
                 Err(ReadError::Forbidden { words, .. }) => {
@@ -83,8 +84,8 @@ impl Cluster {
         let asked = Box::pin(async { ControlPlane::new(client, true).ask(None).await });
         cluster.control_plane = live::waiting("reading policies", asked).await;
         let mut pods = Vec::new();
-        let keep = |listed: ListedPod| pods.push(listed.pod);
-        cluster.pods = match live::list("pods", &Api::all(client.clone()), pods::unfinished(), keep).await {
+        let (api, keep) = (Api::<core::v1::Pod>::all(client.clone()), |pod| pods.push(pod));
+        cluster.pods = match live::list("pods", &api, pods::unfinished(), keep).await {
             Ok(()) => Pods::Listed(pods),
             Err(ReadError::Forbidden { words, .. }) => Pods::Unreadable(words),
             Err(error) => return Err(error),

@@ -63,7 +63,8 @@ async fn reverted_nodes(client: &Client) -> Result<BTreeSet<String>, ReadError> 
     let parameters = ListParams::default().fields(&format!("reason={},involvedObject.kind=Node", reason::CONTESTED));
     // Events about Nodes are in the namespace default.
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
-    let listed = live::list("events", &events, parameters, |event| nodes.extend(event.involved_object.name)).await;
+    let listed =
+        live::list("events", &events, parameters, |event: Event| nodes.extend(event.involved_object.name)).await;
     live::unless_forbidden(listed).map(|_| nodes)
 }
 

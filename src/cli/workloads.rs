@@ -116,8 +116,7 @@ impl Workloads {
         this.read_facts(client).await?;
         for (kind, group, ..) in KINDS {
             let (resource, api) = resource(client, namespace, group, kind);
-            let keep = |object: DynamicObject| {
-                let mut value = whole(object);
+            let keep = |mut value: Value| {
                 value["apiVersion"] = json!(resource.api_version);
                 value["kind"] = json!(kind);
                 this.add_workload(None, Reduced::from(value));
@@ -139,8 +138,7 @@ impl Workloads {
         let windows = ListParams::default().labels(&node::windows());
         let (facts, seen) = (&mut self.facts, &mut self.nodes);
         let (_, api) = resource(client, None, "", "Node");
-        let keep = |object: DynamicObject| {
-            let value = whole(object);
+        let keep = |value: Value| {
             seen.push((None, objects::reduced_node(&value)));
             if let Ok(node) = CachedNode::deserialize(value) {
                 facts.add_node(&node.seen);
@@ -149,7 +147,7 @@ impl Workloads {
         let nodes = live::list("nodes", &api, windows, keep).await;
         let all = ListParams::default();
         let keep = |class: RuntimeClass| facts.add_class(class);
-        let classes = live::list("runtimeclasses", &Api::all(client.clone()), all.clone(), keep).await;
+        let classes = live::list("runtimeclasses", &Api::<RuntimeClass>::all(client.clone()), all.clone(), keep).await;
         if nodes.is_ok() {
             self.facts.nodes_are_complete();
         }
@@ -159,7 +157,7 @@ impl Workloads {
         }
         let mut pools = Vec::new();
         let keep = |pool: GuardedPool| pools.push(pool);
-        let listed = live::list("windowspools", &Api::all(client.clone()), all, keep).await;
+        let listed = live::list("windowspools", &Api::<GuardedPool>::all(client.clone()), all, keep).await;
         for pool in pools {
             self.add_pool(None, pool);
         }
@@ -187,7 +185,7 @@ impl Workloads {
     /// Reads the Services of a live cluster. Notes if that is not permitted.
     pub async fn read_services(&mut self, client: &Client, namespace: Option<&str>) -> Result<(), ReadError> {
         let (_, api) = resource(client, namespace, "", "Service");
-        let keep = |object: DynamicObject| self.services.push((None, whole(object)));
+        let keep = |service| self.services.push((None, service));
         let listed = live::list("services", &api, ListParams::default(), keep).await;
         self.note_if_forbidden(listed, "Services are not checked")
     }
@@ -199,7 +197,7 @@ impl Workloads {
         }
         let (resource, api) = resource(client, None, gmsa::GROUP, "GMSACredentialSpec");
         let mut found = Vec::new();
-        let keep = |object: DynamicObject| found.push((None, whole(object)));
+        let keep = |object| found.push((None, object));
         match live::list(&resource.plural, &api, ListParams::default(), keep).await {
             // Without the custom resource definition there are no such objects.
             Ok(()) | Err(ReadError::Failed { error: RequestError::Gone, .. }) => self.add_credential_specs(found),
@@ -257,13 +255,6 @@ fn resource(client: &Client, namespace: Option<&str>, group: &str, kind: &str) -
         None => Api::all_with(client.clone(), &resource),
     };
     (resource, api)
-}
-
-/// Returns the complete object with its metadata.
-fn whole(object: DynamicObject) -> Value {
-    let mut value = object.data;
-    value["metadata"] = json!(object.metadata);
-    value
 }
 
 fn identity(kind: &str, workload: &Workload<'_>, name: &str) -> Identity {

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::{core::v1::Pod, node::v1::RuntimeClass},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use thiserror::Error;
 use winpool_core::{
@@ -13,11 +16,7 @@ use winpool_core::{
 };
 
 use crate::{
-    api_server::{
-        error::RequestError,
-        pages,
-        pods::{self, ListedPod},
-    },
+    api_server::{error::RequestError, pages, pods},
     cache::node::CachedNode,
     controllers::GuardedPool,
     write::Applier,
@@ -122,7 +121,7 @@ pub struct Cleaner {
     nodes: Api<CachedNode>,
     pools: Api<GuardedPool>,
     classes: Api<RuntimeClass>,
-    pods: Api<ListedPod>,
+    pods: Api<Pod>,
     extent: Extent,
 }
 
@@ -144,7 +143,7 @@ impl Cleaner {
     pub async fn look(&self) -> Result<Findings, Unreadable> {
         let unreadable = |what| move |source| Unreadable { what, source };
         let (mut pools, mut all, mut classes) = (Vec::new(), Vec::new(), Vec::new());
-        match pages::each(&self.pools, ListParams::default(), |pool| all.push(pool)).await {
+        match pages::each(&self.pools, ListParams::default(), |pool: GuardedPool| all.push(pool)).await {
             // Without the CRD there are no pools.
             Ok(()) | Err(RequestError::Gone) => {}
             Err(source) => return Err(Unreadable { what: "WindowsPools", source }),

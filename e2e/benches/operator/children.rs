@@ -16,14 +16,13 @@ use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
 use winpool::{
     Options,
-    api_server::pods::{ListedPod, ListedWorkload},
     cache::{index::Index, node::CachedNode},
     controllers::pool::check::everything,
 };
 use winpool_core::{
     api::Taint,
     plan::{CheckAnswer, CheckScope, Consent, KnownNode, Policy, Question, WorkloadCheck, assess, node_patch},
-    pod::{LISTED_KINDS, WorkloadKind},
+    pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
 };
 use winpool_e2e::Usage;
 
@@ -210,9 +209,9 @@ fn print_answers(answers: &BTreeMap<String, CheckAnswer>, seconds: f64, judging:
 fn decode_pods(count: usize, pod: &str, deployment: &str) -> Result<()> {
     let idle = Usage::own()?;
     let mut check = check_of(count)?;
-    let add = |listed: ListedWorkload| check.workload(WorkloadKind::Deployment, &listed.workload);
+    let add = |workload: Workload| check.workload(WorkloadKind::Deployment, &workload);
     let deployments = decode(deployment, count.div_ceil(PODS_PER_DEPLOYMENT), add)?;
-    let pods = decode(pod, count, |listed: ListedPod| check.pod(&listed.pod))?;
+    let pods = decode(pod, count, |pod: Pod| check.pod(&pod))?;
     let before = Instant::now();
     let answers = check.finish();
     let judging = deployments.1 + pods.1 + before.elapsed().as_secs_f64();
