@@ -29,15 +29,12 @@ pub struct Cluster {
     pub nodes: Vec<CachedNode>,
     /// Pools, including those that do not decode.
     pub pools: Vec<GuardedPool>,
-    /// All RuntimeClasses.
     pub classes: Vec<Arc<RuntimeClass>>,
-    /// Pods.
     pub pods: Pods,
     /// The workloads that create pods from a template.
     pub workloads: Vec<(WorkloadKind, Workload)>,
     /// The kinds of workloads that cannot be listed, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
-    /// The other nodes.
     pub other_nodes: Vec<CachedNode>,
     /// The facts about the control plane.
     pub control_plane: ControlPlaneInfo,
@@ -51,7 +48,6 @@ pub enum Pods {
     NotGiven,
     /// Pods cannot be listed; with the API server's message.
     Unreadable(String),
-    /// All pods.
     Listed(Vec<Pod>),
 }
 
@@ -94,7 +90,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Reads manifests.
     pub fn from_manifests(paths: &[PathBuf]) -> Result<Self, InputError> {
         let (mut cluster, mut templates) = (Self::default(), Vec::new());
         for (_, part) in input::read(paths)? {

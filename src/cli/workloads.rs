@@ -69,7 +69,6 @@ pub struct Workloads {
     pub nodes: Vec<(Option<Source>, Value)>,
     /// The `GMSACredentialSpec` objects.
     pub credential_specs: Vec<(Option<Source>, Value)>,
-    /// The Services.
     pub services: Vec<(Option<Source>, Value)>,
     /// The pools that decode.
     pub pools: Vec<(Option<Source>, WindowsPool)>,
@@ -80,7 +79,6 @@ pub struct Workloads {
 }
 
 impl Workloads {
-    /// Reads manifests.
     pub fn from_manifests(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
         let mut this = Self { facts: Facts::of_version(version), ..Self::default() };
         for (source, part) in input::read(paths)? {

@@ -33,7 +33,6 @@ pub struct Snapshot {
     /// The nodes by name: Windows nodes, and nodes with labels, annotations or taints of winpool.
     pub nodes: BTreeMap<String, Node>,
     pub classes: Vec<Arc<RuntimeClass>>,
-    /// The labels of the other nodes.
     pub other_nodes: Vec<Labels>,
     /// The objects that create pods from a template.
     pub workloads: Vec<(WorkloadKind, Workload)>,

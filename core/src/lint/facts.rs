@@ -246,7 +246,6 @@ impl Facts {
         self.credential_specs.as_ref()
     }
 
-    /// Returns the version of Kubernetes, if it is known.
     pub fn kubernetes(&self) -> Option<KubernetesVersion> {
         self.kubernetes
     }

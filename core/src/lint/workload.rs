@@ -13,15 +13,12 @@ use super::field::get;
 /// A Pod, or an object that creates pods.
 #[derive(Clone, Debug)]
 pub struct Workload<'a> {
-    /// `kind`.
     pub kind: &'a str,
     /// `metadata.namespace`; empty if the manifest has none.
     pub namespace: &'a str,
-    /// `metadata.name`.
     pub name: &'a str,
     /// The path of the pod spec in the object.
     pub path: &'static str,
-    /// The pod spec.
     pub pod: PodSpec,
     /// The pod spec as written, for rules that test a field by its path. The API server also refuses `privileged:
     /// false` and `seLinuxOptions: {}`, so these rules distinguish absent fields from empty ones.

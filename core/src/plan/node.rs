@@ -13,7 +13,6 @@ use super::{TaintChange, TaintList};
 /// The fields of a node that winpool reads, as the API server sent them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// `metadata.labels`.
     pub labels: Labels,
     /// True if `metadata.annotations` is not empty: a JSON Patch cannot add a key to an absent map.
     pub has_annotations: bool,
@@ -21,7 +20,6 @@ pub struct Node {
     pub applied: Option<Box<str>>,
     /// The annotation `winpool.dev/ignore`.
     pub ignore: Option<Box<str>>,
-    /// `spec.taints`.
     pub taints: Arc<TaintList>,
     /// `status.nodeInfo.kernelVersion`.
     pub kernel_version: Option<Arc<str>>,
@@ -105,7 +103,6 @@ pub struct NodePlan {
     pub windows_build: Option<MetadataChange>,
     /// Labels under `runtimeclass.winpool.dev/`.
     pub capability_labels: Vec<MetadataChange>,
-    /// The taint list.
     pub taints: Option<TaintChange>,
     /// The label `winpool.dev/pool`.
     pub pool: Option<MetadataChange>,
@@ -179,7 +176,6 @@ pub enum State {
 }
 
 impl State {
-    /// All states.
     pub const ALL: [Self; 6] =
         [Self::Converged, Self::Pending, Self::Held, Self::Contested, Self::Blocked, Self::Ignored];
 

@@ -101,7 +101,6 @@ pub fn finalizer_patch(pool: &ObjectMeta, wanted: bool) -> Patch {
     Patch(patch.0)
 }
 
-/// Builds a patch, operation by operation.
 #[derive(Default)]
 struct Operations(Vec<PatchOperation>);
 

@@ -26,7 +26,6 @@ pub enum WantedTaints {
     /// `taints` omitted: a node keeps a Windows taint in any known spelling, and otherwise gets
     /// `os=windows:NoSchedule`.
     Guard,
-    /// Exactly these.
     Exactly(Vec<Taint>),
 }
 
@@ -51,10 +50,8 @@ impl Hosts {
     }
 }
 
-/// A valid pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// `metadata.name`.
     pub name: String,
     /// `metadata.creationTimestamp`: the oldest pool wins.
     pub created: Option<Timestamp>,
@@ -234,7 +231,6 @@ pub(super) fn approved_taints(status: Option<&WindowsPoolStatus>) -> Vec<Approva
     listed.filter_map(|listed| Some(Approval { taint: listed.taint.parse().ok()?, since: listed.since.0 })).collect()
 }
 
-/// A pool in a [`Policy`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolEntry {
     pub pool: Arc<Pool>,
@@ -277,7 +273,6 @@ impl Policy {
         self.entries.iter().map(|entry| &entry.pool)
     }
 
-    /// The pool with this name.
     pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.pools().find(|pool| pool.name == name)
     }

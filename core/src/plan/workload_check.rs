@@ -218,7 +218,6 @@ impl WorkloadCheck {
         }
     }
 
-    /// Reads a pod.
     pub fn pod(&mut self, pod: &Pod) {
         if pod.progress == PodProgress::Finished || pod.is_mirror || pod.is_ignored {
             return;

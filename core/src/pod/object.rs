@@ -17,15 +17,12 @@ use super::{KnownError, PodSpec, WorkloadKind, known_error};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WirePod")]
 pub struct Pod {
-    /// `metadata.namespace`.
     pub namespace: String,
-    /// `metadata.name`.
     pub name: String,
     /// Kind and name of the controller that created it.
     pub controller: Option<(String, String)>,
     /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
     pub template_hash: Option<String>,
-    /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
     /// `metadata.deletionTimestamp`: the end of its grace period, if it is being deleted.
     pub deleted: Option<Timestamp>,
@@ -33,7 +30,6 @@ pub struct Pod {
     pub is_mirror: bool,
     /// True if the annotation `winpool.dev/ignore` excludes it from the workload check.
     pub is_ignored: bool,
-    /// `spec`.
     pub spec: PodSpec,
     pub progress: PodProgress,
     /// The node on which one of its containers runs or has run.
@@ -46,7 +42,6 @@ pub struct Pod {
     pub errors: Vec<KnownError>,
 }
 
-/// The progress of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodProgress {
     /// None of its containers has run yet.

@@ -19,7 +19,6 @@ pub const LISTED_KINDS: [(WorkloadKind, &str, &str); 7] = [
     (WorkloadKind::CronJob, "batch", "cronjobs"),
 ];
 
-/// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkloadKind {
     Deployment,
@@ -32,7 +31,6 @@ pub enum WorkloadKind {
 }
 
 impl WorkloadKind {
-    /// `kind`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",
@@ -61,11 +59,8 @@ impl WorkloadKind {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WireWorkload")]
 pub struct Workload {
-    /// `metadata.namespace`.
     pub namespace: String,
-    /// `metadata.name`.
     pub name: String,
-    /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
     /// Kind and name of the object that controls it.
     pub controller: Option<(String, String)>,
@@ -74,7 +69,6 @@ pub struct Workload {
     /// True if the annotation `winpool.dev/ignore` of the workload or its template excludes it from the workload
     /// check.
     pub is_ignored: bool,
-    /// `spec.replicas`.
     pub replicas: i64,
     /// True if its pods may come from two templates: a `StatefulSet` in an update.
     pub has_two_revisions: bool,

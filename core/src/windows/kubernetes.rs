@@ -14,9 +14,7 @@ use super::{Build, number};
 /// A minor version of Kubernetes, such as 1.36.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KubernetesVersion {
-    /// 1 in 1.36.
     pub major: u32,
-    /// 36 in 1.36.
     pub minor: u32,
 }
 

@@ -21,7 +21,6 @@ use crate::{
 
 use super::Done;
 
-/// Executes the step.
 pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> Done {
     let pool = guarded.name_any();
     let result = request(context, guarded, &step).await;
