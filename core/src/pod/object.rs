@@ -82,8 +82,10 @@ impl WireMetadata {
         self.annotations.as_ref().and_then(|all| all.get(names::IGNORE)).is_some_and(|value| value == "true")
     }
 
-    pub fn controller(&self) -> Option<&OwnerReference> {
-        self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+    /// Kind and name of the controller.
+    pub fn controller(&self) -> Option<(String, String)> {
+        let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        Some((owner.kind.clone(), owner.name.clone()))
     }
 }
 
@@ -91,7 +93,7 @@ impl From<WirePod> for Pod {
     fn from(WirePod { metadata, spec, status }: WirePod) -> Self {
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
         Self {
-            controller: metadata.controller().map(|owner| (owner.kind.clone(), owner.name.clone())),
+            controller: metadata.controller(),
             template_hash: label("pod-template-hash"),
             os_label: label(names::OS),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),

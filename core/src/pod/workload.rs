@@ -136,7 +136,7 @@ impl From<WireWorkload> for Workload {
             is_over: metadata.deletion_timestamp.is_some() || status.conditions.iter().flatten().any(ended),
             is_ignored: metadata.is_ignored() || of_pods.is_ignored(),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
-            controller: metadata.controller().map(|owner| (owner.kind.clone(), owner.name.clone())),
+            controller: metadata.controller(),
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
             replicas: spec.replicas.unwrap_or(1),
