@@ -102,11 +102,8 @@ fn known_rule(name: &str) -> Result<String, String> {
     rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "there is no rule of this name".to_owned())
 }
 
-/// Parses `1.36` or `v1.36.3`.
 pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
-    let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
-    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    KubernetesVersion::parse(major, minor).map_err(|_| "write it as 1.36".to_owned())
+    KubernetesVersion::of_release(text).map_err(|_| "write it as 1.36".to_owned())
 }
 
 /// The result of a check.

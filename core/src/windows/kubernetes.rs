@@ -31,6 +31,12 @@ impl KubernetesVersion {
         version().ok_or_else(|| ParseKubernetesVersionError { major: excerpt(major), minor: excerpt(minor) })
     }
 
+    /// Parses the version of a release: `1.36` or `v1.36.3`.
+    pub fn of_release(text: &str) -> Result<Self, ParseKubernetesVersionError> {
+        let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
+        Self::parse(parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+    }
+
     /// Returns the support of a Windows build for nodes, by the documentation of this version.
     pub fn support_of(self, build: Build) -> KubernetesSupport {
         let is_mine = |row: &&Documented| self.major == 1 && (row.first..=row.last).contains(&self.minor);
