@@ -144,15 +144,12 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     workloads.print_notes();
     workloads.facts.add_images(arguments.resolve.images(|| workloads.images()).await?);
     let report = live::during("checking workloads", || report(&workloads, &arguments));
-    let format = match arguments.format {
-        Format::Text => output::Format::Text,
-        Format::Json | Format::Sarif => output::Format::Json,
-        Format::Yaml => output::Format::Yaml,
-    };
-    if arguments.format == Format::Sarif {
-        output::print(format, &sarif::log(&report), Text::new)?;
-    } else {
-        output::print(format, &report, || text(&report))?;
+    let print = |format| output::print(format, &report, || text(&report));
+    match arguments.format {
+        Format::Text => print(output::Format::Text)?,
+        Format::Json => print(output::Format::Json)?,
+        Format::Yaml => print(output::Format::Yaml)?,
+        Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,
     }
     let fails = report.worst >= Some(arguments.fail_on);
     Ok(if fails { Outcome::Pending } else { Outcome::Done })
