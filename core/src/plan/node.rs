@@ -56,8 +56,7 @@ impl Node {
 
     /// The node after this plan was executed.
     pub fn after(&self, plan: &NodePlan) -> Self {
-        let labels = plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool);
-        let labels = self.labels.with(labels.map(|change| (change.key.as_str(), change.to.as_deref())));
+        let labels = self.labels.with(plan.labels().map(|change| (change.key.as_str(), change.to.as_deref())));
         let mut after = Self { labels, ..self.clone() };
         if let Some(change) = &plan.taints {
             after.taints = Arc::new(TaintList::new(Some(change.to.clone())));
@@ -114,6 +113,11 @@ impl NodePlan {
     /// True if the node needs no change.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The changes of labels.
+    pub fn labels(&self) -> impl Iterator<Item = &MetadataChange> {
+        self.windows_build.iter().chain(&self.capability_labels).chain(&self.pool)
     }
 
     /// The labels, and everything else. Each part can be sent if the other one is refused.
