@@ -16,7 +16,7 @@ use crate::{
     labels::Labels,
     plan::{
         CheckAnswer, ClassUsers, Consent, GuardedPool, HeldTaints, Node, NodeShare, PODS, Policy, Pool, Sighting,
-        Tally, Watched, WorkloadCheck, assess,
+        Tally, Watched, WorkloadCheck, assess, finalizers,
         reconcile::{
             Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Pauses, Refusal, SeenNode, Step,
             next,
@@ -197,11 +197,7 @@ impl Simulation {
                 Answer::Pool(found.map(|found| Box::new(found.metadata.clone())))
             }
             Step::SetFinalizer(wanted) => {
-                self.update_pool(pool, |pool| {
-                    let finalizers = pool.metadata.finalizers.get_or_insert_default();
-                    finalizers.retain(|finalizer| finalizer != names::CLEANUP);
-                    finalizers.extend(wanted.then(|| names::CLEANUP.to_owned()));
-                });
+                self.update_pool(pool, |pool| pool.metadata.finalizers = Some(finalizers(&pool.metadata, *wanted)));
                 self.pools.retain(|pool| !pool.is_being_deleted() || !pool.finalizers().is_empty());
                 Answer::Done
             }
