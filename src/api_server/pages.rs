@@ -55,7 +55,7 @@ async fn asking<K: Resource + Clone, T: Clone + DeserializeOwned>(
     let mut parameters = parameters.limit(PAGE);
     let mut failed = 0;
     loop {
-        let page = match in_time(list(&parameters)).await {
+        let page = match in_time(Box::pin(list(&parameters))).await {
             Err(RequestError::Failed(_)) if failed + 1 < attempts => {
                 tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(failed)).await;
                 failed += 1;
