@@ -21,7 +21,6 @@ use crate::{
 /// Labels whose values are closed lists.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// The metrics of one process.
 pub struct Metrics {
     reconciles: Family<Labels<2>, Counter>,
     errors: Family<Labels<2>, Counter>,

@@ -10,7 +10,6 @@ pub type LabelPair = Arc<(Box<str>, Box<str>)>;
 pub struct Labels(Arc<[LabelPair]>);
 
 impl Labels {
-    /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&str> {
         let index = self.0.binary_search_by(|pair| pair.0.as_ref().cmp(key)).ok()?;
         self.0.get(index).map(|pair| pair.1.as_ref())

@@ -26,8 +26,7 @@ pub(crate) async fn read(client: &Client) -> Result<Autoscalers, RequestError> {
             continue;
         }
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let keep = |object: DynamicObject| {
-            let mut object = json!(object);
+        let keep = |mut object: Value| {
             // Objects in a list do not say what they are.
             object["apiVersion"] = json!(resource.api_version);
             object["kind"] = json!(kind);

@@ -1,11 +1,16 @@
 //! Lists in pages of a limited size, so that one answer stays small however many objects there are, and however large
 //! other writers make them.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use axum::http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use kube::{Api, Client, api::ListParams, client::Body};
+use kube::{
+    Api, Client, Resource,
+    api::{GetParams, ListParams, ObjectList},
+    client::Body,
+    core::Request as ApiRequest,
+};
 use serde::de::DeserializeOwned;
 use tower::service_fn;
 
@@ -14,11 +19,11 @@ use crate::api_server::error::{RequestError, in_time};
 /// The number of objects in one request. More are no faster, and a node with all its images is 10 KB.
 pub(crate) const PAGE: u32 = 100;
 
-/// Hands over every object that `parameters` select, page by page.
-pub(crate) async fn each<K: Clone + Debug + DeserializeOwned>(
+/// Decodes every object that `parameters` select as a `T`, and hands it over, page by page.
+pub(crate) async fn each<K: Resource + Clone, T: Clone + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,
-    found: impl FnMut(K),
+    found: impl FnMut(T),
 ) -> Result<(), RequestError> {
     asking(1, api, parameters, found).await
 }
@@ -28,24 +33,29 @@ const ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Like [`each`], and retries a page: a long listing must not end with one failed request.
-pub(crate) async fn each_patiently<K: Clone + Debug + DeserializeOwned>(
+pub(crate) async fn each_patiently<K: Resource + Clone, T: Clone + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,
-    found: impl FnMut(K),
+    found: impl FnMut(T),
 ) -> Result<(), RequestError> {
     asking(ATTEMPTS, api, parameters, found).await
 }
 
-async fn asking<K: Clone + Debug + DeserializeOwned>(
+async fn asking<K: Resource + Clone, T: Clone + DeserializeOwned>(
     attempts: u32,
     api: &Api<K>,
     parameters: ListParams,
-    mut found: impl FnMut(K),
+    mut found: impl FnMut(T),
 ) -> Result<(), RequestError> {
+    let (client, objects) = (api.clone().into_client(), ApiRequest::new(api.resource_url()));
+    let list = async |parameters: &ListParams| {
+        let request = if K::metadata_api() { objects.list_metadata(parameters) } else { objects.list(parameters) };
+        client.request::<ObjectList<T>>(request.map_err(kube::Error::BuildRequest)?).await
+    };
     let mut parameters = parameters.limit(PAGE);
     let mut failed = 0;
     loop {
-        let page = match in_time(api.list(&parameters)).await {
+        let page = match in_time(Box::pin(list(&parameters))).await {
             Err(RequestError::Failed(_)) if failed + 1 < attempts => {
                 tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(failed)).await;
                 failed += 1;
@@ -59,6 +69,19 @@ async fn asking<K: Clone + Debug + DeserializeOwned>(
             Some(token) => parameters = parameters.continue_token(&token),
             None => return Ok(()),
         }
+    }
+}
+
+/// Reads one object and decodes it as a `T`; `None` if it does not exist.
+pub(crate) async fn get<K: Resource + Clone, T: DeserializeOwned>(
+    api: &Api<K>,
+    name: &str,
+) -> Result<Option<T>, RequestError> {
+    let request = ApiRequest::new(api.resource_url()).get(name, &GetParams::default());
+    let answer = async { api.clone().into_client().request(request.map_err(kube::Error::BuildRequest)?).await };
+    match in_time(answer).await {
+        Err(RequestError::Gone) => Ok(None),
+        found => found.map(Some),
     }
 }
 
@@ -142,7 +165,7 @@ mod tests {
     async fn listed(nodes: usize, size: usize) -> (usize, Vec<String>) {
         let (client, asked) = server(nodes, size);
         let mut count = 0;
-        each(&Api::<Node>::all(client), ListParams::default(), |_| count += 1).await.unwrap();
+        each(&Api::<Node>::all(client), ListParams::default(), |_: Node| count += 1).await.unwrap();
         let asked = asked.lock().unwrap().clone();
         (count, asked)
     }

@@ -102,11 +102,8 @@ fn known_rule(name: &str) -> Result<String, String> {
     rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "there is no rule of this name".to_owned())
 }
 
-/// Parses `1.36` or `v1.36.3`.
 pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
-    let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
-    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    KubernetesVersion::parse(major, minor).map_err(|_| "write it as 1.36".to_owned())
+    KubernetesVersion::of_release(text).map_err(|_| "write it as 1.36".to_owned())
 }
 
 /// The result of a check.
@@ -147,15 +144,12 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     workloads.print_notes();
     workloads.facts.add_images(arguments.resolve.images(|| workloads.images()).await?);
     let report = live::during("checking workloads", || report(&workloads, &arguments));
-    let format = match arguments.format {
-        Format::Text => output::Format::Text,
-        Format::Json | Format::Sarif => output::Format::Json,
-        Format::Yaml => output::Format::Yaml,
-    };
-    if arguments.format == Format::Sarif {
-        output::print(format, &sarif::log(&report), Text::new)?;
-    } else {
-        output::print(format, &report, || text(&report))?;
+    let print = |format| output::print(format, &report, || text(&report));
+    match arguments.format {
+        Format::Text => print(output::Format::Text)?,
+        Format::Json => print(output::Format::Json)?,
+        Format::Yaml => print(output::Format::Yaml)?,
+        Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,
     }
     let fails = report.worst >= Some(arguments.fail_on);
     Ok(if fails { Outcome::Pending } else { Outcome::Done })

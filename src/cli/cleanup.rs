@@ -46,7 +46,6 @@ const SHOWN: usize = 20;
 const SEIZED: Duration = Duration::from_mins(10);
 /// The same once all is done, if the operator is removed right after it. A new installation waits for it too.
 const UNINSTALLED: Duration = Duration::from_mins(1);
-/// The namespace in the manifests.
 const NAMESPACE: &str = "winpool-system";
 /// The file with the namespace of the pod that this runs in.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::{core, node::v1::RuntimeClass};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde::Deserialize;
 use winpool_core::{
@@ -12,8 +12,8 @@ use winpool_core::{
 };
 
 use crate::{
-    api_server::pods::{self, ListedPod, ListedWorkload},
-    cache::node::{self, CachedNode, ListedNode},
+    api_server::pods,
+    cache::node::{self, CachedNode},
     controllers::{GuardedPool, pool::ControlPlane},
 };
 
@@ -29,15 +29,12 @@ pub struct Cluster {
     pub nodes: Vec<CachedNode>,
     /// Pools, including those that do not decode.
     pub pools: Vec<GuardedPool>,
-    /// All RuntimeClasses.
     pub classes: Vec<Arc<RuntimeClass>>,
-    /// Pods.
     pub pods: Pods,
     /// The workloads that create pods from a template.
     pub workloads: Vec<(WorkloadKind, Workload)>,
     /// The kinds of workloads that cannot be listed, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
-    /// The other nodes.
     pub other_nodes: Vec<CachedNode>,
     /// The facts about the control plane.
     pub control_plane: ControlPlaneInfo,
@@ -51,7 +48,6 @@ pub enum Pods {
     NotGiven,
     /// Pods cannot be listed; with the API server's message.
     Unreadable(String),
-    /// All pods.
     Listed(Vec<Pod>),
 }
 
@@ -60,18 +56,19 @@ impl Cluster {
     pub async fn live(client: &Client) -> Result<Self, ReadError> {
         let mut cluster = Self::default();
         let all = ListParams::default;
-        live::list("windowspools", &Api::all(client.clone()), all(), |pool| cluster.pools.push(pool)).await?;
-        let nodes: Api<ListedNode> = Api::all(client.clone());
+        let pools = Api::<GuardedPool>::all(client.clone());
+        live::list("windowspools", &pools, all(), |pool| cluster.pools.push(pool)).await?;
+        let nodes = Api::<core::v1::Node>::all(client.clone());
         for selector in [node::windows(), node::reimaged()] {
-            live::list("nodes", &nodes, all().labels(&selector), |listed| cluster.nodes.push(listed.node)).await?;
+            live::list("nodes", &nodes, all().labels(&selector), |node| cluster.nodes.push(node)).await?;
         }
         let keep = |class: RuntimeClass| cluster.classes.push(class.into());
-        live::list("runtimeclasses", &Api::all(client.clone()), all(), keep).await?;
+        live::list("runtimeclasses", &Api::<RuntimeClass>::all(client.clone()), all(), keep).await?;
         let others = ListParams::default().labels(&format!("{}!={}", names::OS, names::WINDOWS));
-        live::list("nodes", &nodes, others, |listed| cluster.other_nodes.push(listed.node)).await?;
-        for (kind, _, _, plural) in LISTED_KINDS {
+        live::list("nodes", &nodes, others, |node| cluster.other_nodes.push(node)).await?;
+        for (kind, _, plural) in LISTED_KINDS {
             let api = pods::workloads(client, kind, None);
-            let keep = |listed: ListedWorkload| cluster.workloads.push((kind, listed.workload));
+            let keep = |workload| cluster.workloads.push((kind, workload));
             match live::list(plural, &api, pods::of_kind(kind), keep).await {
                 Ok(()) => {}
                 Err(ReadError::Forbidden { words, .. }) => {
@@ -83,8 +80,8 @@ impl Cluster {
         let asked = Box::pin(async { ControlPlane::new(client, true).ask(None).await });
         cluster.control_plane = live::waiting("reading policies", asked).await;
         let mut pods = Vec::new();
-        let keep = |listed: ListedPod| pods.push(listed.pod);
-        cluster.pods = match live::list("pods", &Api::all(client.clone()), pods::unfinished(), keep).await {
+        let (api, keep) = (Api::<core::v1::Pod>::all(client.clone()), |pod| pods.push(pod));
+        cluster.pods = match live::list("pods", &api, pods::unfinished(), keep).await {
             Ok(()) => Pods::Listed(pods),
             Err(ReadError::Forbidden { words, .. }) => Pods::Unreadable(words),
             Err(error) => return Err(error),
@@ -93,7 +90,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Reads manifests.
     pub fn from_manifests(paths: &[PathBuf]) -> Result<Self, InputError> {
         let (mut cluster, mut templates) = (Self::default(), Vec::new());
         for (_, part) in input::read(paths)? {
@@ -153,8 +149,7 @@ impl Keep for Part {
         Ok(match kind {
             Some((_, "Node")) => {
                 let node = CachedNode::deserialize(manifest.value)?;
-                let label = |key| node.seen.labels.get(key);
-                let is_known = label(names::OS) == Some(names::WINDOWS) || label(names::POOL).is_some();
+                let is_known = node.seen.is_windows() || node.seen.labels.get(names::POOL).is_some();
                 Some(if is_known { Self::Node(node) } else { Self::OtherNode(node) })
             }
             Some((_, "WindowsPool")) => Some(Self::Pool(manifest.into_pool()?)),

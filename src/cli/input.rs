@@ -71,9 +71,7 @@ impl fmt::Display for Source {
 /// An object in a manifest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifest {
-    /// Group and version.
     pub api_version: String,
-    /// Kind.
     pub kind: String,
     /// The complete object.
     pub value: Value,

@@ -1,7 +1,6 @@
 //! Reads a live cluster and shows progress on a terminal.
 
 use std::{
-    fmt::Debug,
     io::{self, IsTerminal},
     pin::pin,
     sync::{
@@ -12,14 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kube::{Api, api::ListParams};
+use kube::{Api, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::api_server::{
-    error::{RequestError, in_time},
-    pages,
-};
+use crate::api_server::{error::RequestError, pages};
 
 use super::output::escape_lines;
 
@@ -60,11 +56,11 @@ impl ReadError {
 }
 
 /// Lists the objects of the resource `what` that `parameters` select, in pages, and passes each to `found`.
-pub(super) async fn list<K: Clone + Debug + DeserializeOwned>(
+pub(super) async fn list<K: Resource + Clone, T: Clone + DeserializeOwned>(
     what: &str,
     api: &Api<K>,
     parameters: ListParams,
-    mut found: impl FnMut(K),
+    mut found: impl FnMut(T),
 ) -> Result<(), ReadError> {
     let progress = Progress::new(format!("reading {what}"));
     let listed = pages::each(api, parameters, |object| {
@@ -97,13 +93,13 @@ pub(super) fn note(text: &str) {
 }
 
 /// Reads the object of the resource `what` with this name. Returns `None` if it does not exist.
-pub(super) async fn get<K: Clone + Debug + DeserializeOwned>(
+pub(super) async fn get<K: Resource + Clone, T: DeserializeOwned>(
     what: &str,
     api: &Api<K>,
     name: &str,
-) -> Result<Option<K>, ReadError> {
+) -> Result<Option<T>, ReadError> {
     let progress = Progress::new(format!("reading {what}"));
-    progress.during(in_time(api.get_opt(name))).await.map_err(|error| ReadError::of("get", what, error))
+    progress.during(pages::get(api, name)).await.map_err(|error| ReadError::of("get", what, error))
 }
 
 /// Waits for `work`, such as requests to registries. After a second, a terminal shows `what`.

@@ -148,7 +148,6 @@ pub const DIM: Style = Style::new().dimmed();
 pub struct Text(String);
 
 impl Text {
-    /// Returns an empty text.
     pub fn new() -> Self {
         Self::default()
     }
@@ -158,7 +157,6 @@ impl Text {
         let _ = self.0.write_fmt(text);
     }
 
-    /// Adds a line.
     pub fn line(&mut self, text: &str) -> &mut Self {
         self.styled("", Style::new(), text)
     }
@@ -211,7 +209,6 @@ impl Text {
         self
     }
 
-    /// Adds a table.
     pub fn table(&mut self, table: &Table) -> &mut Self {
         self.0.push_str(&table.render(width()).0);
         self
@@ -250,12 +247,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns a table with these headings.
     pub fn new(header: &[&'static str]) -> Self {
         Self { header: header.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl AsRef<str>>) -> &mut Self {
         self.rows.push(cells.into_iter().map(|cell| escape(cell.as_ref()).into_owned()).collect());
         self

@@ -44,7 +44,7 @@ fn provisioners() -> impl TypedValueParser<Value = Provisioner> {
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let pools = if arguments.origin.files.is_empty() {
         let mut pools = Vec::new();
-        let api = kube::Api::all(arguments.origin.connection.client().await?);
+        let api = kube::Api::<GuardedPool>::all(arguments.origin.connection.client().await?);
         live::list("windowspools", &api, kube::api::ListParams::default(), |pool| pools.push(pool)).await?;
         pools
     } else {

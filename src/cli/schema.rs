@@ -12,7 +12,6 @@ use super::{blockers, builds, check, images};
 const DESCRIPTION: &str = "What winpool prints with -o json and -o yaml. Each property describes the output of the command of \
                            its name. Releases may add properties.";
 
-/// Returns the schema.
 pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let commands = [

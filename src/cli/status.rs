@@ -63,7 +63,8 @@ async fn reverted_nodes(client: &Client) -> Result<BTreeSet<String>, ReadError> 
     let parameters = ListParams::default().fields(&format!("reason={},involvedObject.kind=Node", reason::CONTESTED));
     // Events about Nodes are in the namespace default.
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
-    let listed = live::list("events", &events, parameters, |event| nodes.extend(event.involved_object.name)).await;
+    let keep = |event: Event| nodes.extend(event.involved_object.name);
+    let listed = live::list("events", &events, parameters, keep).await;
     live::note_if_forbidden(listed, "nodes whose changes another writer reverts are not shown as contested")?;
     Ok(nodes)
 }

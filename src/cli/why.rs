@@ -75,7 +75,7 @@ impl Kind {
         let short = SHORT.iter().find(|(short, _)| *short == text).map(|(_, kind)| *kind);
         let workload = || {
             let is_it = |kind: WorkloadKind, plural: &str| text == plural || text == kind.as_str().to_ascii_lowercase();
-            let known = LISTED_KINDS.iter().find(|(kind, _, _, plural)| is_it(*kind, plural));
+            let known = LISTED_KINDS.iter().find(|(kind, _, plural)| is_it(*kind, plural));
             known.map(|(kind, ..)| Self::Workload(*kind))
         };
         match text.as_str() {

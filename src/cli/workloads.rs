@@ -68,7 +68,6 @@ pub struct Workloads {
     pub nodes: Vec<(Option<Source>, Value)>,
     /// The `GMSACredentialSpec` objects.
     pub credential_specs: Vec<(Option<Source>, Value)>,
-    /// The Services.
     pub services: Vec<(Option<Source>, Value)>,
     /// The pools that decode.
     pub pools: Vec<(Option<Source>, WindowsPool)>,
@@ -79,14 +78,13 @@ pub struct Workloads {
 }
 
 impl Workloads {
-    /// Reads manifests.
     pub fn from_manifests(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
         let mut this = Self { facts: Facts::of_version(version), ..Self::default() };
         for (source, part) in input::read(paths)? {
             match part {
                 Part::Node(node, value) => {
                     this.facts.add_node(&node.seen);
-                    this.nodes.extend(is_windows(&node).then_some((Some(source), value)));
+                    this.nodes.extend(node.seen.is_windows().then_some((Some(source), value)));
                 }
                 Part::CredentialSpec(object) => this.add_credential_specs([(Some(source), object)]),
                 Part::Service(service) => this.services.push((Some(source), service)),
@@ -115,8 +113,7 @@ impl Workloads {
         this.read_facts(client).await?;
         for (kind, group, ..) in KINDS {
             let (resource, api) = resource(client, namespace, group, kind);
-            let keep = |object: DynamicObject| {
-                let mut value = whole(object);
+            let keep = |mut value: Value| {
                 value["apiVersion"] = json!(resource.api_version);
                 value["kind"] = json!(kind);
                 this.add_workload(None, Reduced::from(value));
@@ -138,8 +135,7 @@ impl Workloads {
         let windows = ListParams::default().labels(&node::windows());
         let (facts, seen) = (&mut self.facts, &mut self.nodes);
         let (_, api) = resource(client, None, "", "Node");
-        let keep = |object: DynamicObject| {
-            let value = whole(object);
+        let keep = |value: Value| {
             seen.push((None, objects::reduced_node(&value)));
             if let Ok(node) = CachedNode::deserialize(value) {
                 facts.add_node(&node.seen);
@@ -148,7 +144,7 @@ impl Workloads {
         let nodes = live::list("nodes", &api, windows, keep).await;
         let all = ListParams::default();
         let keep = |class: RuntimeClass| facts.add_class(class);
-        let classes = live::list("runtimeclasses", &Api::all(client.clone()), all.clone(), keep).await;
+        let classes = live::list("runtimeclasses", &Api::<RuntimeClass>::all(client.clone()), all.clone(), keep).await;
         if nodes.is_ok() {
             self.facts.nodes_are_complete();
         }
@@ -158,7 +154,7 @@ impl Workloads {
         }
         let mut pools = Vec::new();
         let keep = |pool: GuardedPool| pools.push(pool);
-        let listed = live::list("windowspools", &Api::all(client.clone()), all, keep).await;
+        let listed = live::list("windowspools", &Api::<GuardedPool>::all(client.clone()), all, keep).await;
         for pool in pools {
             self.add_pool(None, pool);
         }
@@ -186,7 +182,7 @@ impl Workloads {
     /// Reads the Services of a live cluster. Notes if that is not permitted.
     pub async fn read_services(&mut self, client: &Client, namespace: Option<&str>) -> Result<(), ReadError> {
         let (_, api) = resource(client, namespace, "", "Service");
-        let keep = |object: DynamicObject| self.services.push((None, whole(object)));
+        let keep = |service| self.services.push((None, service));
         let listed = live::list("services", &api, ListParams::default(), keep).await;
         self.note_if_forbidden(listed, "Services are not checked")
     }
@@ -198,7 +194,7 @@ impl Workloads {
         }
         let (resource, api) = resource(client, None, gmsa::GROUP, "GMSACredentialSpec");
         let mut found = Vec::new();
-        let keep = |object: DynamicObject| found.push((None, whole(object)));
+        let keep = |object| found.push((None, object));
         match live::list(&resource.plural, &api, ListParams::default(), keep).await {
             // Without the custom resource definition there are no such objects.
             Ok(()) | Err(ReadError::Failed { error: RequestError::Gone, .. }) => self.add_credential_specs(found),
@@ -254,17 +250,6 @@ fn resource(client: &Client, namespace: Option<&str>, group: &str, kind: &str) -
         None => Api::all_with(client.clone(), &resource),
     };
     (resource, api)
-}
-
-/// Returns the complete object with its metadata.
-fn whole(object: DynamicObject) -> Value {
-    let mut value = object.data;
-    value["metadata"] = json!(object.metadata);
-    value
-}
-
-fn is_windows(node: &CachedNode) -> bool {
-    node.seen.labels.get(names::OS) == Some(names::WINDOWS)
 }
 
 fn identity(kind: &str, workload: &Workload<'_>, name: &str) -> Identity {

@@ -328,7 +328,7 @@ fn log_written(name: &str, pool: Option<&str>, plan: &NodePlan) {
         Some(value) => format!("{key}={value}"),
         None => format!("{key}-"),
     };
-    let labels = list(plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool).map(write));
+    let labels = list(plan.labels().map(write));
     let taints = plan.taints.as_ref();
     let taints_added = taints.and_then(|change| list(change.added.iter().map(ToString::to_string)));
     let taints_removed = taints.and_then(|change| list(change.removed.iter().map(ToString::to_string)));

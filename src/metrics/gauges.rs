@@ -52,7 +52,6 @@ impl Gauges {
         Self { index, leader, pools: Arc::default() }
     }
 
-    /// Records the RuntimeClasses of a pool.
     pub fn classes(&self, pool: &str, classes: &[RuntimeClassStatus]) {
         let mut states = BTreeMap::new();
         for class in classes {
@@ -61,7 +60,6 @@ impl Gauges {
         self.pools.lock().entry(pool.to_owned()).or_default().classes = states;
     }
 
-    /// Records the conditions of a pool.
     pub fn conditions(&self, pool: &str, conditions: &[Condition]) {
         let conditions = conditions.iter().map(|c| (c.type_.clone(), c.status.clone())).collect();
         self.pools.lock().entry(pool.to_owned()).or_default().conditions = conditions;

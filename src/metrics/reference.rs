@@ -32,7 +32,6 @@ pub struct Label {
 
 /// The values of a label: never the name of a node, nor anything else that a node chooses.
 pub enum Values {
-    /// A closed list.
     Closed(fn() -> Vec<&'static str>),
     /// An open set, described in words that say why it does not grow.
     Open(&'static str),

@@ -26,14 +26,11 @@ const HELPER_LIMIT: Duration = Duration::from_secs(20);
 /// The output of helpers that do not know the registry (docker-credential-helpers `credentials/error.go`).
 const UNKNOWN_TO_HELPER: &str = "credentials not found in native keychain";
 
-/// The credentials of a user.
 #[derive(Clone)]
 pub(super) enum Login {
-    /// User and password.
     Password(String, String),
     /// An identity token, which is exchanged for tokens of the registry.
     Identity(String),
-    /// A token of the registry.
     Registry(String),
 }
 

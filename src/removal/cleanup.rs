@@ -3,7 +3,13 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Pod},
+        node::v1::RuntimeClass,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use thiserror::Error;
 use winpool_core::{
@@ -13,12 +19,8 @@ use winpool_core::{
 };
 
 use crate::{
-    api_server::{
-        error::RequestError,
-        pages,
-        pods::{self, ListedPod},
-    },
-    cache::node::{CachedNode, ListedNode},
+    api_server::{error::RequestError, pages, pods},
+    cache::node::CachedNode,
     controllers::GuardedPool,
     write::Applier,
 };
@@ -119,10 +121,10 @@ impl Findings {
 /// Removes winpool from a cluster.
 pub struct Cleaner {
     applier: Applier,
-    nodes: Api<ListedNode>,
+    nodes: Api<Node>,
     pools: Api<GuardedPool>,
     classes: Api<RuntimeClass>,
-    pods: Api<ListedPod>,
+    pods: Api<Pod>,
     extent: Extent,
 }
 
@@ -144,7 +146,7 @@ impl Cleaner {
     pub async fn look(&self) -> Result<Findings, Unreadable> {
         let unreadable = |what| move |source| Unreadable { what, source };
         let (mut pools, mut all, mut classes) = (Vec::new(), Vec::new(), Vec::new());
-        match pages::each(&self.pools, ListParams::default(), |pool| all.push(pool)).await {
+        match pages::each(&self.pools, ListParams::default(), |pool: GuardedPool| all.push(pool)).await {
             // Without the CRD there are no pools.
             Ok(()) | Err(RequestError::Gone) => {}
             Err(source) => return Err(Unreadable { what: "WindowsPools", source }),
@@ -153,7 +155,7 @@ impl Cleaner {
         pools.extend(all.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata));
 
         let (mut nodes, mut ignored, mut doubtful) = (Vec::new(), Vec::new(), Vec::new());
-        let mut sort = |ListedNode { node, .. }| {
+        let mut sort = |node: CachedNode| {
             let parting = judge.node(&node.seen);
             if parting.ignored {
                 ignored.push(node.name().to_owned());

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    api::{Problem, names},
+    api::Problem,
     labels::Labels,
     plan::{
         GuardedPool, Node, ScaleStory,
@@ -33,7 +33,6 @@ pub struct Snapshot {
     /// The nodes by name: Windows nodes, and nodes with labels, annotations or taints of winpool.
     pub nodes: BTreeMap<String, Node>,
     pub classes: Vec<Arc<RuntimeClass>>,
-    /// The labels of the other nodes.
     pub other_nodes: Vec<Labels>,
     /// The objects that create pods from a template.
     pub workloads: Vec<(WorkloadKind, Workload)>,
@@ -163,8 +162,7 @@ pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
     simulation.run();
     let nodes = changes::nodes(&nodes_before, &simulation);
     let runtime_classes = changes::classes(&classes_before, &mut simulation);
-    let on_windows =
-        |name: &str| simulation.nodes.get(name).is_some_and(|node| node.labels.get(names::OS) == Some(names::WINDOWS));
+    let on_windows = |name: &str| simulation.nodes.get(name).is_some_and(Node::is_windows);
     let summary = ForecastSummary {
         nodes: simulation.nodes.len(),
         nodes_to_change: nodes.len(),

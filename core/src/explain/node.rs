@@ -119,7 +119,7 @@ pub(super) fn state_under(node: &Node, policy: &Policy, outcome: &ForecastOutcom
 
 /// Returns which pools select the node and which one owns it, as sentences.
 fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
-    if node.labels.get(names::OS) != Some(names::WINDOWS) {
+    if !node.is_windows() {
         let os = node.labels.get(names::OS).unwrap_or("missing");
         return vec![format!("its label kubernetes.io/os is {os}: no pool selects it")];
     }
@@ -171,7 +171,7 @@ fn mismatch(node: &Node, pool: &Pool) -> String {
 fn build_reasons(node: &Node) -> Vec<String> {
     let label = node.labels.get(names::WINDOWS_BUILD);
     let reported = node.kernel_version.as_deref().filter(|version| !version.is_empty());
-    if node.labels.get(names::OS) != Some(names::WINDOWS) {
+    if !node.is_windows() {
         return Vec::new();
     }
     match (node.windows_version(), reported, label) {

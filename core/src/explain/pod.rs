@@ -27,7 +27,6 @@ pub struct Machine {
     pub os: Option<String>,
     /// The kernel version, if the node runs Windows.
     pub version: Option<KernelVersion>,
-    /// The container runtime.
     pub runtime: Option<ContainerRuntime>,
     /// The names in `status.runtimeHandlers`; `None` if the node does not list them.
     pub handlers: Option<Vec<String>>,

@@ -15,15 +15,10 @@ use crate::{
 /// The fields of a node that the scheduler reads.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulableNode {
-    /// `metadata.name`.
     pub name: String,
-    /// `metadata.labels`.
     pub labels: Labels,
-    /// `spec.taints`.
     pub taints: Vec<Taint>,
-    /// `spec.unschedulable`.
     pub unschedulable: bool,
-    /// `status.allocatable`.
     pub allocatable: BTreeMap<String, Quantity>,
 }
 
@@ -36,7 +31,6 @@ pub enum Obstacle {
     Unschedulable,
     /// An entry of `nodeSelector` that does not match the node's labels.
     Selector {
-        /// The key of the label.
         key: String,
         /// The value in the pod.
         wanted: String,
@@ -51,7 +45,6 @@ pub enum Obstacle {
     UnknownOperator(Taint),
     /// An extended resource that the node does not have enough of.
     Resource {
-        /// The name of the resource.
         name: String,
         /// The amount that the pod requests.
         wanted: String,

@@ -154,8 +154,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
     let outcome = forecast(snapshot);
     let mut by_build: BTreeMap<Option<_>, BTreeMap<String, usize>> = BTreeMap::new();
     let mut by_state: BTreeMap<String, usize> = BTreeMap::new();
-    let is_windows_node = |node: &Node| node.labels.get(names::OS) == Some(names::WINDOWS);
-    let states = nodes.iter().filter(|(_, node)| is_windows_node(node));
+    let states = nodes.iter().filter(|(_, node)| node.is_windows());
     let mut states: BTreeMap<&str, _> =
         states.map(|(name, node)| (name.as_str(), state_under(node, &policy, &outcome))).collect();
     for pool in &guarded {
@@ -190,7 +189,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
     };
     let is_without_class = |pod: &&Pod| {
         let node = pod.spec.node.as_ref().and_then(|name| nodes.get(name));
-        pod.spec.runtime_class.is_none() && node.is_some_and(is_windows_node)
+        pod.spec.runtime_class.is_none() && node.is_some_and(Node::is_windows)
     };
     let forecasts = &outcome.forecast.summary.pools;
     ClusterStatus {

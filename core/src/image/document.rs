@@ -29,18 +29,12 @@ pub enum Document {
     /// An index: several variants, in the order of the index, without attestations.
     Index(Vec<Entry>),
     /// A manifest of one variant, whose platform is in this config.
-    Manifest {
-        /// The digest of the config.
-        config: String,
-        /// The media type of the config.
-        media_type: String,
-    },
+    Manifest { config: String, media_type: String },
 }
 
 /// A variant in an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The digest of its manifest.
     pub digest: String,
     /// The platform; `None` if only the config of the manifest contains it.
     pub platform: Option<Platform>,

@@ -120,7 +120,7 @@ impl Facts {
 
     /// Adds a node if it is a Windows node.
     pub fn add_node(&mut self, node: &Node) {
-        if node.labels.get(names::OS) != Some(names::WINDOWS) {
+        if !node.is_windows() {
             return;
         }
         let runtime = node.container_runtime.as_deref().filter(|runtime| !runtime.is_empty());
@@ -246,7 +246,6 @@ impl Facts {
         self.credential_specs.as_ref()
     }
 
-    /// Returns the version of Kubernetes, if it is known.
     pub fn kubernetes(&self) -> Option<KubernetesVersion> {
         self.kubernetes
     }

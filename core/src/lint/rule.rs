@@ -87,7 +87,6 @@ pub enum Scope {
     CredentialSpec,
 }
 
-/// A rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// The name in kebab case. It does not change between releases.
@@ -105,9 +104,7 @@ pub struct Rule {
     pub field: &'static str,
     /// The reason: a sentence, or the rest of a sentence that begins with the name of the field.
     pub reason: &'static str,
-    /// The remedy.
     pub remedy: &'static str,
-    /// The test for violations.
     pub test: Test,
 }
 
@@ -138,7 +135,6 @@ impl Rule {
     }
 }
 
-/// The test of a rule.
 #[derive(Clone, Copy, Debug)]
 pub enum Test {
     /// A test of the value of the rule's field.
@@ -203,12 +199,10 @@ impl Hit {
         Self { field: field.into(), ..Self::default() }
     }
 
-    /// Sets the message.
     pub fn saying(self, message: String) -> Self {
         Self { message: Some(message), ..self }
     }
 
-    /// Sets the remedy.
     pub fn remedied_by(self, remedy: String) -> Self {
         Self { remedy: Some(remedy), ..self }
     }

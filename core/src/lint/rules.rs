@@ -32,7 +32,6 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
     groups().into_iter().flatten().copied().flatten()
 }
 
-/// Returns the rule with this name.
 pub fn rule(id: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.id == id)
 }

@@ -13,15 +13,12 @@ use super::field::get;
 /// A Pod, or an object that creates pods.
 #[derive(Clone, Debug)]
 pub struct Workload<'a> {
-    /// `kind`.
     pub kind: &'a str,
     /// `metadata.namespace`; empty if the manifest has none.
     pub namespace: &'a str,
-    /// `metadata.name`.
     pub name: &'a str,
     /// The path of the pod spec in the object.
     pub path: &'static str,
-    /// The pod spec.
     pub pod: PodSpec,
     /// The pod spec as written, for rules that test a field by its path. The API server also refuses `privileged:
     /// false` and `seLinuxOptions: {}`, so these rules distinguish absent fields from empty ones.
@@ -37,20 +34,19 @@ pub struct Workload<'a> {
 #[error("{0}")]
 pub struct Malformed(String);
 
-const TEMPLATE: &[&str] = &["spec", "template", "spec"];
-const TEMPLATE_PATH: &str = "spec.template.spec";
+const TEMPLATE: &str = "spec.template.spec";
 
 /// The known kinds, with their API group and the path of their pod spec.
-pub const KINDS: [(&str, &str, &[&str], &str); 9] = [
-    ("Pod", "", &["spec"], "spec"),
-    ("Deployment", "apps", TEMPLATE, TEMPLATE_PATH),
-    ("StatefulSet", "apps", TEMPLATE, TEMPLATE_PATH),
-    ("DaemonSet", "apps", TEMPLATE, TEMPLATE_PATH),
-    ("ReplicaSet", "apps", TEMPLATE, TEMPLATE_PATH),
-    ("ReplicationController", "", TEMPLATE, TEMPLATE_PATH),
-    ("Job", "batch", TEMPLATE, TEMPLATE_PATH),
-    ("CronJob", "batch", &["spec", "jobTemplate", "spec", "template", "spec"], "spec.jobTemplate.spec.template.spec"),
-    ("PodTemplate", "", &["template", "spec"], "template.spec"),
+pub const KINDS: [(&str, &str, &str); 9] = [
+    ("Pod", "", "spec"),
+    ("Deployment", "apps", TEMPLATE),
+    ("StatefulSet", "apps", TEMPLATE),
+    ("DaemonSet", "apps", TEMPLATE),
+    ("ReplicaSet", "apps", TEMPLATE),
+    ("ReplicationController", "", TEMPLATE),
+    ("Job", "batch", TEMPLATE),
+    ("CronJob", "batch", "spec.jobTemplate.spec.template.spec"),
+    ("PodTemplate", "", "template.spec"),
 ];
 
 impl<'a> Workload<'a> {
@@ -65,12 +61,13 @@ impl<'a> Workload<'a> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let known = KINDS.iter().find(|(known, of, ..)| *known == kind && *of == group);
         let by_shape = || get(object, &["spec", "template", "spec", "containers"]).is_some_and(Value::is_array);
-        let (keys, path) = match known {
-            Some((.., keys, path)) => (*keys, *path),
-            None if by_shape() => (TEMPLATE, TEMPLATE_PATH),
+        let path = match known {
+            Some((.., path)) => *path,
+            None if by_shape() => TEMPLATE,
             None => return Ok(None),
         };
-        let Some(raw) = get(object, keys) else { return Ok(None) };
+        let keys: Vec<&str> = path.split('.').collect();
+        let Some(raw) = get(object, &keys) else { return Ok(None) };
         if !raw.is_object() {
             return Err(Malformed(format!("{path} is not an object")));
         }
@@ -99,7 +96,7 @@ impl<'a> Workload<'a> {
     /// Wraps a template that was read for another purpose. It has no raw fields, so rules about single fields do not
     /// apply.
     pub fn of_template(kind: &'a str, workload: &'a crate::pod::Workload) -> Self {
-        let path = KINDS.iter().find(|(known, ..)| *known == kind).map_or(TEMPLATE_PATH, |(.., path)| path);
+        let path = KINDS.iter().find(|(known, ..)| *known == kind).map_or(TEMPLATE, |(.., path)| path);
         Self {
             kind,
             namespace: &workload.namespace,

@@ -75,8 +75,8 @@ pub fn plan_classes(
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
 ) -> ClassesPlan {
     let Wanted { classes, leftover, problems } = wanted(pool, &seen(&pool.name), existing);
-    let pools = policy.entries().iter().map(|entry| &entry.pool);
-    let older: Vec<(&str, BTreeSet<String>)> = pools
+    let older: Vec<(&str, BTreeSet<String>)> = policy
+        .pools()
         .filter(|other| other.enforces() && policy.is_older(&other.name, &pool.name))
         .map(|other| (other.name.as_str(), class_names(other, seen, existing)))
         .collect();
@@ -95,8 +95,8 @@ pub fn classes_of_others(
     seen: &dyn Fn(&str) -> SeenNodes,
     existing: &[Arc<RuntimeClass>],
 ) -> BTreeSet<String> {
-    let others = policy.entries().iter().map(|entry| &entry.pool).filter(|other| other.name != pool.name);
-    others.filter(|other| other.enforces()).flat_map(|other| class_names(other, seen, existing)).collect()
+    let others = policy.pools().filter(|other| other.name != pool.name && other.enforces());
+    others.flat_map(|other| class_names(other, seen, existing)).collect()
 }
 
 /// The names of the classes that a pool wants.

@@ -15,7 +15,6 @@ use super::{InvalidPool, Pool};
 #[resource(inherit = WindowsPool)]
 #[serde(try_from = "Value")]
 pub struct GuardedPool {
-    /// `metadata`.
     pub metadata: ObjectMeta,
     /// The pool, or the decoding error.
     pub pool: Result<WindowsPool, String>,

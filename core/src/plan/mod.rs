@@ -45,6 +45,7 @@ pub use tally::{Contribution, NodeShare, Tally};
 pub use workload_check::{CheckAnswer, CheckScope, KnownNode, PODS, Question, WorkloadCheck};
 pub use workloads::{ClassUsers, silent};
 
+pub(crate) use patch::finalizers;
 pub(crate) use runtime_class::selected_build;
 
 use crate::api::{ObjectReference, Problem};

@@ -13,7 +13,6 @@ use super::{TaintChange, TaintList};
 /// The fields of a node that winpool reads, as the API server sent them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// `metadata.labels`.
     pub labels: Labels,
     /// True if `metadata.annotations` is not empty: a JSON Patch cannot add a key to an absent map.
     pub has_annotations: bool,
@@ -21,7 +20,6 @@ pub struct Node {
     pub applied: Option<Box<str>>,
     /// The annotation `winpool.dev/ignore`.
     pub ignore: Option<Box<str>>,
-    /// `spec.taints`.
     pub taints: Arc<TaintList>,
     /// `status.nodeInfo.kernelVersion`.
     pub kernel_version: Option<Arc<str>>,
@@ -43,6 +41,11 @@ impl Node {
         })
     }
 
+    /// True if its labels say that it runs Windows.
+    pub fn is_windows(&self) -> bool {
+        self.labels.get(names::OS) == Some(names::WINDOWS)
+    }
+
     pub(crate) fn is_ignored(&self) -> bool {
         self.ignore.as_deref() == Some("true")
     }
@@ -53,8 +56,7 @@ impl Node {
 
     /// The node after this plan was executed.
     pub fn after(&self, plan: &NodePlan) -> Self {
-        let labels = plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool);
-        let labels = self.labels.with(labels.map(|change| (change.key.as_str(), change.to.as_deref())));
+        let labels = self.labels.with(plan.labels().map(|change| (change.key.as_str(), change.to.as_deref())));
         let mut after = Self { labels, ..self.clone() };
         if let Some(change) = &plan.taints {
             after.taints = Arc::new(TaintList::new(Some(change.to.clone())));
@@ -71,8 +73,7 @@ impl Node {
     /// kubelet has written the label. A kubelet restores a label that another writer changed within 10 seconds.
     pub(crate) fn contradicts_itself(&self) -> bool {
         let reported = self.operating_system.as_deref().filter(|os| !os.is_empty());
-        let is_labelled = self.labels.get(names::OS) == Some(names::WINDOWS);
-        reported.is_some_and(|os| (os == names::WINDOWS) != is_labelled)
+        reported.is_some_and(|os| (os == names::WINDOWS) != self.is_windows())
     }
 }
 
@@ -101,7 +102,6 @@ pub struct NodePlan {
     pub windows_build: Option<MetadataChange>,
     /// Labels under `runtimeclass.winpool.dev/`.
     pub capability_labels: Vec<MetadataChange>,
-    /// The taint list.
     pub taints: Option<TaintChange>,
     /// The label `winpool.dev/pool`.
     pub pool: Option<MetadataChange>,
@@ -113,6 +113,11 @@ impl NodePlan {
     /// True if the node needs no change.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The changes of labels.
+    pub fn labels(&self) -> impl Iterator<Item = &MetadataChange> {
+        self.windows_build.iter().chain(&self.capability_labels).chain(&self.pool)
     }
 
     /// The labels, and everything else. Each part can be sent if the other one is refused.
@@ -175,7 +180,6 @@ pub enum State {
 }
 
 impl State {
-    /// All states.
     pub const ALL: [Self; 6] =
         [Self::Converged, Self::Pending, Self::Held, Self::Contested, Self::Blocked, Self::Ignored];
 

@@ -34,7 +34,7 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
         patch.test(&["metadata", "annotations"], Value::Null);
     }
 
-    for MetadataChange { key, to, .. } in plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool) {
+    for MetadataChange { key, to, .. } in plan.labels() {
         patch.set(&["metadata", "labels", key], json!(to));
     }
     if let Some(change) = &plan.taints {
@@ -87,21 +87,23 @@ pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus)
     Patch(patch.0)
 }
 
-/// The patch that adds winpool's finalizer to the pool, or removes it, and keeps all others.
-pub fn finalizer_patch(pool: &ObjectMeta, wanted: bool) -> Patch {
-    let mut finalizers = pool.finalizers.clone().unwrap_or_default();
+/// The finalizers of an object with winpool's own, or without it. All others stay.
+pub(crate) fn finalizers(object: &ObjectMeta, wanted: bool) -> Vec<String> {
+    let mut finalizers = object.finalizers.clone().unwrap_or_default();
     finalizers.retain(|finalizer| finalizer != names::CLEANUP);
-    if wanted {
-        finalizers.push(names::CLEANUP.to_owned());
-    }
+    finalizers.extend(wanted.then(|| names::CLEANUP.to_owned()));
+    finalizers
+}
+
+/// The patch that adds winpool's finalizer to the pool, or removes it.
+pub fn finalizer_patch(pool: &ObjectMeta, wanted: bool) -> Patch {
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(pool.uid));
     patch.test(&["metadata", "finalizers"], json!(pool.finalizers));
-    patch.set(&["metadata", "finalizers"], json!(finalizers));
+    patch.set(&["metadata", "finalizers"], json!(finalizers(pool, wanted)));
     Patch(patch.0)
 }
 
-/// Builds a patch, operation by operation.
 #[derive(Default)]
 struct Operations(Vec<PatchOperation>);
 

@@ -26,7 +26,6 @@ pub enum WantedTaints {
     /// `taints` omitted: a node keeps a Windows taint in any known spelling, and otherwise gets
     /// `os=windows:NoSchedule`.
     Guard,
-    /// Exactly these.
     Exactly(Vec<Taint>),
 }
 
@@ -51,10 +50,8 @@ impl Hosts {
     }
 }
 
-/// A valid pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// `metadata.name`.
     pub name: String,
     /// `metadata.creationTimestamp`: the oldest pool wins.
     pub created: Option<Timestamp>,
@@ -234,7 +231,6 @@ pub(super) fn approved_taints(status: Option<&WindowsPoolStatus>) -> Vec<Approva
     listed.filter_map(|listed| Some(Approval { taint: listed.taint.parse().ok()?, since: listed.since.0 })).collect()
 }
 
-/// A pool in a [`Policy`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolEntry {
     pub pool: Arc<Pool>,
@@ -272,9 +268,13 @@ impl Policy {
         &self.entries
     }
 
-    /// The pool with this name.
+    /// The same without their readiness.
+    pub fn pools(&self) -> impl Iterator<Item = &Arc<Pool>> {
+        self.entries.iter().map(|entry| &entry.pool)
+    }
+
     pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
-        self.entries.iter().map(|entry| &entry.pool).find(|pool| pool.name == name)
+        self.pools().find(|pool| pool.name == name)
     }
 
     /// True if a pool with this name exists, valid or not, and is not about to be deleted.
@@ -284,7 +284,7 @@ impl Policy {
 
     /// True if the first of these pools takes precedence over the second.
     pub fn is_older(&self, name: &str, than: &str) -> bool {
-        let position = |name: &str| self.entries.iter().position(|entry| entry.pool.name == name);
+        let position = |name: &str| self.pools().position(|pool| pool.name == name);
         matches!((position(name), position(than)), (Some(a), Some(b)) if a < b)
     }
 
@@ -305,14 +305,13 @@ impl Policy {
 
     /// The pools in dry run that select a node with these labels.
     pub fn previews(&self, labels: &Labels) -> impl Iterator<Item = &Arc<Pool>> {
-        let pools = self.entries.iter().map(|entry| &entry.pool);
-        pools.filter(|pool| pool.mode == Mode::DryRun && !pool.deleting && pool.selects(labels))
+        self.pools().filter(|pool| pool.mode == Mode::DryRun && !pool.deleting && pool.selects(labels))
     }
 
     /// All label keys that select nodes for a pool.
     pub fn selector_keys(&self) -> impl Iterator<Item = &str> {
         let keys: BTreeSet<&str> =
-            self.entries.iter().flat_map(|entry| entry.pool.node_selector.keys().map(String::as_str)).collect();
+            self.pools().flat_map(|pool| pool.node_selector.keys().map(String::as_str)).collect();
         keys.into_iter()
     }
 

@@ -9,6 +9,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::{
@@ -82,13 +83,12 @@ pub struct PlannedClass {
 
 /// True if winpool created the class and may delete it, even if another writer removed the pool's label.
 pub fn is_made_by_winpool(class: &RuntimeClass) -> bool {
-    let labels = class.metadata.labels.as_ref();
-    labels.and_then(|labels| labels.get(names::MANAGED_BY)).is_some_and(|manager| manager == names::FIELD_MANAGER)
+    class.labels().get(names::MANAGED_BY).is_some_and(|manager| manager == names::FIELD_MANAGER)
 }
 
 /// The pool that owns the class.
 pub fn owner(class: &RuntimeClass) -> Option<&str> {
-    class.metadata.labels.as_ref()?.get(names::POOL).map(String::as_str)
+    class.labels().get(names::POOL).map(String::as_str)
 }
 
 /// Plans one class; `existing` is the present object with its name. An older pool in `taken_by` wants a class with this
@@ -243,16 +243,16 @@ pub(crate) fn selected_build(class: &RuntimeClass) -> Option<Build> {
 
 /// The tool that manages this class, from the labels and annotations that such tools add.
 fn other_manager(class: &RuntimeClass) -> Option<&'static str> {
-    let label = |key: &str| class.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
-    let annotation = |key: &str| class.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key));
-    let managed_by = class.metadata.labels.as_ref().and_then(|labels| labels.get(names::MANAGED_BY));
+    let label = |key: &str| class.labels().contains_key(key);
+    let annotation = |key: &str| class.annotations().contains_key(key);
+    let managed_by = class.labels().get(names::MANAGED_BY);
     if annotation("meta.helm.sh/release-name") || managed_by.is_some_and(|manager| manager == "Helm") {
         Some("Helm")
     } else if annotation("argocd.argoproj.io/tracking-id") || label("argocd.argoproj.io/instance") {
         Some("Argo CD")
     } else if label("kustomize.toolkit.fluxcd.io/name") || label("helm.toolkit.fluxcd.io/name") {
         Some("Flux")
-    } else if class.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
+    } else if !class.owner_references().is_empty() {
         Some("the object in its ownerReferences")
     } else {
         None
@@ -267,7 +267,7 @@ pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Ite
 /// Releases a class: removes winpool's labels and keeps everything else.
 pub fn release_class(class: &RuntimeClass, why: String) -> ClassRetirement {
     let label = |key: &'static str| {
-        let value = class.metadata.labels.as_ref()?.get(key)?;
+        let value = class.labels().get(key)?;
         Some(change(&["metadata", "labels", key], value, &Value::Null))
     };
     let managed_by = is_made_by_winpool(class).then(|| label(names::MANAGED_BY)).flatten();
@@ -339,12 +339,10 @@ impl DesiredClass {
         if !same_amounts(&overhead_of(existing), &self.overhead) {
             changes.push(change(&["overhead"], &existing.overhead, &wanted.overhead));
         }
-        let labels = existing.metadata.labels.as_ref();
-        if labels.is_none() {
+        if existing.metadata.labels.is_none() {
             changes.push(change(&["metadata", "labels"], &Value::Null, &json!({ names::POOL: self.pool })));
-        } else if labels.and_then(|l| l.get(names::POOL)) != Some(&self.pool) {
-            let from = labels.and_then(|l| l.get(names::POOL));
-            changes.push(change(&["metadata", "labels", names::POOL], &from, &Some(&self.pool)));
+        } else if owner(existing) != Some(&self.pool) {
+            changes.push(change(&["metadata", "labels", names::POOL], &owner(existing), &Some(&self.pool)));
         }
         changes
     }

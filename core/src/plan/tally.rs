@@ -164,12 +164,10 @@ impl Tally {
         tally
     }
 
-    /// Adds the contribution of this node.
     pub fn add(&mut self, name: &Arc<str>, contribution: &Contribution) {
         self.change(name, contribution, true);
     }
 
-    /// Subtracts the contribution of this node.
     pub fn subtract(&mut self, name: &Arc<str>, contribution: &Contribution) {
         self.change(name, contribution, false);
     }

@@ -18,7 +18,7 @@ use crate::{
     pod::{Class, Pod, PodProgress, Workload, WorkloadKind},
 };
 
-use placement::{Placement, Says};
+use placement::Says;
 
 /// The limit of questions in one check. Further ones go to the next check.
 pub(super) const QUESTIONS: usize = 64;
@@ -218,7 +218,6 @@ impl WorkloadCheck {
         }
     }
 
-    /// Reads a pod.
     pub fn pod(&mut self, pod: &Pod) {
         if pod.progress == PodProgress::Finished || pod.is_mirror || pod.is_ignored {
             return;
@@ -239,19 +238,14 @@ impl WorkloadCheck {
             return;
         }
         let is_daemon_set = known.is_some_and(|seen| seen.daemon_set.is_some());
-        let tolerations = &pod.spec.tolerations;
-        let (untolerated, says) = (self.untolerated(tolerations), Self::says(&pod.spec, None));
+        let (untolerated, says) = (self.untolerated(&pod.spec.tolerations), Self::says(&pod.spec, None));
         let on_windows = on.flatten();
         let on_candidate = on_windows.map_or(0, |index| self.candidates[index]);
         // A DaemonSet counts by its template. Its pods only tell if they run on Windows at all.
         let bound = if is_daemon_set { on_candidate } else { on_candidate & untolerated };
         let may_move = !is_daemon_set && on != Some(None) && !matches!(says, Says::NotWindows);
-        let elsewhere = if may_move {
-            let spec = Placement { selector: &pod.spec.node_selector, terms: &pod.spec.terms, tolerations };
-            self.without_node(untolerated & !on_candidate, untolerated, &spec)
-        } else {
-            0
-        };
+        let elsewhere =
+            if may_move { self.without_node(untolerated & !on_candidate, untolerated, &pod.spec) } else { 0 };
         let started = on_windows.is_some() && pod.progress == PodProgress::Started;
         let is_stray = on_windows.is_some() && !started && self.is_stray(pod, &says);
         let matters = bound | elsewhere != 0;

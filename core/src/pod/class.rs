@@ -17,7 +17,6 @@ use crate::{
 /// The fields of an existing or planned RuntimeClass that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Class {
-    /// `handler`.
     pub handler: String,
     /// `scheduling.nodeSelector`.
     pub selector: BTreeMap<String, String>,

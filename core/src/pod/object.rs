@@ -17,15 +17,12 @@ use super::{KnownError, PodSpec, WorkloadKind, known_error};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WirePod")]
 pub struct Pod {
-    /// `metadata.namespace`.
     pub namespace: String,
-    /// `metadata.name`.
     pub name: String,
     /// Kind and name of the controller that created it.
     pub controller: Option<(String, String)>,
     /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
     pub template_hash: Option<String>,
-    /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
     /// `metadata.deletionTimestamp`: the end of its grace period, if it is being deleted.
     pub deleted: Option<Timestamp>,
@@ -33,7 +30,6 @@ pub struct Pod {
     pub is_mirror: bool,
     /// True if the annotation `winpool.dev/ignore` excludes it from the workload check.
     pub is_ignored: bool,
-    /// `spec`.
     pub spec: PodSpec,
     pub progress: PodProgress,
     /// The node on which one of its containers runs or has run.
@@ -46,7 +42,6 @@ pub struct Pod {
     pub errors: Vec<KnownError>,
 }
 
-/// The progress of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodProgress {
     /// None of its containers has run yet.
@@ -87,8 +82,10 @@ impl WireMetadata {
         self.annotations.as_ref().and_then(|all| all.get(names::IGNORE)).is_some_and(|value| value == "true")
     }
 
-    pub fn controller(&self) -> Option<&OwnerReference> {
-        self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+    /// Kind and name of the controller.
+    pub fn controller(&self) -> Option<(String, String)> {
+        let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        Some((owner.kind.clone(), owner.name.clone()))
     }
 }
 
@@ -96,7 +93,7 @@ impl From<WirePod> for Pod {
     fn from(WirePod { metadata, spec, status }: WirePod) -> Self {
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
         Self {
-            controller: metadata.controller().map(|owner| (owner.kind.clone(), owner.name.clone())),
+            controller: metadata.controller(),
             template_hash: label("pod-template-hash"),
             os_label: label(names::OS),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),

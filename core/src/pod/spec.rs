@@ -30,7 +30,6 @@ pub struct PodSpec {
     pub node_selector: BTreeMap<String, String>,
     /// The terms of the required node affinity, one of which has to match. No terms mean no requirement.
     pub terms: Vec<NodeSelectorTerm>,
-    /// `tolerations`.
     pub tolerations: Vec<Toleration>,
     /// True if the pod or one of its containers has `securityContext.windowsOptions`.
     pub has_windows_options: bool,
@@ -51,7 +50,6 @@ pub struct Container {
     pub list: ContainerList,
     /// Its place in that list.
     pub index: usize,
-    /// `image`.
     pub image: Option<String>,
     /// True for an init container that keeps running: a sidecar.
     pub is_sidecar: bool,

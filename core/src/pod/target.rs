@@ -19,7 +19,6 @@ pub enum Target {
     Windows,
     /// Windows, but only by an image that can only be for Windows.
     WindowsImage,
-    /// Linux.
     Linux,
     /// The pod does not specify a system.
     Unsaid,

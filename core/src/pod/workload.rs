@@ -7,19 +7,18 @@ use crate::api::names;
 
 use super::{PodSpec, WireMetadata};
 
-/// The kinds whose templates a workload check lists, with group, version and plural. Pods of all other kinds are
-/// checked one by one.
-pub const LISTED_KINDS: [(WorkloadKind, &str, &str, &str); 7] = [
-    (WorkloadKind::Deployment, "apps", "v1", "deployments"),
-    (WorkloadKind::StatefulSet, "apps", "v1", "statefulsets"),
-    (WorkloadKind::DaemonSet, "apps", "v1", "daemonsets"),
-    (WorkloadKind::ReplicaSet, "apps", "v1", "replicasets"),
-    (WorkloadKind::ReplicationController, "", "v1", "replicationcontrollers"),
-    (WorkloadKind::Job, "batch", "v1", "jobs"),
-    (WorkloadKind::CronJob, "batch", "v1", "cronjobs"),
+/// The kinds whose templates a workload check lists, with group and plural. All are of version v1. Pods of
+/// all other kinds are checked one by one.
+pub const LISTED_KINDS: [(WorkloadKind, &str, &str); 7] = [
+    (WorkloadKind::Deployment, "apps", "deployments"),
+    (WorkloadKind::StatefulSet, "apps", "statefulsets"),
+    (WorkloadKind::DaemonSet, "apps", "daemonsets"),
+    (WorkloadKind::ReplicaSet, "apps", "replicasets"),
+    (WorkloadKind::ReplicationController, "", "replicationcontrollers"),
+    (WorkloadKind::Job, "batch", "jobs"),
+    (WorkloadKind::CronJob, "batch", "cronjobs"),
 ];
 
-/// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkloadKind {
     Deployment,
@@ -32,7 +31,6 @@ pub enum WorkloadKind {
 }
 
 impl WorkloadKind {
-    /// `kind`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",
@@ -45,6 +43,12 @@ impl WorkloadKind {
         }
     }
 
+    /// Its group and plural in `LISTED_KINDS`.
+    pub fn resource(self) -> (&'static str, &'static str) {
+        let listed = LISTED_KINDS.iter().find(|(kind, ..)| *kind == self);
+        listed.map_or(("", ""), |(_, group, plural)| (*group, *plural))
+    }
+
     /// Returns the kind with this name, if its templates are listed.
     pub fn by_name(name: &str) -> Option<Self> {
         LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)
@@ -55,11 +59,8 @@ impl WorkloadKind {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WireWorkload")]
 pub struct Workload {
-    /// `metadata.namespace`.
     pub namespace: String,
-    /// `metadata.name`.
     pub name: String,
-    /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
     /// Kind and name of the object that controls it.
     pub controller: Option<(String, String)>,
@@ -68,7 +69,6 @@ pub struct Workload {
     /// True if the annotation `winpool.dev/ignore` of the workload or its template excludes it from the workload
     /// check.
     pub is_ignored: bool,
-    /// `spec.replicas`.
     pub replicas: i64,
     /// True if its pods may come from two templates: a `StatefulSet` in an update.
     pub has_two_revisions: bool,
@@ -136,7 +136,7 @@ impl From<WireWorkload> for Workload {
             is_over: metadata.deletion_timestamp.is_some() || status.conditions.iter().flatten().any(ended),
             is_ignored: metadata.is_ignored() || of_pods.is_ignored(),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
-            controller: metadata.controller().map(|owner| (owner.kind.clone(), owner.name.clone())),
+            controller: metadata.controller(),
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
             replicas: spec.replicas.unwrap_or(1),

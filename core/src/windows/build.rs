@@ -43,7 +43,6 @@ pub struct UnreadableVersion;
 /// The version in `status.nodeInfo.kernelVersion` of a Windows node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KernelVersion {
-    /// The build.
     pub build: Build,
     /// The update revision (UBR), which monthly updates raise; early kubelets do not report it.
     pub revision: Option<u32>,

@@ -23,7 +23,6 @@ impl ContainerRuntime {
     }
 }
 
-/// The name of a container runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RuntimeName {
     /// containerd, which can run Windows containers for Kubernetes since its 1.4.
@@ -38,11 +37,8 @@ pub enum RuntimeName {
 /// release; two pre-releases of the same version are equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RuntimeVersion {
-    /// 1 in `1.7.19`.
     pub major: u32,
-    /// 7 in `1.7.19`.
     pub minor: u32,
-    /// 19 in `1.7.19`.
     pub patch: u32,
     pub stage: Stage,
 }

@@ -14,9 +14,7 @@ use super::{Build, number};
 /// A minor version of Kubernetes, such as 1.36.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KubernetesVersion {
-    /// 1 in 1.36.
     pub major: u32,
-    /// 36 in 1.36.
     pub minor: u32,
 }
 
@@ -31,6 +29,12 @@ impl KubernetesVersion {
             Some(Self { major: number(major)?, minor: number(minor)? })
         };
         version().ok_or_else(|| ParseKubernetesVersionError { major: excerpt(major), minor: excerpt(minor) })
+    }
+
+    /// Parses the version of a release: `1.36` or `v1.36.3`.
+    pub fn of_release(text: &str) -> Result<Self, ParseKubernetesVersionError> {
+        let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
+        Self::parse(parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
     }
 
     /// Returns the support of a Windows build for nodes, by the documentation of this version.

@@ -19,7 +19,6 @@ pub struct Product {
     pub version: &'static str,
     /// The full name: `Windows Server 2019`.
     pub name: &'static str,
-    /// The servicing channel.
     pub channel: Channel,
     /// Tags of Microsoft's base images of this build; there are more tags, by update and by full version. Empty for
     /// 23H2, which has no base images of its own and runs those of Windows Server 2022.

@@ -75,7 +75,7 @@ fn words_of_others(node: &Value) -> Value {
 impl NodeFacts {
     /// True if the watch of Windows nodes shows it.
     pub fn is_windows(&self) -> bool {
-        self.seen.labels.get(names::OS) == Some(names::WINDOWS)
+        self.seen.is_windows()
     }
 }
 

@@ -16,7 +16,6 @@ use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
 use winpool::{
     Options,
-    api_server::pods::{ListedPod, ListedWorkload},
     cache::{
         index::Index,
         node::{CachedNode, ListedNode},
@@ -26,7 +25,7 @@ use winpool::{
 use winpool_core::{
     api::Taint,
     plan::{CheckAnswer, CheckScope, Consent, KnownNode, Policy, Question, WorkloadCheck, assess, node_patch},
-    pod::{LISTED_KINDS, WorkloadKind},
+    pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
 };
 use winpool_e2e::Usage;
 
@@ -155,8 +154,8 @@ async fn pages() -> Result<()> {
     let client = client().await?;
     client.apiserver_version().await?;
     let before = Instant::now();
-    for (_, group, version, plural) in LISTED_KINDS {
-        let api = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+    for (_, group, plural) in LISTED_KINDS {
+        let api = if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") };
         receive(&client, &format!("/{api}/{plural}?")).await?;
     }
     receive(&client, "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&").await?;
@@ -217,9 +216,9 @@ fn print_answers(answers: &BTreeMap<String, CheckAnswer>, seconds: f64, judging:
 fn decode_pods(count: usize, pod: &str, deployment: &str) -> Result<()> {
     let idle = Usage::own()?;
     let mut check = check_of(count)?;
-    let add = |listed: ListedWorkload| check.workload(WorkloadKind::Deployment, &listed.workload);
+    let add = |workload: Workload| check.workload(WorkloadKind::Deployment, &workload);
     let deployments = decode(deployment, count.div_ceil(PODS_PER_DEPLOYMENT), add)?;
-    let pods = decode(pod, count, |listed: ListedPod| check.pod(&listed.pod))?;
+    let pods = decode(pod, count, |pod: Pod| check.pod(&pod))?;
     let before = Instant::now();
     let answers = check.finish();
     let judging = deployments.1 + pods.1 + before.elapsed().as_secs_f64();
@@ -231,7 +230,7 @@ fn decode_nodes(count: usize, template: &str) -> Result<()> {
     let (index, mut nodes) = (Index::default(), Vec::new());
     index.judge_by(policy("{}")?);
     let idle = Usage::own()?.resident_mb;
-    decode(template, count, |listed: ListedNode| nodes.push(Arc::new(listed.node)))?;
+    decode(template, count, |node: CachedNode| nodes.push(Arc::new(node)))?;
     let cached = Usage::own()?.resident_mb;
     index.replace(&nodes);
     let usage = Usage::own()?;

@@ -94,7 +94,6 @@ impl<'de, K: Keep> Deserialize<'de> for Document<K> {
     }
 }
 
-/// Reads a document.
 pub(super) struct DocumentVisitor<'l, K> {
     lines: Lines<'l>,
     kept: PhantomData<K>,

@@ -10,7 +10,6 @@ use serde::de::IgnoredAny;
 /// The size of the lookahead, in bytes.
 const AHEAD: usize = 64 << 10;
 
-/// A stream of manifests.
 pub(super) struct Stream<'l, R> {
     source: R,
     limit: usize,

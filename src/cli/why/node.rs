@@ -1,5 +1,6 @@
 //! Explains a node.
 
+use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use winpool_core::explain::{
     forecast::forecast,
@@ -7,22 +8,19 @@ use winpool_core::explain::{
     status::unread,
 };
 
-use crate::{
-    cache::node::ListedNode,
-    cli::{
-        Common, Error,
-        cluster::Cluster,
-        live,
-        output::{BOLD, GOOD, Table, Text, WARN},
-        plan::{changes_text, snapshot},
-    },
+use crate::cli::{
+    Common, Error,
+    cluster::Cluster,
+    live,
+    output::{BOLD, GOOD, Table, Text, WARN},
+    plan::{changes_text, snapshot},
 };
 
 pub(super) async fn why(name: &str, common: &Common) -> Result<NodeStory, Error> {
     let (mut cluster, found) = if common.origin.files.is_empty() {
         let client = common.origin.connection.client().await?;
-        let nodes: Api<ListedNode> = Api::all(client.clone());
-        let found = live::get("nodes", &nodes, name).await?.map(|listed| listed.node);
+        let nodes: Api<Node> = Api::all(client.clone());
+        let found = live::get("nodes", &nodes, name).await?;
         (Cluster::live(&client).await?, found)
     } else {
         let cluster = Cluster::from_manifests(&common.origin.files)?;

@@ -1,7 +1,10 @@
 //! Explains where a pod, or the pods of a workload, can be scheduled and started.
 
 use k8s_openapi::api::{
-    core::v1::{Event, Node},
+    core::{
+        self,
+        v1::{Event, Node},
+    },
     node::v1::RuntimeClass,
 };
 use kube::{Api, Client, api::ListParams};
@@ -16,7 +19,7 @@ use winpool_core::{
 };
 
 use crate::{
-    api_server::pods::{self, ListedPod, ListedWorkload},
+    api_server::pods,
     cache::node::CachedNode,
     cli::{
         Common, Error,
@@ -65,8 +68,7 @@ pub(super) async fn why_workload(
     let (mut around, namespace, client) = Surroundings::read(common, namespace).await?;
     let found = if let Some(client) = &client {
         let api = pods::workloads(client, kind, Some(&namespace));
-        let plural = LISTED_KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(.., plural)| *plural);
-        live::get(plural, &api, name).await?.map(|listed: ListedWorkload| listed.workload)
+        live::get(kind.resource().1, &api, name).await?
     } else {
         let mut of_kind = around.workloads.drain(..).filter(|(of, _)| *of == kind).map(|(_, workload)| workload);
         of_kind.find(|workload| workload.name == name && workload.namespace == namespace)
@@ -98,8 +100,8 @@ fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
 }
 
 async fn live_pod(client: &Client, namespace: &str, name: &str) -> Result<Option<Pod>, Error> {
-    let pods: Api<ListedPod> = Api::namespaced(client.clone(), namespace);
-    let mut found = live::get("pods", &pods, name).await?.map(|listed| listed.pod);
+    let pods: Api<core::v1::Pod> = Api::namespaced(client.clone(), namespace);
+    let mut found = live::get("pods", &pods, name).await?;
     add_errors_of_events(client, found.as_mut_slice()).await?;
     Ok(found)
 }
@@ -107,9 +109,9 @@ async fn live_pod(client: &Client, namespace: &str, name: &str) -> Result<Option
 /// Pods of the workload; none, with a note, for a user who has no permission to list pods. The jobs of a `CronJob` are other
 /// workloads.
 async fn live_pods_of(client: &Client, kind: WorkloadKind, workload: &Workload) -> Result<Vec<Pod>, Error> {
-    let api: Api<ListedPod> = Api::namespaced(client.clone(), &workload.namespace);
+    let api: Api<core::v1::Pod> = Api::namespaced(client.clone(), &workload.namespace);
     let mut pods = Vec::new();
-    let keep = |listed: ListedPod| pods.extend(Some(listed.pod).filter(|pod| is_of(pod, kind, workload)));
+    let keep = |pod| pods.extend(Some(pod).filter(|pod| is_of(pod, kind, workload)));
     let listed = live::list("pods", &api, ListParams::default(), keep).await;
     live::note_if_forbidden(listed, "the errors of its pods, and the nodes that they ran on, are not considered")?;
     add_errors_of_events(client, &mut pods).await?;
@@ -154,7 +156,7 @@ impl Surroundings {
     async fn live(client: &Client) -> Result<Self, Error> {
         let mut around = Self::default();
         let nodes: Api<Node> = Api::all(client.clone());
-        let keep = |node| around.machines.push(Machine::from(&node));
+        let keep = |node: Node| around.machines.push(Machine::from(&node));
         live::list("nodes", &nodes, ListParams::default(), keep).await?;
         let all: Api<RuntimeClass> = Api::all(client.clone());
         live::list("runtimeclasses", &all, ListParams::default(), |class| around.facts.add_class(class)).await?;

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::{self, v1::Node};
 use kube::{Api, Client, api::ListParams, core::PartialObjectMeta};
 use parking_lot::Mutex;
 use thiserror::Error;
 use winpool_core::{
     api::names,
     plan::{CheckAnswer, PODS, WorkloadCheck},
-    pod::{LISTED_KINDS, WorkloadKind},
+    pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
 };
 
 use crate::api_server::{
     error::{RequestError, in_time},
-    pages,
-    pods::{self, ListedPod, ListedWorkload},
+    pages, pods,
 };
 
 /// A list that a check needs failed.
@@ -36,16 +35,16 @@ pub async fn everything(client: &Client, check: WorkloadCheck) -> Result<BTreeMa
     let shared = Mutex::new(check);
     let check = &shared;
     // Concurrently, because nodes wait for the check.
-    let kinds = LISTED_KINDS.map(|(kind, _, _, plural)| async move {
+    let kinds = LISTED_KINDS.map(|(kind, _, plural)| async move {
         let api = pods::workloads(client, kind, None);
-        let add = |listed: ListedWorkload| check.lock().workload(kind, &listed.workload);
+        let add = |workload: Workload| check.lock().workload(kind, &workload);
         let listed = pages::each_patiently(&api, pods::of_kind(kind), add).await;
         allowed(plural, listed, |words| check.lock().unlisted(plural, words))
     });
     try_join_all(kinds).await?;
     let mut check = shared.into_inner();
-    let pods: Api<ListedPod> = Api::all(client.clone());
-    let listed = pages::each_patiently(&pods, pods::unfinished(), |listed: ListedPod| check.pod(&listed.pod)).await;
+    let pods: Api<core::v1::Pod> = Api::all(client.clone());
+    let listed = pages::each_patiently(&pods, pods::unfinished(), |pod: Pod| check.pod(&pod)).await;
     allowed(PODS, listed, |words| check.unlisted(PODS, words))?;
     let undecided: Vec<BTreeMap<String, String>> = check.undecided().cloned().collect();
     for selector in undecided {
@@ -83,9 +82,9 @@ pub(super) async fn are_settled(
 ) -> bool {
     for (kind, namespace, name) in workloads {
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
-        let listed = in_time(pods::workloads(client, *kind, Some(namespace)).list(&named)).await;
-        let is_settled = |listed: &ListedWorkload| check.is_settled(*kind, &listed.workload);
-        if !listed.is_ok_and(|listed| listed.items.iter().all(is_settled)) {
+        let (api, mut is_settled) = (pods::workloads(client, *kind, Some(namespace)), true);
+        let look = |workload: Workload| is_settled &= check.is_settled(*kind, &workload);
+        if pages::each(&api, named, look).await.is_err() || !is_settled {
             return false;
         }
     }

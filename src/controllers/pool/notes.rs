@@ -23,7 +23,6 @@ pub(super) async fn send(context: &Context, pool: &GuardedPool, News { type_, re
     context.applier.event(&pool.object_ref(&()), type_, &reason, &action, note).await;
 }
 
-/// Logs one note.
 pub(super) fn log(pool: &str, note: &Note) {
     match note {
         Note::ClassWritten(class, reason, fields) => {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use kube::{Api, Resource, ResourceExt, api::ListParams};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Resource, ResourceExt, api::ListParams, core::PartialObjectMeta};
 use winpool_core::{
     api::names,
     plan::{
@@ -20,7 +21,6 @@ use crate::{
 
 use super::Done;
 
-/// Executes the step.
 pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> Done {
     let pool = guarded.name_any();
     let result = request(context, guarded, &step).await;
@@ -50,11 +50,15 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
         Step::ListMarkedNodes => {
             let mut marked = BTreeSet::new();
             let labels = format!("{}={name}", names::POOL);
-            let nodes = pages::each(&context.metadata, ListParams::default().labels(&labels), |node| {
-                if node.annotations().get(names::IGNORE).is_none_or(|ignore| ignore != "true") {
-                    marked.insert(node.name_any());
-                }
-            });
+            let nodes = pages::each(
+                &context.metadata,
+                ListParams::default().labels(&labels),
+                |node: PartialObjectMeta<Node>| {
+                    if node.annotations().get(names::IGNORE).is_none_or(|ignore| ignore != "true") {
+                        marked.insert(node.name_any());
+                    }
+                },
+            );
             nodes.await?;
             Answer::Nodes(marked)
         }

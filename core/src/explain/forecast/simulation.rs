@@ -16,7 +16,7 @@ use crate::{
     labels::Labels,
     plan::{
         CheckAnswer, ClassUsers, Consent, GuardedPool, HeldTaints, Node, NodeShare, PODS, Policy, Pool, Sighting,
-        Tally, Watched, WorkloadCheck, assess,
+        Tally, Watched, WorkloadCheck, assess, finalizers,
         reconcile::{
             Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Pauses, Refusal, SeenNode, Step,
             next,
@@ -146,7 +146,7 @@ impl Simulation {
             classes: &classes,
             tally: &|pool| Tally::of(pool, shares.get_or_init(|| self.shares(&policy))),
             nodes: &|show| {
-                for (name, node) in self.nodes.iter().filter(|(_, node)| is_windows(node)) {
+                for (name, node) in self.nodes.iter().filter(|(_, node)| node.is_windows()) {
                     show(SeenNode { name, uid: name, node, watched: self.watched.get(name).unwrap_or(&none) });
                 }
             },
@@ -197,11 +197,7 @@ impl Simulation {
                 Answer::Pool(found.map(|found| Box::new(found.metadata.clone())))
             }
             Step::SetFinalizer(wanted) => {
-                self.update_pool(pool, |pool| {
-                    let finalizers = pool.metadata.finalizers.get_or_insert_default();
-                    finalizers.retain(|finalizer| finalizer != names::CLEANUP);
-                    finalizers.extend(wanted.then(|| names::CLEANUP.to_owned()));
-                });
+                self.update_pool(pool, |pool| pool.metadata.finalizers = Some(finalizers(&pool.metadata, *wanted)));
                 self.pools.retain(|pool| !pool.is_being_deleted() || !pool.finalizers().is_empty());
                 Answer::Done
             }
@@ -363,8 +359,4 @@ impl ClassRequest {
             (Self::Patch { .. } | Self::Delete(_), None) => Err(Refusal::Gone),
         }
     }
-}
-
-fn is_windows(node: &Node) -> bool {
-    node.labels.get(names::OS) == Some(names::WINDOWS)
 }

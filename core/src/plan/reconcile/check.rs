@@ -282,12 +282,11 @@ impl Memory {
 
     /// The classes in the API server; for a dry run, as they would be.
     fn classes_as_planned(&self, cluster: &Cluster<'_>, policy: &Policy) -> BTreeMap<String, Class> {
-        let pools = || policy.entries().iter().map(|entry| &entry.pool);
-        let answered = pools().flat_map(|pool| self.classes(cluster, &pool.name));
+        let answered = policy.pools().flat_map(|pool| self.classes(cluster, &pool.name));
         let classes = cluster.classes.iter().cloned().chain(answered);
         let mut classes: BTreeMap<String, Class> =
             classes.map(|class| (class.name_any(), Class::from(class.as_ref()))).collect();
-        for pool in pools().filter(|pool| !pool.enforces() && !pool.deleting) {
+        for pool in policy.pools().filter(|pool| !pool.enforces() && !pool.deleting) {
             let plan = self.plan_classes(cluster, pool, &(cluster.tally)(&pool.name));
             for planned in plan.classes {
                 if planned.action.writes() {

@@ -60,7 +60,6 @@ pub struct Memory {
 pub(super) struct PoolMemory {
     /// The uid of the pool, to tell it from a later pool with the same name.
     pub(super) uid: Option<String>,
-    /// `metadata.generation`.
     pub(super) generation: Option<i64>,
     /// True if the cache was seen to be up to date with the pool, in this term.
     pub(super) fresh: bool,

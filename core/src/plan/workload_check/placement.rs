@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::{NodeSelectorTerm, Toleration},
-    jiff::SignedDuration,
-};
+use k8s_openapi::{api::core::v1::Toleration, jiff::SignedDuration};
 
 use crate::{
     api::names,
     pod::{
-        Class, LISTED_KINDS, Pod, PodProgress, PodSpec, Target, WorkloadKind,
+        Class, Pod, PodProgress, PodSpec, Target, WorkloadKind,
         affinity::matches_affinity,
         tolerations::{Tolerance, tolerance, tolerate},
     },
@@ -47,24 +44,22 @@ impl WorkloadCheck {
         let is_daemon_set = kind == WorkloadKind::DaemonSet;
         let class = if is_daemon_set { Ok(None) } else { self.class_of(namespace, spec) };
         let Ok(class) = class else { return nothing };
-        let (mut tolerations, mut selector) = (spec.tolerations.clone(), spec.node_selector.clone());
-        if let Some(class) = class {
-            tolerations.extend(class.tolerations.iter().cloned());
-            for (key, value) in &class.selector {
-                selector.entry(key.clone()).or_insert_with(|| value.clone());
-            }
-        }
         let says = Self::says(spec, class);
-        let untolerated = self.untolerated(&tolerations);
+        let admitted = class.map(|class| {
+            let mut spec = spec.clone();
+            class.admit(&mut spec);
+            spec
+        });
+        let admitted = admitted.as_ref().unwrap_or(spec);
+        let untolerated = self.untolerated(&admitted.tolerations);
         if untolerated == 0 {
             return nothing;
         }
-        let placement = Placement { selector: &selector, terms: &spec.terms, tolerations: &tolerations };
         let mask = match says {
-            _ if is_daemon_set => untolerated & self.fitting_candidates(&placement),
+            _ if is_daemon_set => untolerated & self.fitting_candidates(admitted),
             Says::NotWindows => 0,
             _ if self.is_told_to_tolerate(namespace, spec) => 0,
-            _ => self.without_node(untolerated, untolerated, &placement),
+            _ => self.without_node(untolerated, untolerated, admitted),
         };
         let mut found = Found::default();
         match says {
@@ -107,20 +102,19 @@ impl WorkloadCheck {
         }
     }
 
-    fn fitting_candidates(&self, placement: &Placement<'_>) -> Mask {
-        let fitting =
-            self.scope.nodes.iter().zip(&self.candidates).filter(|(node, _)| placement.fit(node) > Tolerance::No);
+    fn fitting_candidates(&self, spec: &PodSpec) -> Mask {
+        let fitting = self.scope.nodes.iter().zip(&self.candidates).filter(|(node, _)| fit(spec, node) > Tolerance::No);
         fitting.fold(0, |all, (_, candidate)| all | candidate)
     }
 
     /// The questions of `mask` for which a candidate fits now, and no Windows node would fit afterwards.
-    pub(super) fn without_node(&self, mask: Mask, untolerated: Mask, placement: &Placement<'_>) -> Mask {
+    pub(super) fn without_node(&self, mask: Mask, untolerated: Mask, spec: &PodSpec) -> Mask {
         let (mut fitting, mut refuge) = (0, 0);
         for (index, node) in self.scope.nodes.iter().enumerate() {
             if mask & !refuge == 0 {
                 return 0;
             }
-            let fit = placement.fit(node);
+            let fit = fit(spec, node);
             if fit > Tolerance::No {
                 fitting |= self.candidates[index];
             }
@@ -136,9 +130,7 @@ impl WorkloadCheck {
     pub(super) fn counts_while_terminating(&self, pod: &Pod, known: Option<&SeenWorkload>) -> bool {
         let is_recent = pod.deleted.is_some_and(|deleted| deleted.duration_since(self.scope.now) > -PATIENCE);
         let kind = pod.workload_kind();
-        let is_listed = |kind| {
-            LISTED_KINDS.iter().any(|(listed, .., plural)| *listed == kind && !self.unlisted.contains_key(*plural))
-        };
+        let is_listed = |kind: WorkloadKind| !self.unlisted.contains_key(kind.resource().1);
         let template_tells = kind.is_some_and(is_listed) && !known.is_some_and(|seen| seen.has_two_revisions);
         is_recent && pod.controller.is_some() && !template_tells
     }
@@ -153,21 +145,12 @@ impl WorkloadCheck {
     }
 }
 
-/// The parts of a pod that decide its placement.
-pub(super) struct Placement<'a> {
-    pub selector: &'a BTreeMap<String, String>,
-    pub terms: &'a [NodeSelectorTerm],
-    pub tolerations: &'a [Toleration],
-}
-
-impl Placement<'_> {
-    /// Tells if it may run on the node.
-    fn fit(&self, node: &KnownNode) -> Tolerance {
-        if node.labels.matches(self.selector) && matches_affinity(self.terms, &node.labels, &node.name) {
-            tolerance(self.tolerations, &node.taints)
-        } else {
-            Tolerance::No
-        }
+/// Tells if an admitted pod may run on the node.
+fn fit(spec: &PodSpec, node: &KnownNode) -> Tolerance {
+    if node.labels.matches(&spec.node_selector) && matches_affinity(&spec.terms, &node.labels, &node.name) {
+        tolerance(&spec.tolerations, &node.taints)
+    } else {
+        Tolerance::No
     }
 }
 
