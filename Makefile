@@ -19,6 +19,7 @@ CRD := crds/winpool.dev_windowspools.yaml
 DIST := target/dist
 ARCHS := amd64 arm64
 HOST_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,amd64)
+OTHER_ARCH := $(filter-out $(HOST_ARCH),$(ARCHS))
 MACHINE_amd64 := x86_64
 MACHINE_arm64 := aarch64
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -134,14 +135,15 @@ $(CARGO_TOOLS):
 	@echo "==> $(@F) $(version) is built from crates.io, once, into $(TOOLS) (up to 3 minutes)"
 	@cargo install --locked --version $(version) $(features) --root $(root) $(@F)
 
+# Many tests wait for a control plane, so more of them than processors run at a time.
+unit control-plane-test: export RUST_TEST_THREADS ?= $(shell echo $$(( 3 * $$(nproc) )))
+
 .PHONY: unit
 unit: ## Unit, property and snapshot tests of the core, and tests of the binary, some on the control plane
 	$(call step,unit tests)
 	$(call timed,$(TEST) --exclude winpool-e2e)
 
-# Most of these wait for a control plane, so more of them than processors run at a time.
 .PHONY: control-plane-test
-control-plane-test: export RUST_TEST_THREADS ?= $(shell echo $$(( 3 * $$(nproc) )))
 control-plane-test: ## Tests on a real local control plane, which is built from Go modules the first time (about 5 minutes)
 	$(call step,control-plane tests)
 	$(call timed,$(TEST) --lib --test control_plane --test operator)
@@ -259,10 +261,13 @@ binary-%: $(CARGO_AUDITABLE)
 		&& install -D -m 755 target/$(triple)/release/winpool $(DIST)/winpool-linux-$*)
 
 .PHONY: binary-test
-binary-test: binary-$(HOST_ARCH) ## Test the static binary of this machine's architecture, as in a container
+binary-test: container_test = WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(1) $(TEST) --test container -- --ignored
+binary-test: other = $(wildcard $(DIST)/winpool-linux-$(OTHER_ARCH))
+binary-test: emulator = $(shell command -v qemu-$(MACHINE_$(OTHER_ARCH))-static)
+binary-test: binary-$(HOST_ARCH) ## Test the static binary as in a container; the other architecture's too, if built, with qemu-user-static
 	$(call step,static binary)
-	$(call timed,WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(HOST_ARCH) \
-		$(TEST) --test container -- --ignored)
+	$(call timed,$(call container_test,$(HOST_ARCH)) \
+		$(and $(other),$(emulator),&& WINPOOL_EMULATOR=$(emulator) $(call container_test,$(OTHER_ARCH))))
 
 # Cargo cannot leave out the dependencies of tests (the CEL interpreter), so the list is slightly too long.
 .PHONY: sbom

@@ -1,5 +1,6 @@
 //! The static binary of a release, run as in a container: as an unprivileged user, in a root directory that has only
-//! the binary and the files of a `ServiceAccount`. `make binary-test` builds it and runs these tests.
+//! the binary and the files of a `ServiceAccount`. `make binary-test` builds it and runs these tests, with QEMU also on
+//! the binary of the other architecture.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod program;
@@ -82,6 +83,11 @@ fn program() -> PathBuf {
     std::env::var_os("WINPOOL_STATIC").expect("WINPOOL_STATIC names the static program: run `make binary-test`").into()
 }
 
+/// The static QEMU that runs the binary, if that is of another architecture.
+fn emulator() -> Option<PathBuf> {
+    Some(std::env::var_os("WINPOOL_EMULATOR")?.into())
+}
+
 /// Segments, sections and dynamic entries, printed by binutils, which every C compiler needs.
 fn read_elf(program: &Path) -> String {
     let options = ["--wide", "--program-headers", "--section-headers", "--dynamic"];
@@ -96,6 +102,7 @@ async fn container(server: &ApiServer, client: &Client) -> PathBuf {
     let account = root.join("var/run/secrets/kubernetes.io/serviceaccount");
     fs::create_dir_all(&account).unwrap();
     fs::copy(program(), root.join("winpool")).unwrap();
+    emulator().map(|emulator| fs::copy(emulator, root.join("emulator")).unwrap());
     fs::copy(server.authority_file(), account.join("ca.crt")).unwrap();
     fs::write(account.join("namespace"), "default").unwrap();
     fs::write(account.join("token"), token(client).await).unwrap();
@@ -139,6 +146,7 @@ fn in_container(server: &ApiServer, root: &Path, address: SocketAddr) -> Command
         .arg(format!("--userspec={USER}:{USER}"))
         .arg("--groups=")
         .arg(root)
+        .args(emulator().map(|_| "/emulator"))
         .args(["/winpool", "run"])
         .env_clear()
         .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")

@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The number of idle API servers that are kept. Each takes 265 MB.
+/// The number of idle API servers that are kept. Each takes 300 MB.
 const IDLE: usize = 8;
 
 /// An API server that can be lent repeatedly.

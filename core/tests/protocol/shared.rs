@@ -83,6 +83,7 @@ const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
 
 /// Identifies a value by its `Debug` text, with every time relative to `now`. All times before the horizon are equal.
 pub fn fingerprint(value: &impl Debug, now: Instant) -> u128 {
+    let now = nanoseconds(&format!("{now:?}"));
     let mut text = Text { written: String::new(), last: 0, is_due: false, moment: None, now };
     write!(text, "{value:?}").unwrap();
     let words = text.written.as_bytes().chunks_exact(8);
@@ -101,7 +102,8 @@ struct Text {
     is_due: bool,
     /// The text since `Instant`.
     moment: Option<String>,
-    now: Instant,
+    /// In nanoseconds.
+    now: i128,
 }
 
 impl Write for Text {
@@ -109,7 +111,7 @@ impl Write for Text {
         if let Some(moment) = &mut self.moment {
             moment.push_str(text);
             if text.ends_with('}') {
-                let ago = nanoseconds(&format!("{:?}", self.now)) - nanoseconds(moment);
+                let ago = self.now - nanoseconds(moment);
                 let longest = if self.is_due { Duration::ZERO } else { LONG_AGO };
                 write!(self.written, "{}", ago.min(i128::try_from(longest.as_nanos()).unwrap()))?;
                 self.moment = None;

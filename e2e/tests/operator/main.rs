@@ -1,7 +1,9 @@
-//! Tests of winpool on a real Kubernetes control plane. Every test has its own API server.
+//! Tests of winpool on a real Kubernetes control plane. Every test has its own API server. Tests start in the order of their
+//! names, so `agreement`, which takes longest, is among the first.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod adoption;
+mod agreement;
 mod check;
 mod cleanup;
 mod compatible;
@@ -34,5 +36,4 @@ mod taint_change;
 mod truth;
 mod uninstall;
 mod validation;
-mod why;
 mod workloads;

@@ -1,4 +1,4 @@
-//! Thousands of generated nodes and pods: the policies agree with winpool's planning functions.
+//! Generated nodes and pods: the policies agree with winpool's planning functions.
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -24,8 +24,8 @@ use winpool_e2e::prelude::*;
 use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
 
 const POOLS: usize = 16;
-const NODES: usize = 2000;
-const PODS: usize = 2000;
+const NODES: usize = 1000;
+const PODS: usize = 1000;
 /// Requests in parallel.
 const HANDS: usize = 16;
 /// All objects that have to change are sent, and one of this many of the others.
