@@ -182,6 +182,21 @@ spec:
 }
 
 #[test]
+fn manifests_without_nodes_do_not_show_that_the_cluster_has_none() {
+    let pod =
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {os: {name: windows}, containers: [{name: c}]}\n";
+    let (code, _, error) = with_stdin(&["why", "pod/web", "-f", "-"], pod);
+    assert!(code == Some(1) && error.starts_with("winpool: the manifests have no nodes"), "{error}");
+    for (command, code) in [("status", 0), ("plan", 0)] {
+        let (found, out, _) = with_stdin(&[command, "-f", POOL, "-f", "-"], pod);
+        assert_eq!(found, Some(code));
+        assert!(out.contains("Note: The manifests have no nodes"), "{command}: {out}");
+        let (_, out, _) = with_stdin(&[command, "-f", POOL, "-f", "-"], &node("win"));
+        assert!(!out.contains("no nodes"), "{command}: {out}");
+    }
+}
+
+#[test]
 fn plan_shows_the_changes_of_a_pool_in_dry_run() {
     let pool = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}, spec: {mode: DryRun}}";
     let (code, out, error) = with_stdin(&["plan", "-f", "-"], &format!("{pool}\n---\n{}", node("win")));

@@ -59,7 +59,7 @@ pub const PROVISIONERS: [(Provisioner, &str, &str); 7] = [
 /// The labels of the operating system and the architecture, which the kubelet sets. Windows nodes are always amd64.
 const BY_KUBELET: [&str; 4] = [names::OS, BETA_OS, names::ARCH, "beta.kubernetes.io/arch"];
 
-/// Kubernetes' own labels outside the domains below that a kubelet may set on itself (NodeRestriction).
+/// Kubernetes' own labels outside the domains below that a kubelet may set on itself (`NodeRestriction`).
 const OF_PLACE: [&str; 5] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",

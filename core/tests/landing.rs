@@ -182,6 +182,15 @@ fn a_class_that_has_changed_does_not_contradict_the_pods_that_it_placed() {
 }
 
 #[test]
+fn a_label_that_the_pod_itself_selects_is_not_put_down_to_its_class() {
+    let told = of(
+        "{metadata: {name: web}, spec: {runtimeClassName: windows-2022, nodeSelector: {kubernetes.io/os: linux}, containers: [{name: c}]}}",
+    );
+    let reason = told.nodes[1].reasons.first().unwrap();
+    insta::assert_snapshot!(reason, @"nodeSelector wants kubernetes.io/os=linux, the node has windows");
+}
+
+#[test]
 fn a_pod_with_scheduling_gates_waits_for_them() {
     let gated = |more: &str| {
         let (_, remedy) = remedy_of(&format!(

@@ -114,6 +114,13 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Returns a note if manifests have no nodes.
+    pub fn note_without_nodes(&self) -> Option<String> {
+        let has_nodes = !self.nodes.is_empty() || !self.other_nodes.is_empty();
+        (!has_nodes)
+            .then(|| "The manifests have no nodes, so winpool does not know which nodes the cluster has.".to_owned())
+    }
+
     fn sort(&mut self) {
         self.nodes.sort_by(|a, b| a.name().cmp(b.name()));
         self.pools.sort_by_key(ResourceExt::name_any);

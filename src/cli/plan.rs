@@ -70,9 +70,11 @@ pub async fn run(Arguments { common, live, resolve }: Arguments) -> Result<Outco
             cluster = manifests;
         }
     }
+    let is_offline = !origin.files.is_empty() && !live;
+    let without_nodes = cluster.note_without_nodes().filter(|_| is_offline);
     let image_notes = image_notes(&cluster, &resolve).await?;
     let mut forecast = live::during("computing what the operator would do", || of(cluster));
-    forecast.summary.notes.extend(image_notes);
+    forecast.summary.notes.extend(without_nodes.into_iter().chain(image_notes));
     output::print(common.output.format, &forecast, || text(&forecast))?;
     Ok(if is_done(&forecast) { Outcome::Done } else { Outcome::Pending })
 }

@@ -46,8 +46,10 @@ pub async fn run(Arguments { common }: Arguments) -> Result<Outcome, Error> {
         }
         files => (Cluster::from_manifests(files)?, BTreeSet::new()),
     };
+    let without_nodes = cluster.note_without_nodes().filter(|_| !common.origin.files.is_empty());
     let knows_pods = cluster.pods != Pods::NotGiven;
     let mut status = live::during("computing what the operator would do", || status(snapshot(cluster), &reverted));
+    status.notes.extend(without_nodes);
     if !knows_pods {
         status.pods_without_class = None;
         status.runtime_classes.iter_mut().for_each(|class| class.pods = None);

@@ -287,7 +287,9 @@ impl Candidate<'_> {
     /// Describes the obstacle, and names the class if the class causes it.
     fn describe(&self, obstacle: &Obstacle) -> String {
         match (obstacle, self.class) {
-            (Obstacle::Selector { key, .. }, Some((name, class))) if class.selector.contains_key(key) => {
+            (Obstacle::Selector { key, wanted, .. }, Some((name, class)))
+                if class.selector.get(key) == Some(wanted) =>
+            {
                 format!("{obstacle} (by RuntimeClass {name})")
             }
             _ => obstacle.to_string(),

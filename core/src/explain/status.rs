@@ -150,7 +150,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
     let (nodes, classes) = (snapshot.nodes.clone(), snapshot.classes.clone());
     let (pods, guarded) = (snapshot.pods.clone(), snapshot.pools.clone());
     let today = snapshot.now.time;
-    let notes = unread(&snapshot);
+    let unlisted = unread(&snapshot);
     let outcome = forecast(snapshot);
     let mut by_build: BTreeMap<Option<_>, BTreeMap<String, usize>> = BTreeMap::new();
     let mut by_state: BTreeMap<String, usize> = BTreeMap::new();
@@ -220,7 +220,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
                 }
             })
             .collect(),
-        notes,
+        notes: unlisted,
     }
 }
 

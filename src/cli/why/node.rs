@@ -33,7 +33,9 @@ pub(super) async fn why(name: &str, common: &Common) -> Result<NodeStory, Error>
     cluster.nodes.push(node.clone());
     let classes = cluster.classes.clone();
     let snapshot = snapshot(cluster);
-    unread(&snapshot).iter().for_each(|note| live::note(note));
+    for text in unread(&snapshot) {
+        live::note(&text);
+    }
     let policy = policy_of(&snapshot.pools);
     let outcome = live::during("computing what the operator would do", || forecast(snapshot));
     Ok(node_story(name, &node.seen, &policy, &classes, &outcome))

@@ -190,6 +190,13 @@ impl Surroundings {
                 }
             }
         }
+        if around.machines.is_empty() {
+            return Err(Error::Subject(
+                "the manifests have no nodes, and so do not show where pods can be scheduled: add them with -f (kubectl get \
+                 nodes -o yaml)"
+                    .to_owned(),
+            ));
+        }
         around.facts = around.facts.complete();
         Ok(around)
     }
