@@ -186,6 +186,9 @@ async fn bring_up_to_date(
     for attempt in 0..ATTEMPTS {
         let assessment = judge(&node, policy, context);
         let plan = &assessment.plan;
+        if let Some(pause) = context.index.still_waits(name, &assessment) {
+            return Ok(Some(pause));
+        }
         if plan.is_empty() {
             // A taint may no longer be added, although the node has not changed.
             if attempt == 0 && context.index.look_again(&node) {
@@ -197,7 +200,7 @@ async fn bring_up_to_date(
             return Ok(Some(refusal.until.saturating_duration_since(Instant::now())));
         }
         if let Some(pause) = context.index.contested(name, &assessment) {
-            return Ok(Some(back_off(&node, pause, context).await));
+            return Ok(Some(back_off(&node, plan.clone(), pause, context).await));
         }
         let patch = node_patch(node.uid(), &node.seen, plan, policy);
         match context.applier.patch_node(name, patch).await {
@@ -272,9 +275,9 @@ async fn send_parts(
 }
 
 /// Backs off, longer each time, instead of fighting over the node, and names the other writer.
-async fn back_off(node: &CachedNode, pause: Duration, context: &Context) -> Duration {
+async fn back_off(node: &CachedNode, plan: NodePlan, pause: Duration, context: &Context) -> Duration {
     let writer = other_writer::find(&context.metadata, node.name()).await;
-    if context.index.back_off(node, &writer, pause) {
+    if context.index.back_off(node, plan, &writer, pause) {
         let (name, wait) = (node.name(), pause.as_millis());
         tracing::warn!(
             node = name,
