@@ -59,3 +59,23 @@ fn a_node_whose_taint_is_refused_or_reverted_waits_for_that_also_when_the_check_
         assert_eq!(index.still_waits("win", &assess(&expired)).is_some(), state != State::Held);
     }
 }
+
+#[test]
+fn a_node_that_came_back_as_linux_and_refuses_to_be_cleaned_counts_for_no_pool() {
+    let object = json!({"metadata": {"name": "default", "deletionTimestamp": "2026-03-01T12:00:00Z"}, "spec": {}});
+    let pool: WindowsPool = serde_json::from_value(object).unwrap();
+    let pool = Pool::read(&pool).unwrap().into();
+    let policy = Policy::new([PoolEntry { pool, ready: true }], [].into());
+    let node: CachedNode = serde_json::from_value(json!({
+        "metadata": {"name": "win", "uid": "u", "labels": {"kubernetes.io/os": "linux", "winpool.dev/pool": "default"}},
+    }))
+    .unwrap();
+    let plan = assess(&node.seen, &policy, Consent::Given).plan;
+    assert!(plan.pool.is_some());
+    let index = Index::default();
+    index.judge_by(policy, Vec::new);
+    let until = Instant::now() + MINUTE;
+    index.refused(&node, NodeRefusal { plan: plan.clone(), message: "not yours".into(), until });
+    assert!(index.refusal("win", &plan).is_some(), "it waits");
+    assert_eq!(index.states(), [], "no event of a Windows node would ever correct that");
+}
