@@ -244,8 +244,6 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
 #[test]
 fn an_uninstallation_keeps_the_classes_that_the_deletion_of_their_pool_would_keep() {
     let guard: BTreeSet<Taint> = [GUARD.parse().unwrap()].into();
-    let recorded =
-        "status: {runtimeClasses: [{name: x, uid: known, build: Any, handler: h, state: Applied, nodes: 0}]}";
     let tolerating = "tolerations: [{key: os, operator: Exists}], ";
     for (name, recorded, tolerations, kept, end) in [
         ("mine", "class-uid", "", &BTreeSet::new(), None),
