@@ -3,10 +3,12 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{UID, apply, class, marked, node, pool_object, read, tainted, taints_of};
 use serde_json::{Value, json};
 use winpool_core::{
-    api::{WindowsPool, names},
+    api::{Taint, WindowsPool, names},
     plan::{ClassRetirement, ClassUsers, Cleanup, Extent, NodeParting, node_patch, retire_class},
     pod::{Pod, PodProgress, PodSpec},
 };
@@ -237,4 +239,38 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
     let (changes, why) = released(&adopted, Ok(&unused));
     assert_eq!(changes, [pool], "who manages it is not winpool's to say");
     assert_eq!(why, "winpool did not create it");
+}
+
+#[test]
+fn an_uninstallation_keeps_the_classes_that_the_deletion_of_their_pool_would_keep() {
+    let guard: BTreeSet<Taint> = [GUARD.parse().unwrap()].into();
+    let tolerating = "tolerations: [{key: os, operator: Exists}], ";
+    for (name, recorded, tolerations, kept, end) in [
+        ("mine", "class-uid", "", &BTreeSet::new(), None),
+        ("mine", "class-uid", tolerating, &BTreeSet::new(), None),
+        ("mine", "class-uid", "", &guard, None),
+        ("mine", "class-uid", tolerating, &guard, Some("nodes keep a taint that it tolerates")),
+        ("copy", "other", "", &BTreeSet::new(), Some("winpool has no record that it created this class")),
+        // winpool ended before it recorded the class.
+        ("windows-2022", "other", "", &BTreeSet::new(), None),
+        ("declared", "other", "", &BTreeSet::new(), None),
+    ] {
+        let class = class(&format!(
+            "{{metadata: {{name: {name}, labels: {{app.kubernetes.io/managed-by: winpool, \
+               winpool.dev/pool: default}}}}, handler: h, \
+               scheduling: {{{tolerations}nodeSelector: {{node.kubernetes.io/windows-build: 10.0.20348}}}}}}"
+        ));
+        let pool = format!(
+            "{{spec: {{runtimeClasses: [{{name: declared, version: '2019'}}]}}, status: {{runtimeClasses: [ \
+               {{name: x, uid: {recorded}, build: Any, handler: h, state: Applied, nodes: 0}}]}}}}"
+        );
+        for extent in EXTENTS {
+            let spared = cleanup(&[&pool], extent).spare(&class, ClassRetirement::Delete, kept);
+            let why = match &spared {
+                ClassRetirement::Delete => None,
+                ClassRetirement::Release { why, .. } => Some(why.as_str()),
+            };
+            assert_eq!(why, end.filter(|_| extent == Extent::AsPoolsSay), "{name} {recorded} {tolerations} {kept:?}");
+        }
+    }
 }

@@ -21,6 +21,9 @@ use winpool_core::{
 
 use crate::cache::{node::CachedNode, shared::Shared};
 
+#[cfg(test)]
+mod tests;
+
 /// A part of a node's plan that the API server refused.
 #[derive(Clone, Debug)]
 pub struct NodeRefusal {
@@ -75,9 +78,10 @@ struct Entry {
     pending_since: Option<Instant>,
 }
 
-/// The writer that reverts winpool's changes of a node, and the end of the back-off.
+/// The writer that reverts a change of a node, and the end of the back-off.
 struct OtherWriter {
     name: Arc<str>,
+    plan: NodePlan,
     until: Instant,
 }
 
@@ -90,6 +94,14 @@ impl Entry {
     fn refuses(&self, plan: &NodePlan) -> Option<&NodeRefusal> {
         let refusal = self.refusal.as_deref()?;
         (refusal.plan == *plan && Instant::now() < refusal.until).then_some(refusal)
+    }
+
+    /// The plan that was refused or is reverted, and the end of the pause, if `assessment` differs only because the
+    /// workload check of its taints has expired since.
+    fn waiting(&self, assessment: &Assessment, now: Instant) -> Option<(&NodePlan, Instant)> {
+        let refused = self.refusal.iter().map(|refusal| (&refusal.plan, refusal.until));
+        let reverted = self.other_writer.iter().map(|writer| (&writer.plan, writer.until));
+        refused.chain(reverted).find(|(plan, until)| now < *until && assessment.is_still(plan))
     }
 }
 
@@ -168,6 +180,14 @@ impl Index {
         self.0.lock().nodes.get(name)?.refuses(plan).cloned()
     }
 
+    /// The time for which a node waits after a refusal or a conflict, if `assessment` plans less than what was refused
+    /// or reverted only because the workload check of its taints has expired since.
+    pub fn still_waits(&self, name: &str, assessment: &Assessment) -> Option<Duration> {
+        let (inner, now) = (self.0.lock(), Instant::now());
+        let (_, until) = inner.nodes.get(name)?.waiting(assessment, now)?;
+        Some(until.saturating_duration_since(now))
+    }
+
     /// Records that the change planned by `assessment` was accepted.
     pub fn written(&self, name: &str, assessment: &Assessment) {
         let mut inner = self.0.lock();
@@ -200,12 +220,12 @@ impl Index {
 
     /// Records the other writer that reverts changes of a node, as a text, and the duration of the back-off. Returns
     /// true if the text is new.
-    pub fn back_off(&self, node: &CachedNode, other_writer: &str, pause: Duration) -> bool {
+    pub fn back_off(&self, node: &CachedNode, plan: NodePlan, other_writer: &str, pause: Duration) -> bool {
         let mut inner = self.0.lock();
         let news = inner.nodes.get_mut(node.name()).is_some_and(|entry| {
             let news = entry.other_writer.as_ref().is_none_or(|known| known.name.as_ref() != other_writer);
             entry.other_writer =
-                Some(Box::new(OtherWriter { name: other_writer.into(), until: Instant::now() + pause }));
+                Some(Box::new(OtherWriter { name: other_writer.into(), plan, until: Instant::now() + pause }));
             news
         });
         inner.look_again(node);
@@ -292,7 +312,12 @@ impl Inner {
         let owner = policy.owner(&node.seen.labels).map(|owner| owner.pool.as_ref());
         entry.watched = Watched::next(is_known.then_some(&entry.watched), &node.seen, owner, sighting, now);
         let consent = Consent::Known { uid: node.uid(), watched: &entry.watched, now };
-        let assessment = assess(&node.seen, &policy, consent);
+        let mut assessment = assess(&node.seen, &policy, consent);
+        let waiting = entry.waiting(&assessment, now).map(|(plan, _)| plan.clone());
+        let waits = waiting.is_some();
+        if let Some(plan) = waiting {
+            (assessment.plan, assessment.held) = (plan, Vec::new());
+        }
         if entry.refusal.as_ref().is_some_and(|refusal| refusal.plan != assessment.plan) {
             entry.refusal = None;
         }
@@ -300,7 +325,7 @@ impl Inner {
             State::Pending => entry.pending_since.or(Some(now)),
             _ => None,
         };
-        let contested = !assessment.plan.is_empty() && entry.pause(&assessment, now).is_some();
+        let contested = waits || (!assessment.plan.is_empty() && entry.pause(&assessment, now).is_some());
         let other_writer =
             entry.other_writer.as_ref().filter(|_| contested).map(|other_writer| Arc::clone(&other_writer.name));
         let refusal = entry.refusal.as_ref().map(|refusal| Arc::clone(&refusal.message));

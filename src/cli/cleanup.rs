@@ -164,7 +164,7 @@ pub async fn clean_up(
     let namespace = namespace(&client, arguments).await;
     let installation = Installation::new(client.clone(), &arguments.installation, &namespace);
 
-    let findings = looker.look().await?;
+    let findings = Box::pin(looker.look()).await?;
     let held = Box::pin(installation.held()).await.unwrap_or_else(|error| {
         let error = with_causes(&error);
         eprintln!("winpool: cannot see the objects that winpool was installed as: {}", escape(&error));
@@ -189,7 +189,7 @@ pub async fn clean_up(
     let mut left = Box::pin(cleaner.run(findings, &|line| eprintln!("{}", escape(&line)))).await?;
     if left.is_empty() {
         tokio::time::sleep(SETTLE).await;
-        let found = looker.look().await?;
+        let found = Box::pin(looker.look()).await?;
         left.extend(found.objects().map(|object| Leftover { object, why: Why::CameBack }));
     }
     (still_runs.came_back, left) = left.into_iter().partition(Leftover::came_back);

@@ -199,6 +199,9 @@ async fn bring_up_to_date(
     for attempt in 0..ATTEMPTS {
         let assessment = judge(&node, policy, context);
         let plan = &assessment.plan;
+        if let Some(pause) = context.index.still_waits(name, &assessment) {
+            return Ok(Some(pause));
+        }
         if plan.is_empty() {
             // A taint may no longer be added, although the node has not changed.
             if attempt == 0 && context.index.look_again(&node) {
@@ -210,7 +213,7 @@ async fn bring_up_to_date(
             return Ok(Some(refusal.until.saturating_duration_since(Instant::now())));
         }
         if let Some(pause) = context.index.contested(name, &assessment) {
-            return Ok(Some(back_off(&node, pause, context).await));
+            return Ok(Some(back_off(&node, plan.clone(), pause, context).await));
         }
         let patch = node_patch(node.uid(), &node.seen, plan, policy);
         match context.applier.patch_node(name, patch).await {
@@ -251,29 +254,33 @@ fn next_look(assessment: &Assessment) -> Option<Duration> {
 /// label.
 async fn send_parts(
     node: &CachedNode,
-    Assessment { pool, plan, .. }: &Assessment,
+    assessment: &Assessment,
     message: String,
     policy: &Policy,
     context: &Context,
 ) -> Result<Option<Duration>, RequestError> {
-    let pool = pool.as_deref();
+    let Assessment { pool, plan, .. } = assessment;
     let parts = plan.parts();
     if parts.iter().any(NodePlan::is_empty) {
         return Ok(Some(give_up(node, plan.clone(), message, context).await));
     }
     let mut current = node.clone();
-    let mut denied = None;
+    let (mut denied, mut wrote) = (None, false);
     for part in parts {
         let patch = node_patch(current.uid(), &current.seen, &part, policy);
         match context.applier.patch_node(node.name(), patch).await {
             Ok(()) => {
-                log_written(node.name(), pool, &part);
+                wrote = true;
+                log_written(node.name(), pool.as_deref(), &part);
                 // Computed, because a fresh read could contain changes that the next part was not computed from.
                 current.seen = current.seen.after(&part);
             }
             Err(RequestError::Denied(message)) => denied = Some(message),
             Err(error) => return Err(error),
         }
+    }
+    if wrote {
+        context.index.written(node.name(), assessment);
     }
     match denied {
         Some(message) => {
@@ -285,9 +292,9 @@ async fn send_parts(
 }
 
 /// Backs off, longer each time, instead of fighting over the node, and names the other writer.
-async fn back_off(node: &CachedNode, pause: Duration, context: &Context) -> Duration {
+async fn back_off(node: &CachedNode, plan: NodePlan, pause: Duration, context: &Context) -> Duration {
     let writer = other_writer::find(&context.metadata, node.name()).await;
-    if context.index.back_off(node, &writer, pause) {
+    if context.index.back_off(node, plan, &writer, pause) {
         let (name, wait) = (node.name(), pause.as_millis());
         tracing::warn!(
             node = name,
@@ -306,7 +313,9 @@ async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &C
     let (name, detail, wait) = (node.name(), words(&message), context.patience.as_millis());
     tracing::warn!(node = name, detail, wait_ms = wait, "the API server refuses to change the node");
     let until = Instant::now() + context.patience;
-    context.index.refused(node, NodeRefusal { plan, message: message.as_str().into(), until });
+    // The API server names the node. Nodes that are refused for the same reason are one problem.
+    let shared = message.replace(&format!(" \"{name}\""), "");
+    context.index.refused(node, NodeRefusal { plan, message: shared.into(), until });
     context.changed.send_replace(());
     let object = ListedNode::from(node.clone()).object_ref(&());
     context.applier.event(&object, EventType::Warning, reason::ADMISSION_DENIED, "Patch", message).await;

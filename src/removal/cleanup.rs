@@ -97,6 +97,8 @@ pub struct Findings {
     pub ignored: Vec<String>,
     /// Taints that stay although the annotation of their node names them, with the names of the nodes.
     pub doubtful: Vec<(String, Taint)>,
+    /// winpool's taints on the ignored nodes.
+    kept: BTreeSet<Taint>,
     /// winpool's RuntimeClasses.
     pub classes: Vec<(RuntimeClass, ClassRetirement)>,
     /// Pools with winpool's finalizer.
@@ -155,9 +157,11 @@ impl Cleaner {
         pools.extend(all.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata));
 
         let (mut nodes, mut ignored, mut doubtful) = (Vec::new(), Vec::new(), Vec::new());
+        let mut kept = BTreeSet::new();
         let mut sort = |node: CachedNode| {
             let parting = judge.node(&node.seen);
             if parting.ignored {
+                kept.extend(judge.kept_taints(&node.seen));
                 ignored.push(node.name().to_owned());
             }
             doubtful.extend(parting.doubtful.into_iter().map(|taint| (node.name().to_owned(), taint)));
@@ -174,7 +178,7 @@ impl Cleaner {
         };
         pages::each(&self.classes, ListParams::default(), &mut sort).await.map_err(unreadable("RuntimeClasses"))?;
         let classes = self.retire(classes).await.map_err(unreadable("Pods"))?;
-        Ok(Findings { judge, nodes, ignored, doubtful, classes, pools })
+        Ok(Findings { judge, nodes, ignored, doubtful, kept, classes, pools })
     }
 
     async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, ClassRetirement)>, RequestError> {
@@ -218,9 +222,16 @@ impl Cleaner {
         if self.has_to_wait(&done) {
             return done;
         }
+        let is_refused = |node: &CachedNode| {
+            let object = format!("Node {}", node.name());
+            done.refused.iter().any(|(refused, _)| *refused == object)
+        };
+        let refused = findings.nodes.iter().filter(|(node, _)| is_refused(node));
+        let mut kept = findings.kept.clone();
+        kept.extend(refused.flat_map(|(node, _)| findings.judge.kept_taints(&node.seen)));
         for (class, end) in &findings.classes {
-            let name = class.name_any();
-            let result = self.applier.retire_class(class, end).await;
+            let (name, end) = (class.name_any(), findings.judge.spare(class, end.clone(), &kept));
+            let result = self.applier.retire_class(class, &end).await;
             match (&result, end) {
                 (Ok(()), ClassRetirement::Delete) => tell(format!("RuntimeClass {name} deleted")),
                 (Ok(()), ClassRetirement::Release { why, .. }) => {

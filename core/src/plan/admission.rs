@@ -94,9 +94,13 @@ impl Admission {
     }
 
     /// A problem if no policy applies the pool's `podDefaults`.
-    pub fn unused_pod_defaults(&self, pool: &WindowsPool) -> Option<Problem> {
-        let is_missing = pool.spec.pod_defaults.is_some() && self.installed.get("assign-class") == Some(&false);
-        let message = "podDefaults has no effect: install the admission policy assign-class, or remove podDefaults";
+    pub fn unused_pod_defaults(&self, pool: &WindowsPool, kubernetes: Option<KubernetesVersion>) -> Option<Problem> {
+        let mut components = COMPONENTS.iter().filter(|component| component.name == "assign-class");
+        let is_impossible = components.any(|component| !component.is_supported(kubernetes));
+        let is_missing = is_impossible || self.installed.get("assign-class") == Some(&false);
+        let is_missing = is_missing && pool.spec.pod_defaults.is_some();
+        let message = "podDefaults has no effect: install the admission policy assign-class, which needs Kubernetes 1.36, or \
+                       remove podDefaults";
         let object = || ObjectReference::windows_pool(&pool.name_any());
         is_missing.then(|| problem(reason::ADMISSION_POLICY_NOT_INSTALLED, object(), message))
     }
@@ -137,14 +141,18 @@ mod tests {
             ..Admission::default()
         };
         let defaults = "{podDefaults: {fromImageTags: true}}";
-        for (installed, spec, is_problem) in [
-            (&[("assign-class", false)][..], defaults, true),
-            (&[("assign-class", false)], "{}", false),
-            (&[("assign-class", true)], defaults, false),
-            (&[], defaults, false),
+        for (installed, minor, spec, is_problem) in [
+            (&[("assign-class", false)][..], 36, defaults, true),
+            (&[("assign-class", false)], 36, "{}", false),
+            (&[("assign-class", true)], 36, defaults, false),
+            (&[], 36, defaults, false),
+            // The API server does not have this kind of policy.
+            (&[], 35, defaults, true),
+            (&[], 35, "{}", false),
         ] {
             let pool: WindowsPool = serde_yaml::from_str(&format!("{{metadata: {{name: a}}, spec: {spec}}}")).unwrap();
-            assert_eq!(with(installed).unused_pod_defaults(&pool).is_some(), is_problem, "{installed:?} {spec}");
+            let problem = with(installed).unused_pod_defaults(&pool, Some(KubernetesVersion { major: 1, minor }));
+            assert_eq!(problem.is_some(), is_problem, "{installed:?} {minor} {spec}");
         }
     }
 

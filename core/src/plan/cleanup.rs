@@ -1,10 +1,16 @@
 //! The plan for removing winpool from a cluster: every pool releases its nodes and classes.
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use kube::ResourceExt;
 
 use crate::api::{Taint, WindowsPool, names};
 
-use super::{Node, NodePlan, Policy, Pool, PoolEntry, assessment::release, is_made_by_winpool, marks::Marks, owner};
+use super::{
+    ClassRetirement, Node, NodePlan, Policy, Pool, PoolEntry, assessment::release, classes::is_declared,
+    is_made_by_winpool, lacks_tolerations, marks::Marks, owner, release_class, runtime_class::selected_build,
+};
 
 /// The extent of a cleanup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +26,8 @@ pub enum Extent {
 pub struct Cleanup {
     extent: Extent,
     policy: Policy,
+    /// The uids in `status.runtimeClasses` of the pools.
+    recorded: BTreeSet<String>,
 }
 
 /// The plan for one node.
@@ -36,12 +44,16 @@ pub struct NodeParting {
 impl Cleanup {
     /// Plans the removal of these pools. They need not be valid.
     pub fn new(pools: impl IntoIterator<Item = WindowsPool>, extent: Extent) -> Self {
+        let mut recorded = BTreeSet::new();
         let deleted = pools.into_iter().filter_map(|mut pool| {
+            let classes = pool.status.iter().flat_map(|status| &status.runtime_classes);
+            recorded.extend(classes.filter_map(|class| class.uid.clone()));
             pool.metadata.deletion_timestamp.get_or_insert(Time(Timestamp::UNIX_EPOCH));
             Pool::read(&pool).ok()
         });
         let entries = deleted.map(|pool| PoolEntry { pool: pool.into(), ready: true });
-        Self { extent, policy: Policy::new(entries, [].into()) }
+        let policy = Policy::new(entries, [].into());
+        Self { extent, policy, recorded }
     }
 
     /// The policy for the patches of nodes.
@@ -65,6 +77,32 @@ impl Cleanup {
             |taint: &&Taint| claimed.contains(taint) && !taint.has_foreign_key() && !self.policy.may_remove(taint);
         let doubtful = node.taints.taints().iter().filter(is_doubtful).cloned().collect();
         NodeParting { plan: release(node, &marks, &self.policy), ignored: false, doubtful }
+    }
+
+    /// winpool's taints on a node that is not cleaned up.
+    pub fn kept_taints(&self, node: &Node) -> impl Iterator<Item = Taint> {
+        node.taints.taints().iter().filter(|taint| self.policy.may_remove(taint)).cloned()
+    }
+
+    /// Releases a class instead of deleting it if its pool would do so: nodes keep a taint that it tolerates, or it is a
+    /// copy, with winpool's labels, of a class that winpool created.
+    pub fn spare(&self, class: &RuntimeClass, end: ClassRetirement, kept: &BTreeSet<Taint>) -> ClassRetirement {
+        if self.extent == Extent::Everything || end != ClassRetirement::Delete {
+            return end;
+        }
+        if kept.iter().any(|taint| !lacks_tolerations(class, [taint])) {
+            return release_class(class, "nodes keep a taint that it tolerates".to_owned());
+        }
+        let name = class.name_any();
+        let is_wanted = |pool: &Arc<Pool>| {
+            let is_discovered = |build| pool.discover && pool.class_name(build) == name;
+            is_declared(pool, &name) || selected_build(class).is_some_and(is_discovered)
+        };
+        let is_recorded = class.uid().is_some_and(|uid| self.recorded.contains(&uid));
+        if is_recorded || owner(class).and_then(|pool| self.policy.pool(pool)).is_some_and(is_wanted) {
+            return end;
+        }
+        release_class(class, "winpool has no record that it created this class".to_owned())
     }
 
     /// True if the cleanup deletes or releases this class.

@@ -101,7 +101,7 @@ impl Memory {
             (Step::SetFinalizer(wanted), Answer::Done | Answer::Refused(Refusal::Gone)) => {
                 self.note(pool, Note::FinalizerWritten(*wanted));
             }
-            (Step::SetFinalizer(_), Answer::Refused(Refusal::Denied(_) | Refusal::Failed(_))) => {
+            (Step::SetFinalizer(_), Answer::Refused(_)) => {
                 memory.old_version = None;
             }
             (Step::FindUsers { classes, .. }, Answer::Users(users)) => {

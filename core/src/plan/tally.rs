@@ -135,6 +135,10 @@ impl NodeShare {
         refusal: Option<Arc<str>>,
         other_writer: Option<Arc<str>>,
     ) -> Self {
+        // It is no pool's node any more. A deleted pool finds it in the API server.
+        if node.was_reimaged() {
+            return Self::default();
+        }
         let deleting = |name: &String| policy.pool(name).is_some_and(|pool| pool.deleting);
         assessment.pool = assessment.pool.or(assessment.releasing.take().filter(deleting));
         let own = Contribution::of(assessment, refusal, other_writer);

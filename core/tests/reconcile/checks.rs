@@ -129,6 +129,29 @@ fn a_taint_that_goes_when_the_node_is_ready_hides_no_workload() {
 }
 
 #[test]
+fn a_pool_in_dry_run_gives_no_pod_a_class_and_shows_what_it_would_give() {
+    let web = "{metadata: {namespace: shop, name: web}, spec: {template: {spec: {os: {name: windows}}}}}";
+    let tainted = |pools: [&str; 2]| {
+        let mut world = World::installed("assign-class", pools.map(pool), [("win", node("{}"))]);
+        world.workloads = vec![(WorkloadKind::Deployment, yaml(web))];
+        world.check();
+        world.wait(2);
+        (world.taints("win"), world.condition(condition::TAINTS_APPLIED).0)
+    };
+    let default = |mode: &str| {
+        format!(
+            "spec: {{mode: {mode}, nodeSelector: {{team: a}}, runtimeClassNameFormat: 'a-{{version}}', \
+               podDefaults: {{runtimeClassName: windows-2022}}}}"
+        )
+    };
+    let other = "metadata: {name: other}";
+    assert_eq!(tainted([&default("Enforce"), other]).0, [MINE]);
+    assert_eq!(tainted([&default("DryRun"), other]).0, [""; 0], "the policy does not act for it");
+    let dry = "spec: {mode: DryRun, podDefaults: {runtimeClassName: windows-2022}}";
+    assert_eq!(tainted([dry, "{metadata: {name: other}, spec: {nodeSelector: {team: a}}}"]).1, "False DryRun");
+}
+
+#[test]
 fn workloads_of_listed_kinds_are_asked_for_by_name_every_five_seconds() {
     let mut world = World::with("{}");
     world.workloads = (0..12)

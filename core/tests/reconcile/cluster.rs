@@ -111,6 +111,17 @@ impl World {
         Self { simulation, sent: Vec::new(), refuse: Box::new(|_| None) }
     }
 
+    /// The same, with this admission policy.
+    pub fn installed<'n>(
+        policy: &'static str,
+        pools: impl IntoIterator<Item = WindowsPool>,
+        nodes: impl IntoIterator<Item = (&'n str, Value)>,
+    ) -> Self {
+        let mut snapshot = common::snapshot(pools, nodes);
+        snapshot.control_plane.admission.installed.insert(policy, true);
+        Self { simulation: Simulation::new(snapshot), sent: Vec::new(), refuse: Box::new(|_| None) }
+    }
+
     /// One pool with this spec and the node `win`.
     pub fn with(changes: &str) -> Self {
         Self::new([pool(changes)], [("win", node("{}"))])

@@ -34,6 +34,38 @@ fn a_status_that_conflicts_for_ever_is_written_with_growing_pauses() {
 }
 
 #[test]
+fn a_finalizer_that_conflicts_is_written_again_although_the_pool_does_not_change() {
+    for (finalizers, deletes) in [("[]", false), ("[winpool.dev/cleanup]", true)] {
+        let mut world = World::with(&format!("metadata: {{finalizers: {finalizers}}}"));
+        world.refuse("SetFinalizer", Refusal::Conflict);
+        if deletes {
+            world.check();
+            world.delete();
+        }
+        world.rest();
+        world.take_sent(&[]);
+        world.wait(60);
+        let tries = world.take_sent(&["SetFinalizer"]).len();
+        assert!((2..20).contains(&tries), "{tries} in a minute");
+        world.accept_all();
+        world.wait(60);
+        assert_eq!(world.take_sent(&["SetFinalizer"]), [format!("SetFinalizer {}", !deletes)]);
+    }
+}
+
+#[test]
+fn classes_that_are_gone_leave_nothing_in_memory() {
+    let mut world = World::checked("{}");
+    for number in 0..200 {
+        let build = 30_000 + number;
+        world.change_node("win", |node| node.kernel_version = Some(format!("10.0.{build}.1").into()));
+        world.wait(3);
+    }
+    let memory = format!("{:?}", world.memory);
+    assert!(!memory.contains("\"windows-build-30001-"), "the uid of a class that was deleted long ago");
+}
+
+#[test]
 fn builds_that_a_node_no_longer_reports_leave_nothing_in_memory() {
     let mut world = World::checked("{}");
     let mut number = 30_000;

@@ -147,6 +147,7 @@ fn the_policy_assign_class_gives_the_default_class_where_it_would() {
         ("a class that does not tolerate the taint", "foreign", WINDOWS, true),
         ("a class that does not exist is not given", "gone", WINDOWS, true),
         ("it has a class", "tolerant", "os: {name: windows}, runtimeClassName: foreign", true),
+        ("it is on the host's network", "tolerant", "os: {name: windows}, hostNetwork: true", true),
         ("it only selects Windows", "tolerant", "nodeSelector: {kubernetes.io/os: windows}", true),
         (
             "it selects a team",

@@ -51,6 +51,25 @@ async fn a_refused_taint_delays_nothing_else_and_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn a_label_that_is_reverted_is_not_fought_over_although_the_taint_is_refused() {
+    let (harness, log) = Harness::audited().await;
+    join(&harness, "win").await;
+    let validation = json!({"expression": "!object.spec.?taints.orValue([]).exists(t, t.key == 'os')"});
+    deny(&harness.client, "taints", &json!({"": ["nodes"]}), "UPDATE", validation).await;
+    let tainted = json!({"spec": {"taints": [taint("os:NoSchedule")]}});
+    until_denied("taints", async || try_node(&harness.client, "win", &tainted).await.err()).await;
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    for _ in 0..3 {
+        harness.node_until("win", "has its label", |node| label(node, BUILD) == Some("10.0.20348")).await;
+        harness.edit_node("win", json!({"metadata": {"labels": {BUILD: null}}})).await;
+    }
+    harness.nodes_until("default", "says that the node is contested", |nodes| nodes.contested == 1).await;
+    let labelled = patches(&log, "win").iter().filter(|code| **code == 200).count();
+    assert_eq!(labelled, 3, "three writes are enough");
+}
+
+#[tokio::test]
 async fn a_refused_label_does_not_delay_the_taint() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
@@ -91,7 +110,9 @@ async fn a_missing_permission_is_named_until_it_is_granted() {
     assert_eq!(patches(&log, "win"), [403, 403, 403]);
 
     join(&harness, "second").await;
-    harness.nodes_until("default", "has two blocked nodes", |nodes| nodes.blocked == 2).await;
+    let pool = harness.nodes_until("default", "has two blocked nodes", |nodes| nodes.blocked == 2).await;
+    let problems = pool.status.unwrap().problems;
+    assert!(problems.len() == 1 && problems[0].message.starts_with("2 nodes: "), "{problems:?}");
     harness.account.give_back(PATCH_NODES).await;
 
     harness.apply_pool(json!({"taints": [taint("windows:NoSchedule")]})).await;

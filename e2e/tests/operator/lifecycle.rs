@@ -62,8 +62,8 @@ async fn nodes_that_leave_while_they_are_written_cause_no_problem() {
         harness.join(&name).await.leave().await.unwrap();
     }
     let stays = harness.join("stays").await;
-    let pool = harness.nodes_until("default", "counts the node that stays", |nodes| nodes.converged == 1).await;
-    assert_eq!(pool.status.unwrap().nodes.selected, 1);
+    let what = "counts only the node that stays";
+    harness.nodes_until("default", what, |nodes| (nodes.selected, nodes.converged) == (1, 1)).await;
     stays.leave().await.unwrap();
     let pool = harness.nodes_until("default", "counts no node", |nodes| nodes.selected == 0).await;
     assert_eq!(pool.status.unwrap().problems, []);

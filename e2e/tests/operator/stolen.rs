@@ -69,7 +69,7 @@ fn the_operator_needs() -> Vec<Attempt> {
             "/apis/winpool.dev/v1alpha1/windowspools/default/status",
             json!({"status": {"managedTaints": ["os=windows:NoSchedule"]}}),
         ),
-        get("/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases"),
+        get("/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases?fieldSelector=metadata.name%3Dwinpool"),
     ];
     // It can give its own permissions to others.
     let subject = |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "winpool-system"});
@@ -114,6 +114,7 @@ fn rbac_refuses() -> Vec<Attempt> {
         "/api/v1/namespaces",
         "/apis/apps/v1/namespaces/default/deployments/web",
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+        "/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin",
     ];
     attempts.extend(hidden.map(get));

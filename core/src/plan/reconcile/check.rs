@@ -268,6 +268,10 @@ impl Memory {
         let admission = &cluster.control_plane.admission;
         let is_installed = |name| admission.installed.get(name) == Some(&true);
         let default = cluster.pools.iter().find(|pool| pool.name_any() == "default");
+        // The policy acts for this pool only while it enforces. A dry run shows what would be.
+        let acts = policy.pool("default").is_some_and(|default| {
+            default.enforces() || (!default.deleting && questions.values().all(|question| !question.enforces))
+        });
         let assigned =
             default.and_then(|pool| pool.pool.as_ref().ok()?.spec.pod_defaults.as_ref()?.runtime_class_name.clone());
         CheckScope {
@@ -275,7 +279,7 @@ impl Memory {
             questions: questions.into_values().collect(),
             classes: self.classes_as_planned(cluster, policy),
             tolerates_windows: is_installed("tolerate-windows"),
-            assigned_class: assigned.filter(|_| is_installed("assign-class")),
+            assigned_class: assigned.filter(|_| acts && is_installed("assign-class")),
             now: now.time,
         }
     }

@@ -27,6 +27,8 @@ use report::{being_deleted, contested, in_use, is_being_deleted, not_recorded};
 
 /// The number of attempts for a class that changes between reading and writing, before the write has to wait.
 const ATTEMPTS: u32 = 4;
+/// The number of recorded classes after which those that are gone are forgotten.
+const RECORDED: usize = 128;
 
 impl Memory {
     /// Forgets classes that do not exist and that the pool does not want: a node may report ever new builds.
@@ -36,6 +38,10 @@ impl Memory {
                 || memory.answer.as_ref().is_some_and(|(_, class)| class.is_some())
                 || cluster.classes.iter().any(|class| class.metadata.name.as_ref() == Some(name))
         });
+        if self.of(pool).created.len() > RECORDED {
+            let uids: BTreeSet<_> = self.classes(cluster, pool).iter().filter_map(|class| class.uid()).collect();
+            self.of(pool).created.retain(|uid| uids.contains(uid));
+        }
     }
 
     /// The classes in the cache, or in a newer answer of the API server.

@@ -41,7 +41,13 @@ impl Memory {
         problems.extend(tally.problems());
         let admission = cluster.control_plane.admission.clone();
         problems.extend(admission.unlisted_taints(pool).filter(|_| pool.enforces()));
-        problems.extend(guarded.pool.as_ref().ok().and_then(|pool| admission.unused_pod_defaults(pool)));
+        problems.extend(
+            guarded
+                .pool
+                .as_ref()
+                .ok()
+                .and_then(|pool| admission.unused_pod_defaults(pool, cluster.control_plane.kubernetes)),
+        );
         problems.extend(no_start_from_zero(cluster, pool));
         let mut windows_nodes = 0;
         if tally.counts().selected == 0 {

@@ -81,7 +81,9 @@ impl WorkloadCheck {
     /// The class of a template's pods, if they have one.
     pub(super) fn class_of(&self, namespace: &str, spec: &PodSpec) -> Result<Option<&Class>, NoSuchClass> {
         let assigned = || {
-            let is_mutated = !NOT_MUTATED.contains(&namespace) && spec.os.as_deref() == Some(names::WINDOWS);
+            let is_mutated = !NOT_MUTATED.contains(&namespace)
+                && spec.os.as_deref() == Some(names::WINDOWS)
+                && !spec.has_host_network;
             // The policy adds no class that does not exist, and skips pods that select their nodes in another way.
             let gives = |name: &&String| {
                 is_mutated && spec.selects_no_more_than_a_system() && self.scope.classes.contains_key(*name)
