@@ -46,7 +46,8 @@ pub async fn run(client: Client, context: Arc<Context>, concurrency: u16, stop: 
     let events = events.inspect(outages(Cache::Nodes.plural())).filter_map(|event| future::ready(event.ok()));
     let mut listed = Vec::new();
     let observe = |event, queue: &mut Queue| observe(event, &mut listed, queue, &context);
-    reconcile_all(events, &context.index, observe, &context, concurrency, stop).await;
+    // The pool loop gives the index each policy before it is published.
+    reconcile_all(events, &context.index, observe, |_| {}, &context, concurrency, stop).await;
 }
 
 /// Finds nodes that came back with another operating system under their old name, and removes winpool's labels,
@@ -55,6 +56,7 @@ pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: Cancellat
     let others = watcher::Config::default().labels(&node::reimaged());
     let events = watcher(Api::<ListedNode>::all(client), others).default_backoff();
     let events = events.inspect(outages("reimaged Nodes")).filter_map(|event| future::ready(event.ok()));
+    // These nodes count for no pool.
     let (index, mut listed) = (Index::default(), Vec::new());
     let observe = |event, queue: &mut Queue| {
         let (nodes, _) = follow(event, &mut listed, &index, queue);
@@ -62,7 +64,8 @@ pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: Cancellat
             queue.add(node.name());
         }
     };
-    reconcile_all(events, &index, observe, &context, 1, stop).await;
+    let judge_by = |policy| index.judge_by(policy);
+    reconcile_all(events, &index, observe, judge_by, &context, 1, stop).await;
 }
 
 /// Reconciles the nodes that `observe` adds to the queue, and all nodes when the policy changes.
@@ -70,6 +73,7 @@ async fn reconcile_all(
     events: impl Stream<Item = Event<ListedNode>>,
     index: &Index,
     mut observe: impl FnMut(Event<ListedNode>, &mut Queue),
+    judge_by: impl Fn(Policy),
     context: &Context,
     concurrency: u16,
     stop: CancellationToken,
@@ -85,7 +89,7 @@ async fn reconcile_all(
             && let Some(name) = queue.next(now)
         {
             let node = index.node(&name);
-            running.push(async move { (name, reconcile(node, context).await) });
+            running.push(async move { (name, reconcile(node, index, context).await) });
         }
         let is_full = running.len() == usize::from(concurrency);
         let wake = queue.wake_at().filter(|_| !is_full).unwrap_or(now + Duration::from_hours(1));
@@ -96,6 +100,9 @@ async fn reconcile_all(
             Ok(()) = policy.changed() => {
                 if std::mem::replace(&mut term, context.term()) != term {
                     queue.forgive();
+                }
+                if let Some(policy) = context.policy.current() {
+                    judge_by(Policy::clone(&policy));
                 }
                 index.nodes().iter().for_each(|node| queue.add(node.name()));
             }
@@ -151,26 +158,28 @@ fn follow(
 /// Returns true if there is something to write, and no reason to wait.
 fn needs_work(node: &CachedNode, context: &Context) -> bool {
     let Some(policy) = context.policy.current() else { return false };
-    let assessment = judge(node, &policy, context);
-    let waits = || {
-        let (index, name) = (&context.index, node.name());
-        index.refusal(name, &assessment.plan).is_some() || index.stands_back(name, &assessment)
-    };
+    let (index, name) = (&context.index, node.name());
+    let assessment = judge(node, &policy, index);
+    let waits = || index.refusal(name, &assessment.plan).is_some() || index.stands_back(name, &assessment);
     (!assessment.plan.is_empty() && !waits()) || assessment.label_settles.is_some()
 }
 
 /// Assesses the node as it is now.
-fn judge(node: &CachedNode, policy: &Policy, context: &Context) -> Assessment {
-    let watched = context.index.watched(node.name());
+fn judge(node: &CachedNode, policy: &Policy, index: &Index) -> Assessment {
+    let watched = index.watched(node.name());
     assess(&node.seen, policy, Consent::Known { uid: node.uid(), watched: &watched, now: Instant::now() })
 }
 
 /// Reconciles one node, unless it is gone or this process may not write. Returns when it is due again, if it is.
-async fn reconcile(node: Option<Arc<CachedNode>>, context: &Context) -> Result<Option<Duration>, RequestError> {
+async fn reconcile(
+    node: Option<Arc<CachedNode>>,
+    index: &Index,
+    context: &Context,
+) -> Result<Option<Duration>, RequestError> {
     let leads = context.term().zip(context.policy.current());
     let Some((node, (term, policy))) = node.zip(leads) else { return Ok(None) };
     let started = Instant::now();
-    let work = bring_up_to_date(&node, &policy, context);
+    let work = bring_up_to_date(&node, &policy, index, context);
     let Some(result) = context.leadership.during(term, work).await else { return Ok(None) };
     context.metrics.reconciled(CONTROLLER, started.elapsed(), result.as_ref().err().map(RequestError::as_str));
     result
@@ -192,33 +201,34 @@ fn conclude(name: &str, result: Result<Option<Duration>, RequestError>, queue: &
 async fn bring_up_to_date(
     cached: &CachedNode,
     policy: &Policy,
+    index: &Index,
     context: &Context,
 ) -> Result<Option<Duration>, RequestError> {
     let name = cached.name();
     let mut node = cached.clone();
     for attempt in 0..ATTEMPTS {
-        let assessment = judge(&node, policy, context);
+        let assessment = judge(&node, policy, index);
         let plan = &assessment.plan;
-        if let Some(pause) = context.index.still_waits(name, &assessment) {
+        if let Some(pause) = index.still_waits(name, &assessment) {
             return Ok(Some(pause));
         }
         if plan.is_empty() {
             // A taint may no longer be added, although the node has not changed.
-            if attempt == 0 && context.index.look_again(&node) {
+            if attempt == 0 && index.look_again(&node) {
                 context.changed.send_replace(());
             }
             return Ok(next_look(&assessment));
         }
-        if let Some(refusal) = context.index.refusal(name, plan) {
+        if let Some(refusal) = index.refusal(name, plan) {
             return Ok(Some(refusal.until.saturating_duration_since(Instant::now())));
         }
-        if let Some(pause) = context.index.contested(name, &assessment) {
-            return Ok(Some(back_off(&node, plan.clone(), pause, context).await));
+        if let Some(pause) = index.contested(name, &assessment) {
+            return Ok(Some(back_off(&node, plan.clone(), pause, index, context).await));
         }
         let patch = node_patch(node.uid(), &node.seen, plan, policy);
         match context.applier.patch_node(name, patch).await {
             Ok(()) => {
-                report(name, &assessment, context);
+                report(name, &assessment, index, context);
                 return Ok(None);
             }
             Err(error @ (RequestError::Stale | RequestError::Conflict)) => {
@@ -231,13 +241,13 @@ async fn bring_up_to_date(
                 let is_unchanged = fresh.resource_version == node.resource_version;
                 if is_unchanged && matches!(error, RequestError::Stale) {
                     let message = "the patch's tests fail although the node is as it was read";
-                    return Ok(Some(give_up(&fresh, plan.clone(), message.to_owned(), context).await));
+                    return Ok(Some(give_up(&fresh, plan.clone(), message.to_owned(), index, context).await));
                 }
                 node = fresh;
             }
             Err(RequestError::Gone) => return Ok(None),
             Err(RequestError::Denied(message)) => {
-                return send_parts(&node, &assessment, message, policy, context).await;
+                return send_parts(&node, &assessment, message, policy, index, context).await;
             }
             Err(error) => return Err(error),
         }
@@ -257,12 +267,13 @@ async fn send_parts(
     assessment: &Assessment,
     message: String,
     policy: &Policy,
+    index: &Index,
     context: &Context,
 ) -> Result<Option<Duration>, RequestError> {
     let Assessment { pool, plan, .. } = assessment;
     let parts = plan.parts();
     if parts.iter().any(NodePlan::is_empty) {
-        return Ok(Some(give_up(node, plan.clone(), message, context).await));
+        return Ok(Some(give_up(node, plan.clone(), message, index, context).await));
     }
     let mut current = node.clone();
     let (mut denied, mut wrote) = (None, false);
@@ -280,21 +291,21 @@ async fn send_parts(
         }
     }
     if wrote {
-        context.index.written(node.name(), assessment);
+        index.written(node.name(), assessment);
     }
     match denied {
         Some(message) => {
-            let rest = judge(&current, policy, context).plan;
-            Ok(Some(give_up(&current, rest, message, context).await))
+            let rest = judge(&current, policy, index).plan;
+            Ok(Some(give_up(&current, rest, message, index, context).await))
         }
         None => Ok(None),
     }
 }
 
 /// Backs off, longer each time, instead of fighting over the node, and names the other writer.
-async fn back_off(node: &CachedNode, plan: NodePlan, pause: Duration, context: &Context) -> Duration {
+async fn back_off(node: &CachedNode, plan: NodePlan, pause: Duration, index: &Index, context: &Context) -> Duration {
     let writer = other_writer::find(&context.metadata, node.name()).await;
-    if context.index.back_off(node, plan, &writer, pause) {
+    if index.back_off(node, plan, &writer, pause) {
         let (name, wait) = (node.name(), pause.as_millis());
         tracing::warn!(
             node = name,
@@ -309,22 +320,22 @@ async fn back_off(node: &CachedNode, plan: NodePlan, pause: Duration, context: &
     pause
 }
 
-async fn give_up(node: &CachedNode, plan: NodePlan, message: String, context: &Context) -> Duration {
+async fn give_up(node: &CachedNode, plan: NodePlan, message: String, index: &Index, context: &Context) -> Duration {
     let (name, detail, wait) = (node.name(), words(&message), context.patience.as_millis());
     tracing::warn!(node = name, detail, wait_ms = wait, "the API server refuses to change the node");
     let until = Instant::now() + context.patience;
     // The API server names the node. Nodes that are refused for the same reason are one problem.
     let shared = message.replace(&format!(" \"{name}\""), "");
-    context.index.refused(node, NodeRefusal { plan, message: shared.into(), until });
+    index.refused(node, NodeRefusal { plan, message: shared.into(), until });
     context.changed.send_replace(());
     let object = ListedNode::from(node.clone()).object_ref(&());
     context.applier.event(&object, EventType::Warning, reason::ADMISSION_DENIED, "Patch", message).await;
     context.patience
 }
 
-fn report(name: &str, assessment: &Assessment, context: &Context) {
-    context.index.written(name, assessment);
-    if let Some(since) = context.index.take_pending_since(name) {
+fn report(name: &str, assessment: &Assessment, index: &Index, context: &Context) {
+    index.written(name, assessment);
+    if let Some(since) = index.take_pending_since(name) {
         context.metrics.converged(since.elapsed());
     }
     log_written(name, assessment.pool.as_deref(), &assessment.plan);
