@@ -281,7 +281,10 @@ async fn send_parts(
         let patch = node_patch(current.uid(), &current.seen, &part, policy);
         match context.applier.patch_node(node.name(), patch).await {
             Ok(()) => {
-                wrote = true;
+                // Once for all parts, and even if the next one fails.
+                if !std::mem::replace(&mut wrote, true) {
+                    index.written(node.name(), assessment);
+                }
                 log_written(node.name(), pool.as_deref(), &part);
                 // Computed, because a fresh read could contain changes that the next part was not computed from.
                 current.seen = current.seen.after(&part);
@@ -289,9 +292,6 @@ async fn send_parts(
             Err(RequestError::Denied(message)) => denied = Some(message),
             Err(error) => return Err(error),
         }
-    }
-    if wrote {
-        index.written(node.name(), assessment);
     }
     match denied {
         Some(message) => {

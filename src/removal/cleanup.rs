@@ -222,13 +222,7 @@ impl Cleaner {
         if self.has_to_wait(&done) {
             return done;
         }
-        let is_refused = |node: &CachedNode| {
-            let object = format!("Node {}", node.name());
-            done.refused.iter().any(|(refused, _)| *refused == object)
-        };
-        let refused = findings.nodes.iter().filter(|(node, _)| is_refused(node));
-        let mut kept = findings.kept.clone();
-        kept.extend(refused.flat_map(|(node, _)| findings.judge.kept_taints(&node.seen)));
+        let kept = &findings.kept | &done.kept;
         for (class, end) in &findings.classes {
             let (name, end) = (class.name_any(), findings.judge.spare(class, end.clone(), &kept));
             let result = self.applier.retire_class(class, &end).await;
@@ -266,13 +260,16 @@ impl Cleaner {
         let cleaning: Vec<_> = findings
             .nodes
             .iter()
-            .map(async |(node, plan)| (node.name(), self.clean_node(node, plan, &findings.judge).await))
+            .map(async |(node, plan)| (node, self.clean_node(node, plan, &findings.judge).await))
             .collect();
         let mut results = stream::iter(cleaning).buffer_unordered(CONCURRENCY);
         let (mut count, mut done) = (0, Done::default());
-        while let Some((name, result)) = results.next().await {
+        while let Some((node, result)) = results.next().await {
             count += 1;
-            done.note(format!("Node {name}"), result);
+            if !matches!(result, Ok(()) | Err(RequestError::Gone)) {
+                done.kept.extend(findings.judge.kept_taints(&node.seen));
+            }
+            done.note(format!("Node {}", node.name()), result);
             if count % MANY == 0 && count < all {
                 tell(format!("{count} of {all} nodes"));
             }
@@ -312,6 +309,8 @@ impl Cleaner {
 struct Done {
     taken_off: BTreeSet<String>,
     refused: Vec<(String, RequestError)>,
+    /// winpool's taints on the nodes that could not be cleaned.
+    kept: BTreeSet<Taint>,
 }
 
 impl Done {
