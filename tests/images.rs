@@ -189,7 +189,7 @@ fn without_the_flag_no_command_connects_to_anything() {
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{os: {{name: windows}}, containers: [\
          {{name: c, image: '{address}/app:1-ltsc2019'}}, {{name: d, image: 'registry.test/app:1'}}]}}\n\
          ---\napiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {{name: default}}\nspec: {{}}\n\
-         ---\napiVersion: v1\nkind: Node\nmetadata: {{name: n, labels: {{kubernetes.io/os: windows}}}}\n"
+         ---\napiVersion: v1\nkind: Node\nmetadata: {{name: win, labels: {{kubernetes.io/os: windows}}}}\n"
     );
     std::fs::write(folder.path().join("pod.yaml"), pod).unwrap();
     let run = |arguments: &[&str]| {
