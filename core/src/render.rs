@@ -77,8 +77,23 @@ pub fn render(provisioner: Provisioner, pool: &Pool, windows: Option<&Product>) 
     text
 }
 
+/// Returns the Windows version of the nodes: the one that the user asks for, or else the one whose build the pool selects.
+///
+/// # Errors
+/// Fails if the pool selects the build of another version, with a message for the user.
+pub fn windows_of<'a>(pool: &Pool, asked: Option<&'a Product>) -> Result<Option<&'a Product>, String> {
+    let selected = selected_windows(pool);
+    match (selected, asked) {
+        (Some(selected), Some(asked)) if selected.build != asked.build => Err(format!(
+            "WindowsPool {} selects nodes of {}, not of Windows {}: leave out --windows, or name another pool with --pool",
+            pool.name, selected.build, asked.version
+        )),
+        _ => Ok(asked.or(selected)),
+    }
+}
+
 /// Returns the Windows version whose build the pool selects, if it selects one.
-pub fn selected_windows(pool: &Pool) -> Option<&'static Product> {
+fn selected_windows(pool: &Pool) -> Option<&'static Product> {
     product::by_build(pool.node_selector.get(names::WINDOWS_BUILD)?.parse().ok()?)
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use common::pool;
 use winpool_core::{
-    render::{PROVISIONERS, Provisioner, refusal, render},
+    render::{PROVISIONERS, Provisioner, refusal, render, windows_of},
     windows::product::by_version,
 };
 
@@ -55,6 +55,18 @@ fn a_label_that_a_node_has_by_itself_is_rendered_once() {
             assert_eq!(render(provisioner, &pool, windows), of_build, "{provisioner:?}");
         }
     }
+}
+
+#[test]
+fn the_windows_version_has_to_be_the_one_that_the_pool_selects() {
+    let selecting = pool("spec: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}");
+    let (of_2022, of_2025) = (by_version("2022"), by_version("2025"));
+    assert_eq!(windows_of(&selecting, None), Ok(of_2022));
+    assert_eq!(windows_of(&selecting, of_2022), Ok(of_2022));
+    let refused = windows_of(&selecting, of_2025).unwrap_err();
+    assert!(refused.contains("selects nodes of 10.0.20348, not of Windows 2025"), "{refused}");
+    assert_eq!(windows_of(&pool("{}"), of_2025), Ok(of_2025));
+    assert_eq!(windows_of(&pool("{}"), None), Ok(None));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_core::{
     plan::Pool,
-    render::{PROVISIONERS, Provisioner, refusal, render, selected_windows},
+    render::{PROVISIONERS, Provisioner, refusal, render, windows_of},
     windows::product::Product,
 };
 
@@ -54,16 +54,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         return Err(Error::NoPool);
     }
     let pool = choose(&pools, arguments.pool.as_deref())?;
-    let selected = selected_windows(&pool);
-    let windows = arguments.windows.or(selected);
-    if let (Some(selected), Some(windows)) = (selected, windows)
-        && selected.build != windows.build
-    {
-        let (name, build, version) = (&pool.name, selected.build, windows.version);
-        return Err(Error::NotRendered(format!(
-            "WindowsPool {name} selects nodes of {build}, not of Windows {version}: leave out --windows, or name another pool with --pool"
-        )));
-    }
+    let windows = windows_of(&pool, arguments.windows).map_err(Error::NotRendered)?;
     if let Some(refusal) = windows.and_then(|windows| refusal(arguments.provisioner, windows)) {
         return Err(Error::NotRendered(refusal));
     }
