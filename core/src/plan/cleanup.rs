@@ -8,8 +8,13 @@ use kube::ResourceExt;
 use crate::api::{Taint, WindowsPool, names};
 
 use super::{
-    ClassRetirement, Node, NodePlan, Policy, Pool, PoolEntry, assessment::release, classes::is_declared,
-    is_made_by_winpool, lacks_tolerations, marks::Marks, owner, release_class, runtime_class::selected_build,
+    ClassRetirement, Node, NodePlan, Policy, Pool, PoolEntry,
+    assessment::release,
+    classes::is_declared,
+    is_made_by_winpool,
+    marks::Marks,
+    owner, release_class,
+    runtime_class::{KEPT_TAINT, selected_build, tolerates_any},
 };
 
 /// The extent of a cleanup.
@@ -90,8 +95,8 @@ impl Cleanup {
         if self.extent == Extent::Everything || end != ClassRetirement::Delete {
             return end;
         }
-        if kept.iter().any(|taint| !lacks_tolerations(class, [taint])) {
-            return release_class(class, "nodes keep a taint that it tolerates".to_owned());
+        if tolerates_any(class, kept) {
+            return release_class(class, KEPT_TAINT.to_owned());
         }
         let name = class.name_any();
         let is_wanted = |pool: &Arc<Pool>| {

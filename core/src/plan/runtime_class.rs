@@ -1,6 +1,6 @@
 //! The plan for one RuntimeClass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::{
@@ -263,6 +263,14 @@ fn other_manager(class: &RuntimeClass) -> Option<&'static str> {
 pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Item = &'a Taint>) -> bool {
     tolerance(&tolerations_of(class), taints) != Tolerance::Yes
 }
+
+/// True if the class tolerates one of these taints, which stay on nodes, so that its pods still need it.
+pub(super) fn tolerates_any(class: &RuntimeClass, kept: &BTreeSet<Taint>) -> bool {
+    kept.iter().any(|taint| !lacks_tolerations(class, [taint]))
+}
+
+/// The reason why such a class is not deleted.
+pub(super) const KEPT_TAINT: &str = "nodes keep a taint that it tolerates";
 
 /// Releases a class: removes winpool's labels and keeps everything else.
 pub fn release_class(class: &RuntimeClass, why: String) -> ClassRetirement {

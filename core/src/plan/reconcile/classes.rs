@@ -17,7 +17,7 @@ use crate::api::{ObjectReference, Problem, names::reason};
 use super::{
     super::{
         ClassAction, ClassRetirement, ClassUsers, ClassesPlan, PlannedClass, Pool, Tally, is_made_by_winpool,
-        plan_classes, release_class, retire_class,
+        plan_classes, release_class, retire_class, runtime_class::KEPT_TAINT,
     },
     Answer, ClassRequest, ClassStep, Cluster, LOOK_AGAIN, Memory, Note, Refusal, Request, Step, problem, write_failed,
 };
@@ -202,7 +202,7 @@ impl Memory {
             return None;
         }
         let retirement = if release {
-            release_class(class, "nodes keep a taint that it tolerates".to_owned())
+            release_class(class, KEPT_TAINT.to_owned())
         } else {
             match known.users(now) {
                 None => return self.find_users(pool, [name].into(), now),

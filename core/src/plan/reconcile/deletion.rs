@@ -20,7 +20,7 @@ use crate::{
 use super::{
     super::{
         Consent, GuardedPool, PendingCleanup, Policy, Pool, assess, assessment::is_being_handed_over,
-        classes_of_others, lacks_tolerations, marks::Marks, owner,
+        classes_of_others, marks::Marks, owner, runtime_class::tolerates_any,
     },
     Cluster, Memory, Note, Now, Refusal, Request, Step, problem,
 };
@@ -214,8 +214,7 @@ impl Memory {
         let seen = |name: &str| (cluster.tally)(name).seen();
         let wanted = classes_of_others(pool, &policy, &seen, &existing);
         let kept = kept_taints(cluster, pool);
-        let stays_needed =
-            |class: &RuntimeClass| cleanup.unseen > 0 || kept.iter().any(|taint| !lacks_tolerations(class, [taint]));
+        let stays_needed = |class: &RuntimeClass| cleanup.unseen > 0 || tolerates_any(class, &kept);
         for class in &owned {
             let handed_over = wanted.contains(&class.name_any());
             if handed_over && !overdue {
