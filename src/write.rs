@@ -15,11 +15,15 @@ use futures::{
 };
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::{
-    api::{coordination::v1::Lease, core::v1::ObjectReference, node::v1::RuntimeClass},
+    api::{
+        coordination::v1::Lease,
+        core::v1::{Node, ObjectReference},
+        node::v1::RuntimeClass,
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::{PartialObjectMeta, Request},
     runtime::events::{Event, EventType, Recorder, Reporter},
@@ -35,9 +39,9 @@ use winpool_core::{
 use crate::{
     api_server::{
         error::{RequestError, in_time, within},
-        together,
+        pages, together,
     },
-    cache::node::{CachedNode, ListedNode},
+    cache::node::CachedNode,
     election::Leadership,
     metrics::Metrics,
     telemetry::words,
@@ -56,7 +60,7 @@ const READS: usize = 2;
 #[derive(Clone)]
 pub struct Applier {
     client: Client,
-    nodes: Api<ListedNode>,
+    nodes: Api<Node>,
     reads: Arc<Semaphore>,
     classes: Api<RuntimeClass>,
     /// Only the metadata of the answer is read: a pool whose spec does not decode has a status all the same.
@@ -96,7 +100,7 @@ impl Applier {
     /// Sends a guarded patch to a node. The answer has only the metadata and is dropped, because the watch brings the
     /// node and a node can be large.
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), RequestError> {
-        let nodes = Request::new(ListedNode::url_path(&(), None));
+        let nodes = Request::new(self.nodes.resource_url());
         let request = nodes.patch_metadata(name, &patch_parameters(), &json(patch));
         let sent = self.send(async {
             let request = request.map_err(kube::Error::BuildRequest)?.map(as_go_encodes);
@@ -113,7 +117,7 @@ impl Applier {
     pub async fn read_node(&self, name: &str) -> Result<CachedNode, RequestError> {
         // Never fails, because this semaphore is never closed.
         let _turn = self.reads.acquire().await;
-        Ok(in_time(self.nodes.get(name)).await?.node)
+        pages::get(&self.nodes, name).await?.ok_or(RequestError::Gone)
     }
 
     /// Creates a RuntimeClass.

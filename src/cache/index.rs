@@ -168,7 +168,6 @@ impl Index {
     /// Records that the API server refused a part of a node's plan. `node` may be newer than the watch.
     pub fn refused(&self, node: &CachedNode, refusal: NodeRefusal) {
         let mut inner = self.0.lock();
-        inner.look_again(node);
         if let Some(entry) = inner.nodes.get_mut(node.name()) {
             entry.refusal = Some(Box::new(refusal));
         }

@@ -61,7 +61,7 @@ impl CachedNode {
     }
 }
 
-/// A Node in an answer of the API server, with the metadata that kube needs. It is not cached: the metadata takes more memory
+/// A Node as a watch decodes it, with the metadata that kube needs. It is not cached: the metadata takes more memory
 /// than the rest.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = Node)]

@@ -64,7 +64,7 @@ pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: Cancellat
             queue.add(node.name());
         }
     };
-    let judge_by = |policy| index.judge_by(policy);
+    let judge_by = |policy: &Policy| index.judge_by(policy.clone());
     reconcile_all(events, &index, observe, judge_by, &context, 1, stop).await;
 }
 
@@ -73,7 +73,7 @@ async fn reconcile_all(
     events: impl Stream<Item = Event<ListedNode>>,
     index: &Index,
     mut observe: impl FnMut(Event<ListedNode>, &mut Queue),
-    judge_by: impl Fn(Policy),
+    judge_by: impl Fn(&Policy),
     context: &Context,
     concurrency: u16,
     stop: CancellationToken,
@@ -102,7 +102,7 @@ async fn reconcile_all(
                     queue.forgive();
                 }
                 if let Some(policy) = context.policy.current() {
-                    judge_by(Policy::clone(&policy));
+                    judge_by(&policy);
                 }
                 index.nodes().iter().for_each(|node| queue.add(node.name()));
             }
