@@ -151,8 +151,8 @@ control-plane-test: ## Tests on a real local control plane, which is built from 
 .PHONY: programs-test
 programs-test: ## Tests with Helm, Prometheus, Karpenter and a registry, which are built from Go modules the first time (10 minutes)
 	$(call step,tests with other programs)
-	$(call timed,$(TEST) --test install --test documentation --test images --test control_plane --test operator \
-			-- --ignored --skip measure \
+	$(call timed,$(TEST) --test testsuite --test control_plane --test operator \
+			-- --ignored --skip measure --skip container:: --skip release:: \
 		&& $(TEST) --test karpenter --test registry)
 
 # Real kubelets need Wine. The script names the packages, and installs them only in CI.
@@ -209,7 +209,7 @@ chaos-long: ## The long runs of chaos (25 minutes)
 .PHONY: docs
 docs: $(MDBOOK) ## Build the book of docs/ into target/book (mdBook), and check every link in the repository
 	$(call step,book)
-	$(call timed,$(TEST) --test documentation -- links manifests \
+	$(call timed,$(TEST) --test testsuite -- documentation::links documentation::manifests \
 		&& $(MDBOOK) build docs 2>&1 | tee target/book.log && ! grep -E ' (WARN|ERROR) ' target/book.log)
 
 # The scenarios and their sizes: BENCH=--help lists them. By default everything, including the core.
@@ -261,7 +261,7 @@ binary-%: $(CARGO_AUDITABLE)
 		&& install -D -m 755 target/$(triple)/release/winpool $(DIST)/winpool-linux-$*)
 
 .PHONY: binary-test
-binary-test: container_test = WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(1) $(TEST) --test container -- --ignored
+binary-test: container_test = WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(1) $(TEST) --test testsuite -- --ignored container::
 binary-test: other = $(wildcard $(DIST)/winpool-linux-$(OTHER_ARCH))
 binary-test: emulator = $(shell command -v qemu-$(MACHINE_$(OTHER_ARCH))-static)
 binary-test: binary-$(HOST_ARCH) ## Test the static binary as in a container; the other architecture's too, if built, with qemu-user-static
@@ -327,7 +327,7 @@ krew: binary ## Build the archives of the kubectl plugin and krew's manifest of 
 dist: image sbom chart krew ## Build all files of a release, in target/dist, target/image and target/krew, and test them
 	@cp $(CRD) $(DIST)/
 	@cd $(DIST) && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
-	@$(TEST) --test release -- --ignored
+	@$(TEST) --test testsuite -- --ignored release::
 
 .PHONY: notes
 notes: ## Write the section of this version in CHANGELOG.md to target/notes.md; TAG=v0.1.0: fail if the version is another

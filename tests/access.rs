@@ -1,5 +1,4 @@
 //! The answers of the read commands if a permission is missing.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     path::{Path, PathBuf},

@@ -1,7 +1,4 @@
 //! `winpool check` and `winpool blockers` as processes, on manifests and on a real API server.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod program;
 
 use std::{
     path::Path,
@@ -12,7 +9,7 @@ use kube::{Client, api::PostParams};
 use serde_json::{Value, json};
 use winpool_e2e::{ApiServer, SimulatedNode, lend, running_kubernetes};
 
-use program::with_input;
+use crate::program::with_input;
 
 /// It does not say os.name, and tolerates nothing.
 const INFO_ONLY: &str =

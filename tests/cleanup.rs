@@ -1,5 +1,4 @@
 //! `winpool cleanup` as a process, beside a real API server.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::{Command, Output, Stdio};
 

@@ -1,7 +1,4 @@
 //! The read commands as processes: exit codes, streams, and text from others.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod program;
 
 use std::{
     io::Write,
@@ -9,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use program::with_input;
+use crate::program::with_input;
 
 const POOL: &str = "examples/windowspool.yaml";
 const CLUSTER: &str = "examples/offline";

@@ -1,9 +1,6 @@
 //! The static binary of a release, run as in a container: as an unprivileged user, in a root directory that has only
 //! the binary and the files of a `ServiceAccount`. `make binary-test` builds it and runs these tests, with QEMU also on
 //! the binary of the other architecture.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod program;
 
 use std::{
     fs,
@@ -26,7 +23,7 @@ use kube::{
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
 use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, lend, scene::install_crd, wait_for};
 
-use program::Program;
+use crate::program::Program;
 
 const USER: &str = "65532";
 

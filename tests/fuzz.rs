@@ -1,5 +1,4 @@
 //! The seeds of the fuzz targets, including past findings, on stable Rust. `make fuzz` starts from them.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,4 @@
 //! The committed files that are generated from the code are up to date.
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 

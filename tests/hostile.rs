@@ -1,8 +1,5 @@
 //! Nodes whose kubelets lie in every field that the API server accepts from them: the effect on logs, metrics, status,
 //! Events and terminals, and on other nodes and pools.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod program;
 
 use std::process::Command;
 
@@ -18,7 +15,7 @@ use winpool_core::{
 };
 use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, scene::install_crd, wait_for};
 
-use program::{Program, command};
+use crate::program::{Program, command};
 
 /// Clears the screen, sets the window's title, forges a line, reverses the text.
 const EVIL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\r\nforged line\u{9b}31m\u{202e}\u{2028}";

@@ -1,7 +1,4 @@
 //! Tests of `winpool images` and `--resolve-images` as processes, with a real registry.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod program;
 
 use std::{
     net::TcpListener,
@@ -18,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use winpool_e2e::{ImageRegistry, LIMIT, Protection, wait_for};
 
-use program::with_input;
+use crate::program::with_input;
 
 fn winpool(arguments: &[&str], folder: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));

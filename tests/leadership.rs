@@ -1,7 +1,4 @@
 //! Two processes of `winpool run`, of which one leads.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod program;
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +14,7 @@ use kube::{
 use winpool_core::api::{WindowsPool, WindowsPoolSpec, names};
 use winpool_e2e::{AuditLog, LIMIT, Lent, Request, SimulatedNode, lend, sample, scene::install_crd, wait_for};
 
-use program::Program;
+use crate::program::Program;
 
 const FIRST: &str = "winpool-first";
 const SECOND: &str = "winpool-second";

@@ -1,7 +1,4 @@
 //! The output of commands: its JSON Schema, and its width.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod program;
 
 use std::{path::Path, process::Command};
 

@@ -1,5 +1,4 @@
 //! Clusters behind a proxy.
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     path::PathBuf,

@@ -1,5 +1,4 @@
 //! The files of a release, which `make dist` builds before it runs these tests.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     collections::BTreeSet,

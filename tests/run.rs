@@ -1,7 +1,4 @@
 //! `winpool run` as a process, beside a real API server.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod program;
 
 use std::{
     net::TcpListener,
@@ -16,7 +13,7 @@ use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
 use winpool_e2e::{SimulatedNode, WINDOWS_BUILD, lend, sample, scene::install_crd};
 
-use program::{Program, command};
+use crate::program::{Program, command};
 
 #[tokio::test]
 async fn winpool_run_is_ready_counts_nodes_and_ends_on_sigterm() {

@@ -1,11 +1,8 @@
 //! The output of `winpool why node` for nodes in every state, and of `winpool why class`.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod program;
 
 use std::process::Command;
 
-use program::with_input;
+use crate::program::with_input;
 use serde_json::{Value, json};
 
 /// The taint of the pool `enforced` was allowed; that of `held` would make a pod unschedulable.

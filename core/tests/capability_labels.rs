@@ -1,9 +1,6 @@
 //! Capability labels: nodes that can serve a RuntimeClass whose build alone does not tell.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-mod common;
-
-use common::{UID, apply, assess, node, plan_classes, policy, pool, read, seen};
+use crate::common::{self, UID, apply, assess, node, plan_classes, policy, pool, read, seen};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{ClassState, names::reason},

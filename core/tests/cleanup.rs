@@ -1,11 +1,8 @@
 //! Removing winpool from a cluster: changes of nodes, and classes that are deleted or stay.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::collections::BTreeSet;
 
-use common::{UID, apply, class, marked, node, pool_object, read, tainted, taints_of};
+use crate::common::{UID, apply, class, marked, node, pool_object, read, tainted, taints_of};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, WindowsPool, names},

@@ -1,15 +1,12 @@
 //! The two cases in which a taint may be added to a node: at once, or after a check.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use crate::common::{self, marked, node, policy, read, tainted, taints_of};
 use Sighting::{Changed, Listed, Registered};
-use common::{marked, node, policy, read, tainted, taints_of};
 use serde_json::Value;
 use winpool_core::{
     api::Taint,

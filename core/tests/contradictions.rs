@@ -1,13 +1,10 @@
 //! A label that contradicts what the node reports. A kubelet writes its labels first and reports 0.2 seconds later, so for
 //! that moment the label is right and the report is old.
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::time::{Duration, Instant};
 
+use crate::common::{self, marked, node, policy, pool, read, tainted};
 use Sighting::{Changed, Listed, Registered};
-use common::{marked, node, policy, pool, read, tainted};
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,

@@ -1,5 +1,4 @@
 //! Leader election on any network: two candidates never lead at the same time.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,6 @@
 //! The taints that a pool's status records as evidence that they are winpool's.
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod common;
-
-use common::{apply, pool};
+use crate::common::{apply, pool};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use winpool_core::{

@@ -1,11 +1,8 @@
 //! Forecasts of the operator's changes to a whole cluster.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{class, node, pool_object, tainted, yaml};
+use crate::common::{self, class, node, pool_object, tainted, yaml};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_core::{

@@ -1,5 +1,4 @@
 //! What registries answer, and on which nodes an image runs.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

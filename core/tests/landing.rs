@@ -1,11 +1,8 @@
 //! Why a pod does or does not land and start.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::collections::BTreeMap;
 
-use common::{class, node, yaml};
+use crate::common::{class, node, yaml};
 use k8s_openapi::api::core::v1::Node;
 use winpool_core::{
     explain::pod::{Machine, PodStory, answer, answer_template},

@@ -1,11 +1,10 @@
 //! Assessments of nodes by [`assess`], each checked on the node that the planned request produces.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::sync::Arc;
 
-use common::{applied, assess, converge, converge_with, label, marked, node, policy, pool, read, tainted, taints_of};
+use crate::common::{
+    applied, assess, converge, converge_with, label, marked, node, policy, pool, read, tainted, taints_of,
+};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},

@@ -1,11 +1,8 @@
 //! The owner of a node, and the taints that winpool may remove from it, with the evidence for that.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use common::{applied, assess, converge, label, marked, node, policy, pool, read, tainted, taints_of};
+use crate::common::{applied, assess, converge, label, marked, node, policy, pool, read, tainted, taints_of};
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,

@@ -1,9 +1,6 @@
 //! Patches: their tests and changes, and their failure if the object has changed.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-mod common;
-
-use common::{UID, apply, assess, marked, node, policy, pool, read, tainted};
+use crate::common::{self, UID, apply, assess, marked, node, policy, pool, read, tainted};
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 use winpool_core::{

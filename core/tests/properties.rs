@@ -1,11 +1,8 @@
 //! Properties that hold for every generated node, pool and class.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::collections::BTreeSet;
 
-use common::{UID, apply, assess, node, plan_classes, policy, read, seen, settle, snapshot};
+use crate::common::{self, UID, apply, assess, node, plan_classes, policy, read, seen, settle, snapshot};
 use proptest::{collection::vec, prelude::*, sample::select, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};
 use winpool_core::{

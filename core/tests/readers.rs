@@ -1,5 +1,4 @@
 //! Pods and their templates are read in one place: every consumer gets the same answer.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;
 

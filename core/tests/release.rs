@@ -1,11 +1,8 @@
 //! Other writers' taints survive any history of pools, and releasing everything restores the initial state.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{UID, apply, assess, node, policy, pool, read};
+use crate::common::{UID, apply, assess, node, policy, pool, read};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{

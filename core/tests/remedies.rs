@@ -1,5 +1,4 @@
 //! For any cluster and any pod: with the remedy of `why pod` the pod lands, and only on nodes on which it starts.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;
 

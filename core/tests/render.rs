@@ -1,11 +1,8 @@
 //! A pool in the language of what makes its nodes.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::fmt::Write;
 
-use common::pool;
+use crate::common::pool;
 use winpool_core::{
     render::{PROVISIONERS, Provisioner, refusal, render, windows_of},
     windows::product::by_version,

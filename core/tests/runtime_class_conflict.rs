@@ -1,11 +1,8 @@
 //! RuntimeClasses under a wanted name that are not this pool's, or that cannot be changed.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use common::{class, plan_classes, policy, pool, seen, settle, yaml};
+use crate::common::{class, plan_classes, policy, pool, seen, settle, yaml};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
 use winpool_core::{

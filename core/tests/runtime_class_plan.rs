@@ -1,11 +1,8 @@
 //! Plans of a pool's RuntimeClasses.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use common::{class, plan_classes, policy, pool, seen, settle, yaml};
+use crate::common::{self, class, plan_classes, policy, pool, seen, settle, yaml};
 use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use serde_json::json;
 use winpool_core::{

@@ -1,11 +1,8 @@
 //! The status of a pool.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
-mod common;
 
 use std::collections::BTreeMap;
 
-use common::{pool, pool_object};
+use crate::common::{pool, pool_object};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use serde_json::json;
 use winpool_core::{

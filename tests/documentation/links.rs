@@ -5,7 +5,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::page::{Page, ROOT};
+use super::page::{Page, ROOT};
 
 /// The address under which pages of the book and other texts name a file of the repository.
 const REPOSITORY: [&str; 2] =

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::page::ROOT;
+use super::page::ROOT;
 
 const REFERENCE: &str = "docs/reference/logs.md";
 

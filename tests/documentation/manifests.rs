@@ -3,7 +3,7 @@
 use serde_json::Value;
 use winpool_core::api::{WindowsPool, validation::violations};
 
-use crate::page::Page;
+use super::page::Page;
 
 #[test]
 fn every_manifest_is_valid() {

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use winpool_e2e::{Component, LIMIT, wait_for};
 
-use crate::{
+use super::{
     page::{Page, ROOT},
     scene::Scene,
     transcript::{Step, agrees},

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use winpool_e2e::Component;
 
-use crate::scene::CHART;
+use super::scene::CHART;
 
 /// The APIs for which the chart looks on an API server.
 pub const SERVED: [&str; 2] = ["admissionregistration.k8s.io/v1/MutatingAdmissionPolicy", "monitoring.coreos.com/v1"];

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use serde_json::{Value, json};
 use winpool_e2e::Component;
 
-use crate::{
+use super::{
     chart::{SERVED, differ, parse, template},
     scene::{CHART, CONFIG, NAMESPACE},
 };

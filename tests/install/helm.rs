@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use winpool_core::api::{AdmissionPolicyState, WindowsPool};
 use winpool_e2e::{Component, MUTATING_ADMISSION_POLICY, wait_for};
 
-use crate::scene::{CHART, CONFIG, NAMESPACE, Scene};
+use super::scene::{CHART, CONFIG, NAMESPACE, Scene};
 
 /// The number of policies of kind `MutatingAdmissionPolicy`.
 const MUTATING: usize = 4;

@@ -6,7 +6,7 @@ use kube::{Api, api::ListParams};
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{Component, LIMIT, lend, wait_for};
 
-use crate::scene::{CONFIG, NAMESPACE, Scene};
+use super::scene::{CONFIG, NAMESPACE, Scene};
 
 #[tokio::test]
 async fn an_installation_is_deleted_completely_in_one_command() {

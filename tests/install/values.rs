@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 use serde_json::{Value, json};
 use winpool_e2e::Component;
 
-use crate::{
+use super::{
     chart::{SERVED, differ, template, template_by},
     scene::{CHART, NAMESPACE},
 };

@@ -1,5 +1,4 @@
 //! The binary, run as users run it.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::{
     fs::File,

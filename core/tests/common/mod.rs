@@ -1,6 +1,4 @@
 //! Nodes and pools to plan with, and the API server's way of applying a JSON Patch.
-#![allow(dead_code, reason = "each test binary uses a part of this")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod apply;
 

@@ -17,10 +17,8 @@ use winpool_core::{
     pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind, tolerate},
 };
 
-use crate::{
-    common,
-    shared::{Copies, Shared, share},
-};
+use super::shared::{Copies, Shared, share};
+use crate::common;
 
 /// The wall-clock time of every object.
 pub const TODAY: Timestamp = Timestamp::UNIX_EPOCH;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use winpool_core::api::names;
 
-use crate::{
+use super::{
     cluster::{self, Kind, Node, NodeFacts, TEAM, Tolerates, Work, WorkPod},
     state::World,
 };

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use stateright::Model;
 use winpool_core::plan::reconcile::CheckTask;
 
-use crate::{
+use super::{
     cluster::{self, Nodes},
     events::Event,
     operator::{Check, Operator, Process},
@@ -320,7 +320,7 @@ impl Model for Protocol {
     }
 
     fn properties(&self) -> Vec<stateright::Property<Self>> {
-        let mut properties = crate::properties::all();
+        let mut properties = super::properties::all();
         properties.retain(|property| self.only.is_none_or(|only| property.name == only));
         properties
     }

@@ -20,7 +20,7 @@ use winpool_core::{
     },
 };
 
-use crate::{
+use super::{
     cluster::{Classes, Node, Nodes, PoolObject, Pools, TODAY, Work},
     model::Break,
     shared::{Copies, Shared, fingerprint, share},

@@ -15,7 +15,7 @@ use winpool_core::{
     plan::{Consent, Policy, PoolEntry, WantedTaints, assess},
 };
 
-use crate::{
+use super::{
     cluster::{NodeFacts, PoolObject, Tolerates, Work},
     model::{Fault, Protocol},
     operator::{Check, Process},
@@ -205,7 +205,7 @@ fn is_status_true(model: &Protocol, state: &State, facts: &PoolObject, policy: &
     let Some(pool) = facts.pool.as_ref().filter(|pool| pool.mode == Mode::Enforce) else {
         return facts.ready().is_some();
     };
-    let is_own = |node: &&crate::cluster::Node| {
+    let is_own = |node: &&super::cluster::Node| {
         policy.owner(&node.seen.labels).is_some_and(|entry| entry.pool.name == pool.name)
     };
     let mut nodes = state.world.nodes.truth().values().filter(is_own).filter(|node| !is_ignored(node));

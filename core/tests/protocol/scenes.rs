@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
+use super::{
     cluster::{
         Kind::{Deployment, Foreign},
         Tolerates::{Key, Nothing},

@@ -14,14 +14,14 @@ use winpool_core::{
     },
 };
 
-use crate::{
+use super::{
     cluster::{self, Class, PoolObject, TODAY, Work},
-    common::apply,
     model::{Break, Fault, Write},
     operator::NodePatch,
     shared::fingerprint,
     state::{State, Turn, World},
 };
+use crate::common::apply;
 
 impl State {
     /// The request for this pool arrives, or meets a fault. `None` if it cannot meet that fault.

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{
+use super::{
     cluster::{Classes, Node, Nodes, Pools, SETTLED, Work},
     model::Fault,
     operator::{Check, Operator, Process},

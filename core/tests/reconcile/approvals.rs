@@ -4,10 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use winpool_core::{api::names::condition, plan::reconcile::Step};
 
-use crate::{
-    cluster::{MINE, World, failed, intolerant, pool},
-    common::{node, tainted},
-};
+use super::cluster::{MINE, World, failed, intolerant, pool};
+use crate::common::{node, tainted};
 
 /// One node that carries the approved taint.
 fn approved() -> World {

@@ -8,11 +8,11 @@ use winpool_core::{
     pod::WorkloadKind,
 };
 
-use crate::{
+use super::{
     cluster::{MINE, World, failed, intolerant, pool},
-    common::{node, yaml},
     status::WIN_2019,
 };
+use crate::common::{node, yaml};
 
 /// A pool whose node runs a pod that does not tolerate the taint, after the first check.
 fn held() -> World {

@@ -9,7 +9,7 @@ use winpool_core::{
     pod::{Pod, PodProgress},
 };
 
-use crate::cluster::{World, denied, failed, of_class, pool};
+use super::cluster::{World, denied, failed, of_class, pool};
 
 const OWN: &str = "spec: {runtimeClassDiscovery: Disabled, runtimeClasses: [{name: own, version: '2022'}]}";
 

@@ -2,10 +2,8 @@
 
 use winpool_core::api::names::condition;
 
-use crate::{
-    cluster::{MINE, World, denied, failed, of_class, pool},
-    common::node,
-};
+use super::cluster::{MINE, World, denied, failed, of_class, pool};
+use crate::common::node;
 
 /// True if a request is one that is refused.
 type Matches = fn(&str) -> bool;

@@ -10,10 +10,8 @@ use winpool_core::{
     },
 };
 
-use crate::{
-    cluster::{MINE, World, failed, intolerant, of_class, pool},
-    common::{node, yaml},
-};
+use super::cluster::{MINE, World, failed, intolerant, of_class, pool};
+use crate::common::{node, yaml};
 
 #[test]
 fn a_status_that_conflicts_for_ever_is_written_with_growing_pauses() {

@@ -7,10 +7,8 @@ use winpool_core::{
     plan::reconcile::Refusal,
 };
 
-use crate::{
-    cluster::{MINE, World, denied, failed, pool},
-    common::node,
-};
+use super::cluster::{MINE, World, denied, failed, pool};
+use crate::common::node;
 
 pub const WIN_2019: &str = "{metadata: {labels: {node.kubernetes.io/windows-build: null}}, status: {nodeInfo: {kernelVersion: 10.0.17763.6659}}}";
 

@@ -2,7 +2,7 @@
 
 use winpool_core::{api::Taint, plan::PODS};
 
-use crate::scene::{Object, Scene, TOLERATES, WINDOWS, minute, owned_by, pod, running, workload};
+use super::scene::{Object, Scene, TOLERATES, WINDOWS, minute, owned_by, pod, running, workload};
 
 #[test]
 fn the_template_of_every_kind_counts_even_without_pods() {

@@ -1,6 +1,6 @@
 //! The nodes for a template's pods, the signs of Windows, classes, and admission policies.
 
-use crate::scene::{Scene, TOLERATES, WINDOWS, workload};
+use super::scene::{Scene, TOLERATES, WINDOWS, workload};
 
 /// The API server takes such tolerations only with a feature gate on, and winpool does not know whether they work.
 #[test]

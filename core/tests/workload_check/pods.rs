@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    common::yaml,
-    scene::{Object, Scene, TOLERATES, WINDOWS, minute, owned_by, pod, running, workload},
-};
+use super::scene::{Object, Scene, TOLERATES, WINDOWS, minute, owned_by, pod, running, workload};
+use crate::common::yaml;
 
 /// `first` merged with `second`.
 fn both(first: &str, second: &str) -> String {

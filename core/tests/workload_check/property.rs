@@ -12,7 +12,7 @@ use winpool_core::{
     pod::{Class, PodSpec, Target},
 };
 
-use crate::scene::{Object, minute, pod, running, workload};
+use super::scene::{Object, minute, pod, running, workload};
 
 const CLASS: &str = "own";
 

@@ -4,11 +4,8 @@
 //! Its operator is winpool's own pool loop: the model executes the loop's steps, delays them and makes them fail. It
 //! adds what unit tests lack: stale caches, crashes and new leaders at any step, concurrent writers, and workloads
 //! that come and go. `docs/reliability.md` lists the assumptions.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cluster;
-#[path = "../common/mod.rs"]
-mod common;
 mod events;
 mod model;
 mod operator;

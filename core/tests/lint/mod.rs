@@ -1,5 +1,4 @@
 //! The rules for workloads, one by one, and all of them on anything.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod blockers;
 mod documentation;

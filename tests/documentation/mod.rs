@@ -7,7 +7,6 @@
 //! the language after a comma: `console,fails` for a last command that has to fail, `console,norun` for commands that
 //! cannot run here, with the reason in a comment above, `yaml,file=pool.yaml` for a manifest that the reader saves
 //! under this name.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod links;
 mod logs;

@@ -1,0 +1,28 @@
+//! The tests of the core, in one binary: they link once.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod capability_labels;
+mod cleanup;
+mod common;
+mod consent;
+mod contradictions;
+mod election;
+mod evidence;
+mod forecast;
+mod images;
+mod landing;
+mod lint;
+mod node_plan;
+mod ownership;
+mod patch;
+mod properties;
+mod protocol;
+mod readers;
+mod reconcile;
+mod release;
+mod remedies;
+mod render;
+mod runtime_class_conflict;
+mod runtime_class_plan;
+mod status;
+mod workload_check;
