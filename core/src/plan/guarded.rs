@@ -1,5 +1,7 @@
 //! Pools as they are watched. A pool that cannot be decoded must not stop the watch of the others.
 
+use std::{borrow::Borrow, collections::BTreeSet, sync::Arc};
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde::Deserialize;
@@ -118,6 +120,18 @@ impl GuardedPool {
             }
         }
     }
+}
+
+/// The valid pools, and the names of the others.
+pub(crate) fn read_all<P: Borrow<GuardedPool>>(pools: &[P]) -> (Vec<Arc<Pool>>, BTreeSet<String>) {
+    let (mut valid, mut invalid) = (Vec::new(), BTreeSet::new());
+    for guarded in pools {
+        match guarded.borrow().read() {
+            Ok(pool) => valid.push(Arc::new(pool)),
+            Err(error) => drop(invalid.insert(error.name)),
+        }
+    }
+    (valid, invalid)
 }
 
 #[cfg(test)]

@@ -136,24 +136,6 @@ async fn a_class_stays_while_a_webhook_for_its_new_handler_is_broken() {
     .await;
 }
 
-#[tokio::test]
-async fn a_copy_of_a_class_stays_and_is_named() {
-    let harness = with_a_node().await;
-    let _operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    let class = harness.classes().get("windows-2022").await.unwrap();
-    let metadata = json!({"name": "copy", "labels": class.labels()});
-    let copy = json!({"metadata": metadata, "handler": class.handler, "scheduling": class.scheduling});
-    let _: RuntimeClass = harness.create(copy).await;
-    wait_for("the pool names the copy", LIMIT, async || {
-        assert!(harness.classes().get_opt("copy").await?.is_some(), "winpool deleted the copy");
-        let pool = harness.pools().get("default").await?;
-        Ok(problems(&pool).contains(r#""name":"copy""#).then_some(()))
-    })
-    .await
-    .unwrap();
-}
-
 /// The state of the class `windows-2022` in the status of the pool.
 fn state(pool: &WindowsPool) -> Option<ClassState> {
     let mut classes = pool.status.iter().flat_map(|status| &status.runtime_classes);
