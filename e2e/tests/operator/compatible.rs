@@ -63,8 +63,7 @@ async fn restarted_with(harness: &Harness, restart: &str, number: i32) {
 
 #[tokio::test]
 async fn a_daemon_set_without_a_toleration_keeps_its_pods_by_default_and_loses_them_with_always() {
-    let node = |name| SimulatedNode::server_2022(name);
-    let harness = Harness::with_nodes(["win-a", "win-b"].map(node)).await;
+    let harness = Harness::with_nodes(["win-a", "win-b"].map(SimulatedNode::server_2022)).await;
     let spec = json!({"os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"}});
     harness.apply(workload("DaemonSet", "agent", spec)).await;
     rolled_out(&harness.client, "agent", 2).await;
