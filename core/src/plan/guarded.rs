@@ -91,7 +91,6 @@ impl From<WindowsPool> for GuardedPool {
 }
 
 impl GuardedPool {
-    /// The pool with this status.
     pub fn with_status(&self, status: &WindowsPoolStatus) -> Self {
         let pool = self.pool.clone().map(|pool| WindowsPool { status: Some(status.clone()), ..pool });
         let recorded = Some(recorded(status));
