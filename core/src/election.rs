@@ -71,7 +71,6 @@ impl Candidate {
         Self { identity, seen: None, doubtful: false, term: None, terms: 0 }
     }
 
-    /// The next step at `now`.
     pub fn next(&self, now: Instant) -> ElectionStep {
         let Some(seen) = self.seen.as_ref().filter(|_| !self.doubtful) else { return ElectionStep::Look };
         let Some(holder) = &seen.holder else { return ElectionStep::Acquire };
@@ -195,7 +194,6 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const NOTHING: Duration = Duration::ZERO;
 
-    /// The Lease at this version, with this holder.
     fn held(version: u32, holder: &str) -> Lease {
         let mut lease = held_by(Lease::default(), holder, LEASE_DURATION, Timestamp::UNIX_EPOCH);
         lease.metadata.resource_version = Some(version.to_string());

@@ -7,7 +7,7 @@ use crate::etcd::Etcd;
 use crate::kubeconfig::answers;
 use crate::process::{Launch, Process, start_on_free_port};
 use crate::{Error, LIMIT, Result, wait_for};
-use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::{Api, Client};
 use std::path::Path;
 use std::sync::Arc;
@@ -95,14 +95,6 @@ impl Cluster {
         self.wait_for(&format!("node {name} is ready"), async || Ok(nodes.get_opt(name).await?.filter(is_ready))).await
     }
 
-    pub async fn pod_running(&self, namespace: &str, name: &str) -> Result<Pod> {
-        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
-        self.wait_for(&format!("pod {namespace}/{name} runs"), async || {
-            Ok(pods.get_opt(name).await?.filter(is_running))
-        })
-        .await
-    }
-
     /// Like [`wait_for`], but reports a process that died meanwhile instead.
     pub async fn wait_for<T>(&self, what: &str, probe: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
         match wait_for(what, LIMIT, probe).await {
@@ -137,18 +129,14 @@ fn is_ready(node: &Node) -> bool {
     ready && !tainted
 }
 
-fn is_running(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    phase == Some("Running")
-}
-
 async fn start_scheduler(api_server: &ApiServer) -> Result<Process> {
     let kubeconfig = api_server.kubeconfig_for("system:kube-scheduler", None)?;
     let flags = [format!("--kubeconfig={}", text(&kubeconfig)?)];
     start_component(api_server, Component::KubeScheduler, &flags, "/readyz").await
 }
 
-async fn start_controller_manager(api_server: &ApiServer, more: &[&str]) -> Result<Process> {
+/// Starts a controller manager with more flags.
+pub async fn start_controller_manager(api_server: &ApiServer, more: &[&str]) -> Result<Process> {
     let kubeconfig = api_server.kubeconfig_for("system:kube-controller-manager", None)?;
     let key = api_server.service_account_key();
     let mut flags = vec![

@@ -58,7 +58,7 @@ mod webhook;
 pub use api_server::{ApiServer, Neighbour};
 pub use assets::{Component, kubernetes_version, prometheus_operator_definition};
 pub use audit::{AuditLog, Request};
-pub use cluster::{Cluster, Flags};
+pub use cluster::{Cluster, Flags, start_controller_manager};
 pub use dice::Dice;
 pub use error::{Error, Result};
 pub use etcd::Etcd;

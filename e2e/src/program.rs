@@ -23,7 +23,6 @@ const INTERVAL: Duration = Duration::from_micros(500);
 
 /// Starts `winpool run` as the user of `kubeconfig`, with these arguments and a free port for its endpoints. Its log
 /// is beside the kubeconfig.
-/// beside the kubeconfig.
 pub async fn start_winpool(kubeconfig: &Path, arguments: &[&str]) -> Result<Process> {
     let program = winpool_program().await?;
     let directory = kubeconfig.parent().unwrap_or(Path::new("/"));

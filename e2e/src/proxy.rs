@@ -28,16 +28,11 @@ impl Proxy {
     }
 
     async fn start_to(target: Target) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Port)?;
-        let port = listener.local_addr().map_err(Error::Port)?.port();
-        let (cut, stop) = (watch::Sender::new(false), CancellationToken::new());
+        let cut = watch::Sender::new(false);
         let connections = cut.clone();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(pass_on(client, target.clone(), connections.subscribe()));
-            }
-        }));
-        Ok(Self { port, cut, _stop: stop.drop_guard() })
+        let pass_on = move |client| pass_on(client, target.clone(), connections.subscribe());
+        let (port, stop) = serve(pass_on).await?;
+        Ok(Self { port, cut, _stop: stop })
     }
 
     pub fn port(&self) -> u16 {
@@ -53,6 +48,23 @@ impl Proxy {
     pub fn mend(&self) {
         self.cut.send_replace(false);
     }
+}
+
+/// Listens on a free port, and calls `work` for each connection, until the guard is dropped.
+pub(crate) async fn serve<F>(work: impl Fn(TcpStream) -> F + Send + 'static) -> Result<(u16, DropGuard)>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Port)?;
+    let port = listener.local_addr().map_err(Error::Port)?.port();
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(stopped.clone().run_until_cancelled_owned(work(stream)));
+        }
+    }));
+    Ok((port, stop.drop_guard()))
 }
 
 #[derive(Clone)]

@@ -6,8 +6,10 @@ use crate::error::{FileContext, text};
 use crate::guard::{Directory, Guard};
 use crate::kubeconfig::answers;
 use crate::process::{Launch, Process, start_on_free_port};
+use crate::proxy::serve;
 use crate::{Error, Result};
 use base64::{Engine, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
+use futures::FutureExt;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION};
 use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -24,8 +26,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::net::TcpListener;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
 /// The user who may pull from a protected registry.
 pub const USER: &str = "me";
@@ -206,21 +207,17 @@ struct Issuer {
 impl Tokens {
     async fn start() -> Result<Self> {
         let issuer = Arc::new(Issuer { key: KeyPair::generate_for(&PKCS_ED25519)? });
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Port)?;
-        let port = listener.local_addr().map_err(Error::Port)?.port();
-        let stop = CancellationToken::new();
         let shared = Arc::clone(&issuer);
-        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let issuer = Arc::clone(&shared);
-                let service = service_fn(move |request| {
-                    let answer = issuer.answer(&request);
-                    async move { Ok::<_, Infallible>(answer) }
-                });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-            }
-        }));
-        Ok(Self { issuer, port, _stop: stop.drop_guard() })
+        let (port, stop) = serve(move |stream| {
+            let issuer = Arc::clone(&shared);
+            let service = service_fn(move |request| {
+                let answer = issuer.answer(&request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            http1::Builder::new().serve_connection(TokioIo::new(stream), service).map(|_| ())
+        })
+        .await?;
+        Ok(Self { issuer, port, _stop: stop })
     }
 
     fn key_set(&self) -> Value {

@@ -2,7 +2,8 @@
 
 use crate::error::FileContext;
 use crate::faults::tls;
-use crate::{ApiServer, Error, Result};
+use crate::proxy::serve;
+use crate::{ApiServer, Result};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -14,9 +15,9 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
 /// Returns the operations of a JSON patch for a pod.
 type Mutation = dyn Fn(&Value) -> Value + Send + Sync;
@@ -33,19 +34,10 @@ impl PodWebhook {
         name: &str,
         mutation: impl Fn(&Value) -> Value + Send + Sync + 'static,
     ) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Port)?;
-        let port = listener.local_addr().map_err(Error::Port)?.port();
         let identity = server.serving();
         let tls = TlsAcceptor::from(Arc::new(tls(&identity.certificate, &identity.key)?));
         let mutation: Arc<Mutation> = Arc::new(mutation);
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let serving = serve(stream, tls.clone(), Arc::clone(&mutation));
-                tokio::spawn(stopped.clone().run_until_cancelled_owned(serving));
-            }
-        }));
+        let (port, stop) = serve(move |stream| review(stream, tls.clone(), Arc::clone(&mutation))).await?;
         let authority = server.authority_file();
         let authority = ByteString(std::fs::read(&authority).when("read", &authority)?);
         let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({
@@ -60,11 +52,11 @@ impl PodWebhook {
         }))
         .map_err(kube::Error::SerdeError)?;
         Api::all(server.connect()?).create(&PostParams::default(), &configuration).await?;
-        Ok(Self { _stop: stop.drop_guard() })
+        Ok(Self { _stop: stop })
     }
 }
 
-async fn serve(stream: TcpStream, tls: TlsAcceptor, mutation: Arc<Mutation>) {
+async fn review(stream: TcpStream, tls: TlsAcceptor, mutation: Arc<Mutation>) {
     let Ok(stream) = tls.accept(stream).await else { return };
     let service = service_fn(|request| answer(request, mutation.as_ref()));
     // An error says that the API server has closed the connection.

@@ -46,7 +46,6 @@ pub struct Nodes {
     pub count: usize,
 }
 
-/// The index of all nodes.
 #[derive(Default)]
 pub struct Index(Mutex<Inner>);
 
@@ -150,12 +149,10 @@ impl Index {
         inner.observe_all(Sighting::Listed);
     }
 
-    /// All nodes.
     pub fn nodes(&self) -> Vec<Arc<CachedNode>> {
         self.0.lock().nodes()
     }
 
-    /// The node of this name, if it exists.
     pub fn node(&self, name: &str) -> Option<Arc<CachedNode>> {
         Some(Arc::clone(&self.0.lock().nodes.get(name)?.node))
     }

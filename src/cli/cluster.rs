@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use k8s_openapi::api::{core, node::v1::RuntimeClass};
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use winpool_core::{
     api::names,
     plan::{Autoscalers, reconcile::ControlPlaneInfo},
@@ -92,13 +92,15 @@ impl Cluster {
 
     pub fn from_manifests(paths: &[PathBuf]) -> Result<Self, InputError> {
         let (mut cluster, mut templates) = (Self::default(), Vec::new());
-        for (_, part) in input::read(paths)? {
+        for (_, part) in input::read::<Part<CachedNode>>(paths)? {
             match part {
-                Part::Node(node) => cluster.nodes.push(node),
+                Part::Node(node) => {
+                    let is_known = node.seen.is_windows() || node.seen.labels.get(names::POOL).is_some();
+                    if is_known { &mut cluster.nodes } else { &mut cluster.other_nodes }.push(*node);
+                }
                 Part::Pool(pool) => cluster.pools.push(*pool),
                 Part::Class(class) => cluster.classes.push(class.into()),
                 Part::Template(object) => templates.push(object),
-                Part::OtherNode(node) => cluster.other_nodes.push(node),
                 Part::Workload(kind, workload) => cluster.workloads.push((kind, *workload)),
                 Part::Pod(pod) => match &mut cluster.pods {
                     Pods::Listed(pods) => pods.push(*pod),
@@ -128,41 +130,34 @@ impl Cluster {
     }
 }
 
-/// An object of the cluster.
-#[derive(Debug)]
-enum Part {
-    Node(CachedNode),
+/// An object in a manifest; a node is read as `N`.
+pub(super) enum Part<N> {
+    Node(Box<N>),
     Pool(Box<GuardedPool>),
     Class(Box<RuntimeClass>),
-    OtherNode(CachedNode),
     /// An object that describes the nodes that an autoscaler can create.
     Template(serde_json::Value),
     Workload(WorkloadKind, Box<Workload>),
     Pod(Box<Pod>),
 }
 
-impl Keep for Part {
+impl<N: DeserializeOwned> Keep for Part<N> {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         let workload = LISTED_KINDS.iter().find(|(kind, group, ..)| manifest.is(group, kind.as_str()));
-        if let Some((kind, ..)) = workload {
-            return Ok(Some(Self::Workload(*kind, Box::new(Workload::deserialize(manifest.value)?))));
-        }
-        if Autoscalers::are_read_from(manifest.group(), &manifest.kind) {
-            return Ok(Some(Self::Template(manifest.value)));
-        }
-        let kind = [("", "Node"), (names::GROUP, "WindowsPool"), ("node.k8s.io", "RuntimeClass"), ("", "Pod")]
-            .into_iter()
-            .find(|(group, kind)| manifest.is(group, kind));
-        Ok(match kind {
-            Some((_, "Node")) => {
-                let node = CachedNode::deserialize(manifest.value)?;
-                let is_known = node.seen.is_windows() || node.seen.labels.get(names::POOL).is_some();
-                Some(if is_known { Self::Node(node) } else { Self::OtherNode(node) })
-            }
-            Some((_, "WindowsPool")) => Some(Self::Pool(manifest.into_pool()?)),
-            Some((_, "RuntimeClass")) => Some(Self::Class(Box::new(RuntimeClass::deserialize(manifest.value)?))),
-            Some(_) => Some(Self::Pod(Box::new(Pod::deserialize(manifest.value)?))),
-            None => None,
-        })
+        Ok(Some(if let Some((kind, ..)) = workload {
+            Self::Workload(*kind, Box::new(Workload::deserialize(manifest.value)?))
+        } else if Autoscalers::are_read_from(manifest.group(), &manifest.kind) {
+            Self::Template(manifest.value)
+        } else if manifest.is("", "Node") {
+            Self::Node(Box::new(N::deserialize(manifest.value)?))
+        } else if manifest.is(names::GROUP, "WindowsPool") {
+            Self::Pool(manifest.into_pool()?)
+        } else if manifest.is("node.k8s.io", "RuntimeClass") {
+            Self::Class(Box::new(RuntimeClass::deserialize(manifest.value)?))
+        } else if manifest.is("", "Pod") {
+            Self::Pod(Box::new(Pod::deserialize(manifest.value)?))
+        } else {
+            return Ok(None);
+        }))
     }
 }

@@ -178,24 +178,24 @@ impl Loop {
         if !self.context.synced.all() {
             return far;
         }
+        let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
         if term.is_none() {
             // Keeps the index of a standby up to date, so that it can take over.
-            let policy = Memory::default().policy(&self.context.pools.state());
-            self.context.index.judge_by(policy);
+            self.context.index.judge_by(self.memory.policy(&pools));
             return far;
         }
         let mut wake = far.min(self.ask_control_plane().unwrap_or(far));
         if self.control_plane.is_none() {
             return far;
         }
-        let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
         let exists = |name: &str| pools.iter().any(|pool| pool.name_any() == name);
         self.context.metrics.gauges.keep_pools(exists);
         self.rounds.retain(|name, _| exists(name));
         let mut memory = std::mem::take(&mut self.memory);
-        // The nodes of deleted pools no longer count, even if no pool is left.
+        let without_deleted = self.with_cluster(&pools, &classes, |cluster| memory.drop_gone(cluster));
+        // Until the next `Step::Judge` only answers and the cache change this policy.
         self.context.index.judge_by(memory.policy(&pools));
-        if let Some(Step::Publish(policy)) = self.with_cluster(&pools, &classes, |cluster| memory.drop_gone(cluster)) {
+        if let Some(Step::Publish(policy)) = without_deleted {
             self.context.policy.publish(policy);
         }
         for pool in &pools {
@@ -233,10 +233,9 @@ impl Loop {
             return None;
         }
         loop {
-            self.context.index.judge_by(memory.policy(pools));
             let step = self.with_cluster(pools, classes, |cluster| next(cluster, memory, &name, now()));
             match step {
-                Step::Judge => {}
+                Step::Judge => self.context.index.judge_by(memory.policy(pools)),
                 Step::Publish(policy) => self.context.policy.publish(policy),
                 Step::Wait(until) => {
                     if let Some(status) = memory.status_of(&name) {

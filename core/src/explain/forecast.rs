@@ -149,7 +149,6 @@ pub struct Change {
 pub struct ForecastOutcome {
     pub nodes: BTreeMap<String, Node>,
     pub classes: BTreeMap<String, Arc<RuntimeClass>>,
-    /// The changes.
     pub forecast: Forecast,
 }
 

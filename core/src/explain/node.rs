@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{
     api::{Mode, Taint, names},
     explain::forecast::{Change, ForecastOutcome, PoolForecast},
-    plan::{Applied, Assessment, Consent, GuardedPool, Node, Policy, Pool, PoolEntry, assess},
+    plan::{Applied, Assessment, Consent, GuardedPool, Node, Policy, Pool, PoolEntry, assess, read_all},
     windows::{product, taint::SPELLINGS},
 };
 
@@ -90,10 +90,8 @@ pub fn node_story(
 
 /// Returns the policy of these pools. It assumes that all of their RuntimeClasses are ready.
 pub fn policy_of(pools: &[GuardedPool]) -> Policy {
-    let read: Vec<_> = pools.iter().map(GuardedPool::read).collect();
-    let invalid = read.iter().filter_map(|pool| Some(pool.as_ref().err()?.name.clone())).collect();
-    let valid = read.iter().filter_map(|pool| pool.as_ref().ok());
-    Policy::new(valid.map(|pool| PoolEntry { pool: Arc::new(pool.clone()), ready: true }), invalid)
+    let (valid, invalid) = read_all(pools);
+    Policy::new(valid.into_iter().map(|pool| PoolEntry { pool, ready: true }), invalid)
 }
 
 /// Assesses the node. The taints of its pool are held if they are held in this outcome.

@@ -15,7 +15,7 @@ use crate::{
     explain::scheduling::{Obstacle, SchedulableNode, obstacles},
     image::Images,
     pod::{Class, KnownError, Pod, PodSpec, Target, Workload, WorkloadKind},
-    windows::{Build, ContainerRuntime, KernelVersion, product},
+    windows::{ContainerRuntime, KernelVersion},
 };
 
 /// A node on which pods may run.
@@ -106,22 +106,12 @@ pub struct Landing {
 
 /// Explains this pod on these nodes, with these RuntimeClasses and the platforms of its images, as registries report them.
 pub fn answer(pod: &Pod, machines: &[Machine], classes: &BTreeMap<String, Class>, images: &Images) -> PodStory {
-    let mut spec = pod.spec.clone();
-    if pod.is_bound && !pod.is_mirror || pod.daemon_set_node().is_some() {
-        // The scheduler chose this node; it may place a similar pod on another node. The kubelet chose that of a mirror pod.
-        spec.node = None;
-    }
-    let machines: Vec<Machine> = match pod.daemon_set_node() {
-        // The DaemonSet controller replaces the affinity of the template with its own.
-        Some(name) => {
-            spec.terms.clear();
-            machines.iter().filter(|machine| machine.host.name == name).cloned().collect()
-        }
-        None => machines.to_vec(),
-    };
-    let maker = if pod.daemon_set_node().is_some() { Maker::DaemonSetBefore } else { Maker::Anyone };
+    let chosen = pod.daemon_set_node();
+    let is_asked = |machine: &&Machine| chosen.is_none_or(|name| machine.host.name == name);
+    let machines: Vec<Machine> = machines.iter().filter(is_asked).cloned().collect();
+    let maker = if chosen.is_some() { Maker::DaemonSetBefore } else { Maker::Anyone };
     let (namespace, name) = (if pod.namespace.is_empty() { "default" } else { &pod.namespace }, &pod.name);
-    let story = of_spec(pod, std::slice::from_ref(pod), spec, maker, &machines, classes, images);
+    let story = story(pod, std::slice::from_ref(pod), maker, &machines, classes, images);
     PodStory { object: format!("Pod {namespace}/{name}"), node: pod.spec.node.clone(), ..story }
 }
 
@@ -145,18 +135,27 @@ pub fn answer_template(
     let namespace = if workload.namespace.is_empty() { "default" } else { &workload.namespace };
     let object = format!("{} {namespace}/{}", kind.as_str(), workload.name);
     let maker = if kind == WorkloadKind::DaemonSet { Maker::DaemonSet } else { Maker::Anyone };
-    PodStory { object, ..of_spec(&pod, pods, pod.spec.clone(), maker, machines, classes, images) }
+    PodStory { object, ..story(&pod, pods, maker, machines, classes, images) }
 }
 
-fn of_spec(
+/// Explains a pod, or the template of `pods` as a pod.
+fn story(
     pod: &Pod,
     pods: &[Pod],
-    spec: PodSpec,
     maker: Maker,
     machines: &[Machine],
     classes: &BTreeMap<String, Class>,
     images: &Images,
 ) -> PodStory {
+    let mut spec = pod.spec.clone();
+    if pod.is_bound && !pod.is_mirror || maker == Maker::DaemonSetBefore {
+        // The scheduler chose this node; it may place a similar pod on another node. The kubelet chose that of a mirror pod.
+        spec.node = None;
+    }
+    if maker == Maker::DaemonSetBefore {
+        // The DaemonSet controller replaces the affinity of the template with its own.
+        spec.terms.clear();
+    }
     let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
     let missing = spec.runtime_class.clone().filter(|_| found.is_none());
     // If they contradict in a bound pod, the class has changed since the pod was created.
@@ -359,8 +358,4 @@ impl Candidate<'_> {
         }
         self.images_start(machine)
     }
-}
-
-fn named(build: Build) -> String {
-    product::by_build(build).map_or_else(|| build.to_string(), |product| product.name.to_owned())
 }

@@ -87,7 +87,6 @@ fn in_brackets(expression: &str) -> String {
     if expression.contains("||") { format!("({expression})") } else { expression.to_owned() }
 }
 
-/// Returns the policies, each with its binding.
 pub fn policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding)> {
     SHAPES.iter().map(|shape| (policy(shape), binding(shape))).collect()
 }

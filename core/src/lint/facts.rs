@@ -273,7 +273,6 @@ impl Facts {
         &self.classes
     }
 
-    /// Returns the class of this pod, if it is known.
     pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {
         self.classes.get(pod.runtime_class.as_ref()?)
     }

@@ -1,5 +1,7 @@
 //! Pools as they are watched. A pool that cannot be decoded must not stop the watch of the others.
 
+use std::{borrow::Borrow, collections::BTreeSet, sync::Arc};
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde::Deserialize;
@@ -28,26 +30,19 @@ impl TryFrom<Value> for GuardedPool {
     type Error = serde_json::Error;
 
     fn try_from(mut object: Value) -> Result<Self, Self::Error> {
-        let status = object.get("status").filter(|status| status.is_object());
-        let recorded = status.map(|status| json!({"managedTaints": status.get("managedTaints")}));
-        if let Some(readable) = status.and_then(readable_part) {
-            object["status"] = readable;
-        }
-        let part = |name| object.get(name).unwrap_or(&Value::Null);
-        Ok(Self {
-            metadata: ObjectMeta::deserialize(part("metadata"))?,
-            status: Option::deserialize(part("status")).unwrap_or_default(),
-            recorded,
-            pool: read(&object),
-        })
+        let written = object.as_object_mut().and_then(|object| object.remove("status")).filter(Value::is_object);
+        let status = written.as_ref().and_then(readable);
+        let pool = read(&object).map(|pool| WindowsPool { status: status.clone(), ..pool });
+        let recorded = written.map(|status| json!({"managedTaints": status.get("managedTaints")}));
+        Ok(Self { metadata: ObjectMeta::deserialize(&object["metadata"])?, pool, status, recorded })
     }
 }
 
-/// The members and list items of a status that this release can decode; `None` if it can decode all. Another release
-/// may have written others. The taints and uids that the status records must not be lost with them.
-fn readable_part(status: &Value) -> Option<Value> {
-    if WindowsPoolStatus::deserialize(status).is_ok() {
-        return None;
+/// The status, or only the members and list items that this release can decode: another release may have written
+/// others. The taints and uids that the status records must not be lost with them.
+fn readable(status: &Value) -> Option<WindowsPoolStatus> {
+    if let Ok(status) = WindowsPoolStatus::deserialize(status) {
+        return Some(status);
     }
     let decodes = |key: &str, value: &Value| WindowsPoolStatus::deserialize(json!({ key: value })).is_ok();
     let members = status.as_object()?.iter().filter_map(|(key, value)| {
@@ -56,7 +51,7 @@ fn readable_part(status: &Value) -> Option<Value> {
         let value = items.map_or_else(|| value.clone(), Value::Array);
         decodes(key, &value).then(|| (key.clone(), value))
     });
-    Some(Value::Object(members.collect()))
+    WindowsPoolStatus::deserialize(Value::Object(members.collect())).ok()
 }
 
 /// The part of a status that guards the next one.
@@ -96,7 +91,6 @@ impl From<WindowsPool> for GuardedPool {
 }
 
 impl GuardedPool {
-    /// The pool with this status.
     pub fn with_status(&self, status: &WindowsPoolStatus) -> Self {
         let pool = self.pool.clone().map(|pool| WindowsPool { status: Some(status.clone()), ..pool });
         let recorded = Some(recorded(status));
@@ -125,6 +119,18 @@ impl GuardedPool {
             }
         }
     }
+}
+
+/// The valid pools, and the names of the others.
+pub(crate) fn read_all<P: Borrow<GuardedPool>>(pools: &[P]) -> (Vec<Arc<Pool>>, BTreeSet<String>) {
+    let (mut valid, mut invalid) = (Vec::new(), BTreeSet::new());
+    for guarded in pools {
+        match guarded.borrow().read() {
+            Ok(pool) => valid.push(Arc::new(pool)),
+            Err(error) => drop(invalid.insert(error.name)),
+        }
+    }
+    (valid, invalid)
 }
 
 #[cfg(test)]

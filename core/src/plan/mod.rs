@@ -31,6 +31,7 @@ pub use conflict::WriteConflict;
 pub use consent::{AT_ONCE, CHECK_GOOD_FOR, CleanCheck, Consent, LABEL_SETTLES, LaggingClass, Sighting, Watched};
 pub use deletion::PendingCleanup;
 pub use guarded::GuardedPool;
+pub(crate) use guarded::read_all;
 pub use node::{ChangeFingerprint, MetadataChange, Node, NodePlan, State};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pools::{Approval, Hosts, InvalidPool, Policy, Pool, PoolEntry, WantedTaints};

@@ -115,7 +115,6 @@ impl NodePlan {
         *self == Self::default()
     }
 
-    /// The changes of labels.
     pub fn labels(&self) -> impl Iterator<Item = &MetadataChange> {
         self.windows_build.iter().chain(&self.capability_labels).chain(&self.pool)
     }

@@ -49,7 +49,6 @@ pub struct DesiredClass {
 pub enum ClassAction {
     /// Nothing: it is up to date, or another owner manages it and it meets the pool's needs.
     Nothing,
-    /// Create it.
     Create(Box<RuntimeClass>),
     /// It is winpool's and differs: change it.
     Change {
@@ -319,7 +318,6 @@ fn conflict(desired: &DesiredClass, message: String) -> (ClassAction, ClassState
 }
 
 impl DesiredClass {
-    /// The object to create.
     pub fn to_object(&self) -> RuntimeClass {
         let labels = [(names::MANAGED_BY, names::FIELD_MANAGER), (names::POOL, self.pool.as_str())];
         RuntimeClass {

@@ -105,7 +105,6 @@ pub const ERRORS: &[KnownError] = &[
     ),
 ];
 
-/// Returns the known error in a message.
 pub fn known_error(message: &str) -> Option<KnownError> {
     let contains = |words: &str| message.contains(words);
     ERRORS.iter().find(|known| contains(known.error) && known.beside.is_none_or(contains)).copied()

@@ -145,11 +145,13 @@ impl Operator {
         }
     }
 
-    fn see_all_nodes(&mut self, sighting: Sighting) {
+    /// Counts all nodes again. Returns the policy by which they are counted.
+    fn see_all_nodes(&mut self, sighting: Sighting) -> Policy {
         let policy = self.memory.policy(&self.guarded());
         for name in self.nodes.keys().copied().collect::<Vec<_>>() {
             self.see_node(name, sighting, &policy);
         }
+        policy
     }
 
     /// Windows nodes are watched by their label.
@@ -223,11 +225,14 @@ impl Operator {
         self.wake = None;
         let gone = self.with_cluster(|cluster, memory, _| memory.drop_gone(cluster));
         self.follow(gone);
+        let mut counted_by = self.see_all_nodes(Sighting::Changed);
         for name in self.pools.keys().copied().collect::<Vec<_>>() {
             while !self.requests.contains_key(name) {
-                self.see_all_nodes(Sighting::Changed);
-                match self.with_cluster(|cluster, memory, now| next(cluster, memory, name, now)) {
-                    Step::Judge => {}
+                let step = self.with_cluster(|cluster, memory, now| next(cluster, memory, name, now));
+                // Else the operator would not count its nodes again.
+                assert!(step == Step::Judge || self.memory.policy(&self.guarded()) == counted_by, "{step:?}");
+                match step {
+                    Step::Judge => counted_by = self.see_all_nodes(Sighting::Changed),
                     Step::Wait(until) => {
                         self.wake = self.wake.into_iter().chain(until).min();
                         break;

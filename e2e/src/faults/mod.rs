@@ -10,8 +10,9 @@ mod traffic;
 pub use schedule::{Fault, Refusal, Schedule};
 pub use traffic::{Passed, Passing};
 
-use crate::{ApiServer, Error, Result, error::FileContext, kubeconfig::token_kubeconfig, wait_for};
+use crate::{ApiServer, Result, error::FileContext, kubeconfig::token_kubeconfig, proxy::serve, wait_for};
 use answer::Answer;
+use futures::FutureExt;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{Request, Response, Uri};
 use http_body_util::BodyExt;
@@ -24,7 +25,7 @@ use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -68,8 +69,6 @@ impl FaultProxy {
     }
 
     async fn start_before(server: &ApiServer, neighbour: Option<Client>) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::Port)?;
-        let port = listener.local_addr().map_err(Error::Port)?.port();
         let identity = server.serving();
         let tls = TlsAcceptor::from(Arc::new(tls(&identity.certificate, &identity.key)?));
         let shared = Arc::new(Shared {
@@ -78,19 +77,15 @@ impl FaultProxy {
             traffic: Traffic::default(),
             network: Mutex::default(),
         });
-        let stop = CancellationToken::new();
         let connections = Arc::clone(&shared);
-        let stopped = stop.clone();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let network = connections.network().clone();
-                let serving = Arc::clone(&connections).serve(stream, tls.clone());
-                let serving = network.run_until_cancelled_owned(serving);
-                tokio::spawn(stopped.clone().run_until_cancelled_owned(serving));
-            }
-        }));
+        let (port, stop) = serve(move |stream| {
+            let network = connections.network().clone();
+            let serving = Arc::clone(&connections).serve(stream, tls.clone());
+            network.run_until_cancelled_owned(serving).map(|_| ())
+        })
+        .await?;
         let (authority, directory) = (server.authority_file(), server.directory().to_owned());
-        Ok(Self { port, authority, directory, shared, _stop: stop.drop_guard() })
+        Ok(Self { port, authority, directory, shared, _stop: stop })
     }
 
     /// Returns `config` with this proxy as the server.

@@ -224,18 +224,6 @@ impl Harness {
         self.pools().patch(name, &parameters, &Patch::Apply(pool)).await.unwrap();
     }
 
-    /// Applies a pool with the taint `younger` that adopts a class without that toleration. Its nodes have to wait until
-    /// the class does. The guard refuses to adopt such a class.
-    pub async fn apply_pool_that_waits_for_its_class(&self, name: &str) {
-        let _: RuntimeClass = self.create(windows_class("mine", &json!({BUILD: "10.0.20348"}))).await;
-        let next = json!({
-            "taints": [{"key": "younger", "effect": "NoSchedule"}],
-            "runtimeClassAdoptionPolicy": "Always",
-            "runtimeClasses": [{"name": "mine", "version": "2022"}],
-        });
-        self.apply_pool_named(name, next).await;
-    }
-
     /// Deletes a pool. It stays until the operator has cleaned up.
     pub async fn delete_pool(&self, name: &str) {
         self.pools().delete(name, &DeleteParams::default()).await.unwrap();
@@ -245,21 +233,6 @@ impl Harness {
         let pools = self.pools();
         let gone = async || Ok(pools.get_opt(name).await?.is_none().then_some(()));
         wait_for(&format!("pool {name} is gone"), LIMIT, gone).await.unwrap();
-    }
-
-    /// Waits until a pool that is being deleted names this object among its problems.
-    pub async fn waits_for(&self, pool: &str, object: &str) {
-        let pools = self.pools();
-        let mut seen = None;
-        let result = wait_for(&format!("pool {pool} says that it waits for {object}"), LIMIT, async || {
-            let pool = pools.get_opt(pool).await?.unwrap_or_else(|| panic!("it is gone, and never named {object}"));
-            let problems = json!(pool.status.as_ref().map(|status| &status.problems)).to_string();
-            let done = condition(&pool, "Ready") != Some("True") && problems.contains(object);
-            seen = Some(pool.status);
-            Ok(done.then_some(()))
-        })
-        .await;
-        result.unwrap_or_else(|error| panic!("{error}; last seen: {:#}", json!(seen)));
     }
 
     /// Deletes the CRD, and with it all pools.

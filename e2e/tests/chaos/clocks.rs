@@ -118,7 +118,13 @@ async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
     harness.delete_pool("a-older").await;
     tokio::time::sleep(patience + Duration::from_secs(1)).await;
 
-    harness.apply_pool_that_waits_for_its_class("b-younger").await;
+    // Its nodes have to wait until the class that it adopts has the toleration.
+    let _: RuntimeClass = harness.create(windows_class("mine", &json!({BUILD: "10.0.20348"}))).await;
+    let younger = json!({
+        "taints": [taint("younger:NoSchedule")], "runtimeClassAdoptionPolicy": "Always",
+        "runtimeClasses": [{"name": "mine", "version": "2022"}],
+    });
+    harness.apply_pool_named("b-younger", younger).await;
     let _operator = Operator::start_with(harness.account.config.clone(), options());
     let taken_over = |node: &Node| has_taint(node, "younger:NoSchedule");
     let node = harness.node_until("win", "has the taint of the next pool", taken_over).await;

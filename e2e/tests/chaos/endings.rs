@@ -22,7 +22,8 @@ async fn ends(verb: &'static str, resource: &'static str, object: &str) -> (Stag
     stage.harness.apply_until_ready(json!({})).await;
     stage.proxy.inject(hits(verb, resource, ALL, Fault::Refuse(Refusal::Internal)));
     stage.harness.delete_pool("default").await;
-    stage.harness.waits_for("default", object).await;
+    let names_it = |pool: &WindowsPool| condition(pool, "Ready") != Some("True") && problems(pool).contains(object);
+    stage.harness.pool_until("default", &format!("says that it waits for {object}"), names_it).await;
     stage.harness.pool_is_gone("default").await;
     (stage, operator)
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::DaemonSet;
 use winpool_e2e::prelude::*;
 
-use crate::policies::{restart, rolled_out};
+use crate::policies::rolled_out;
 
 /// Deploys more replicas than there are nodes, each for a node of its own. Waits until the scheduler has bound its pods to
 /// these nodes, and found none for the rest.
@@ -54,54 +54,42 @@ async fn pods_of_agent(harness: &Harness) -> Vec<Pod> {
 }
 
 /// Restarts the DaemonSet, and waits until it has this number of pods.
-async fn restarted_with(harness: &Harness, number: i32) {
+async fn restarted_with(harness: &Harness, restart: &str, number: i32) {
     let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());
-    sets.patch("agent", &PatchParams::default(), &Patch::Strategic(restart())).await.unwrap();
+    let template = json!({"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": restart}}});
+    merge(&sets, "agent", json!({"spec": {"template": template}})).await;
     rolled_out(&harness.client, "agent", number).await;
 }
 
-/// Two nodes with a Windows DaemonSet that works on nodes without a taint.
-async fn cluster_with_agents() -> Harness {
-    let node = |name| SimulatedNode::server_2022(name);
-    let harness = Harness::with_nodes(["win-a", "win-b"].map(node)).await;
+#[tokio::test]
+async fn a_daemon_set_without_a_toleration_keeps_its_pods_by_default_and_loses_them_with_always() {
+    let harness = Harness::with_nodes(["win-a", "win-b"].map(SimulatedNode::server_2022)).await;
     let spec = json!({"os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"}});
     harness.apply(workload("DaemonSet", "agent", spec)).await;
     rolled_out(&harness.client, "agent", 2).await;
-    harness
-}
-
-async fn are_tainted(harness: &Harness) -> Vec<bool> {
-    let nodes = harness.nodes().list(&ListParams::default()).await.unwrap();
-    nodes.iter().map(|node| has_taint(node, OS_WINDOWS)).collect()
-}
-
-#[tokio::test]
-async fn with_always_a_daemon_set_has_no_pods_after_its_next_rollout() {
-    let harness = cluster_with_agents().await;
-    let _operator = harness.operator().await;
-    harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
-    assert_eq!(are_tainted(&harness).await, [true, true]);
-    assert_eq!(pods_of_agent(&harness).await.len(), 2, "the harm does not show yet");
-    restarted_with(&harness, 0).await;
-    // Old pods go one by one, and the numbers do not count them.
-    let none = async || Ok(pods_of_agent(&harness).await.is_empty().then_some(()));
-    wait_for("DaemonSet agent has no pods", LIMIT, none).await.unwrap();
-}
-
-#[tokio::test]
-async fn by_default_the_taint_is_held_for_a_daemon_set_without_a_toleration() {
-    let harness = cluster_with_agents().await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
     let (status, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
     assert_eq!(status, "False");
     assert!(message.contains("DaemonSet default/agent (2 pods)"), "{message}");
-
     let before: Vec<Option<String>> = pods_of_agent(&harness).await.iter().map(ResourceExt::uid).collect();
-    restarted_with(&harness, 2).await;
+    restarted_with(&harness, "first", 2).await;
     let after = pods_of_agent(&harness).await;
     assert_eq!(after.len(), 2);
     assert!(after.iter().all(|pod| !before.contains(&pod.uid())), "they are new ones");
     assert_eq!(are_tainted(&harness).await, [false, false]);
+
+    harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
+    assert_eq!(are_tainted(&harness).await, [true, true]);
+    assert_eq!(pods_of_agent(&harness).await.len(), 2, "the harm does not show yet");
+    restarted_with(&harness, "second", 0).await;
+    // Old pods go one by one, and the numbers do not count them.
+    let none = async || Ok(pods_of_agent(&harness).await.is_empty().then_some(()));
+    wait_for("DaemonSet agent has no pods", LIMIT, none).await.unwrap();
+}
+
+async fn are_tainted(harness: &Harness) -> Vec<bool> {
+    let nodes = harness.nodes().list(&ListParams::default()).await.unwrap();
+    nodes.iter().map(|node| has_taint(node, OS_WINDOWS)).collect()
 }

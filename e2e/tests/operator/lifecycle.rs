@@ -1,6 +1,5 @@
 //! Deleted and recreated classes, nodes, pools, and the CRD.
 
-use k8s_openapi::jiff::Timestamp;
 use winpool_e2e::{prelude::*, scene::install_crd};
 
 #[tokio::test]
@@ -130,57 +129,6 @@ async fn retained_objects_stay_and_a_pool_with_another_name_takes_them_over() {
     let taken = harness.class_until("windows-2022", "is taken over", |class| class.labels()[POOL] == "second").await;
     assert_eq!((taken.uid(), &taken.scheduling), (class.uid(), &class.scheduling));
     assert_eq!(log.patches("win").len(), 2);
-}
-
-#[tokio::test]
-async fn a_pool_that_is_recreated_immediately_is_reported_as_a_new_one() {
-    let (harness, log) = Harness::audited().await;
-    harness.join("win").await;
-    let _operator = harness.operator().await;
-    let before = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
-    harness.delete_pool("default").await;
-    let after = harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
-    assert_ne!(after.uid(), before.uid());
-    assert_eq!(after.status.unwrap().managed_taints, [OS_WINDOWS]);
-    assert_eq!(log.patches("win").len(), 1);
-}
-
-#[tokio::test]
-async fn the_older_of_two_pools_owns_a_node_and_the_younger_writes_nothing() {
-    let (harness, log) = Harness::audited().await;
-    harness.join("win").await;
-    let operator = harness.operator().await;
-    harness.apply_pool_named("older", json!({})).await;
-    let older = harness.ready("older").await.metadata.creation_timestamp.unwrap();
-    // Creation timestamps have whole seconds.
-    let next_second = async || Ok((Timestamp::now().as_second() > older.0.as_second()).then_some(()));
-    wait_for("the next second", LIMIT, next_second).await.unwrap();
-    // By name alone this one would come first.
-    harness.apply_pool_named("a-younger", json!({"taints": [taint("younger:NoSchedule")]})).await;
-    let younger = harness.ready("a-younger").await;
-    assert_eq!(younger.status.unwrap().nodes.selected, 0);
-
-    harness.join("late").await;
-    harness.nodes_until("older", "has both nodes", |nodes| nodes.converged == 2).await;
-    harness.edit_node("win", json!({"spec": {"taints": null}})).await;
-    for name in ["win", "late"] {
-        let node = harness.is_tainted(name).await;
-        assert!(!has_taint(&node, "younger:NoSchedule"), "{:?}", taints(&node));
-        assert_eq!(label(&node, POOL), Some("older"));
-    }
-    assert_eq!(harness.classes().get("windows-2022").await.unwrap().labels()[POOL], "older");
-    operator.stop().await;
-    let _operator = harness.operator().await;
-    harness.join("last").await;
-    harness.node_until("last", "is marked", |node| label(node, POOL) == Some("older")).await;
-    let accepted = |name| log.patches(name).iter().filter(|patch| patch.code == 200).count();
-    let counts = ["win", "late", "last"].map(accepted);
-    assert_eq!(counts, [2, 1, 1], "one for each time that the taint was missing");
-    assert_eq!(class_writes(&log).len(), 1);
-
-    // When the older pool is deleted, the younger one takes over.
-    harness.delete_pool("older").await;
-    harness.node_until("win", "is the younger one's", |node| label(node, POOL) == Some("a-younger")).await;
 }
 
 /// The fields of a class that winpool writes.

@@ -151,43 +151,6 @@ async fn a_class_tolerates_both_taints_before_the_first_node_changes() {
 }
 
 #[tokio::test]
-async fn pools_with_different_selectors_have_nodes_and_classes_of_their_own() {
-    let harness = Harness::new().await;
-    for team in ["red", "blue"] {
-        harness.join_node(SimulatedNode::server_2022(team).label("team", team)).await;
-    }
-    let _operator = harness.operator().await;
-    for team in ["red", "blue"] {
-        let spec = json!({
-            "nodeSelector": {"team": team},
-            "taints": [{"key": "os", "value": team, "effect": "NoSchedule"}],
-            "runtimeClassNameFormat": "windows-{version}-{pool}",
-        });
-        harness.apply_pool_named(team, spec).await;
-    }
-    for team in ["red", "blue"] {
-        let pool = harness.ready(team).await;
-        assert_eq!(condition(&pool, "Overlapping"), None);
-        let status = pool.status.unwrap();
-        assert_eq!([status.nodes.selected, status.nodes.converged], [1, 1]);
-        let node = harness.node(team).await;
-        assert_eq!((os_taints(&node), label(&node, POOL)), (vec![format!("os={team}:NoSchedule")], Some(team)));
-        let class = harness.classes().get(&format!("windows-2022-{team}")).await.unwrap();
-        assert_eq!(
-            scheduling(&class),
-            json!({
-                "nodeSelector": {
-                    "kubernetes.io/arch": "amd64", "kubernetes.io/os": "windows", BUILD: "10.0.20348", "team": team,
-                },
-                "tolerations": [{"key": "os", "operator": "Equal", "value": team, "effect": "NoSchedule"}],
-            })
-        );
-    }
-    let classes = harness.classes().list(&kube::api::ListParams::default()).await.unwrap().items;
-    assert_eq!(classes.len(), 2);
-}
-
-#[tokio::test]
 async fn the_younger_of_two_overlapping_pools_takes_over_from_a_deleted_one() {
     let harness = Harness::new().await;
     for name in NODES {

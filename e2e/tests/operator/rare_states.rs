@@ -2,27 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{
-    ResourceExt,
-    api::{Patch, PatchParams},
-};
-use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
 use winpool_e2e::{
-    LIMIT, free_port,
-    harness::{
-        Harness, OS_WINDOWS, POOL, condition, condition_text, has_taint, label, lasting_taints, problems,
-        schema::{self, with_schema},
-    },
-    scrape, wait_for,
+    free_port,
+    harness::schema::{self, with_schema},
+    prelude::*,
+    scrape,
 };
 
 const KEEP: &str = "example.com/keep";
-
-async fn patch_class(harness: &Harness, patch: Value) {
-    harness.classes().patch("mine", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-}
 
 #[tokio::test]
 async fn a_class_that_a_foreign_finalizer_keeps_is_deleted_once_and_recreated_when_it_is_gone() {
@@ -31,7 +18,7 @@ async fn a_class_that_a_foreign_finalizer_keeps_is_deleted_once_and_recreated_wh
     let declared = |handler: &str| json!({"runtimeClasses": [{"name": "mine", "version": "2022", "handler": handler}]});
     let operator = harness.operator().await;
     harness.apply_until_ready(declared("first")).await;
-    patch_class(&harness, json!({"metadata": {"finalizers": [KEEP]}})).await;
+    merge(&harness.classes(), "mine", json!({"metadata": {"finalizers": [KEEP]}})).await;
     harness.apply_pool(declared("second")).await;
     let is_going = |class: &RuntimeClass| class.metadata.deletion_timestamp.is_some();
     harness.class_until("mine", "is being deleted", is_going).await;
@@ -43,31 +30,9 @@ async fn a_class_that_a_foreign_finalizer_keeps_is_deleted_once_and_recreated_wh
     assert_eq!(sent, [200]);
     assert!(about_it().count() < 10, "{:?}", about_it().map(|r| (r.verb, r.code)).collect::<Vec<_>>());
 
-    patch_class(&harness, json!({"metadata": {"finalizers": null}})).await;
+    merge(&harness.classes(), "mine", json!({"metadata": {"finalizers": null}})).await;
     harness.class_until("mine", "has its second handler", |class| class.handler == "second").await;
     harness.ready("default").await;
-    operator.stop().await;
-}
-
-#[tokio::test]
-async fn a_deleted_pool_that_a_foreign_finalizer_keeps_is_cleaned_and_not_ready() {
-    let harness = Harness::new().await;
-    harness.join("win").await;
-    let operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    let finalizers = json!({"metadata": {"finalizers": ["winpool.dev/cleanup", KEEP]}});
-    harness.pools().patch("default", &PatchParams::default(), &Patch::Merge(finalizers)).await.unwrap();
-    harness.delete_pool("default").await;
-    harness.node_until("win", "is clean", |node| label(node, POOL).is_none() && !has_taint(node, OS_WINDOWS)).await;
-    let says_so = |pool: &WindowsPool| {
-        let (status, reason, message) = condition_text(pool, "Ready").unwrap_or_default();
-        (status.as_str(), reason.as_str()) == ("False", "Deleting") && message.contains(KEEP)
-    };
-    let pool = harness.pool_until("default", "says that another finalizer keeps it", says_so).await;
-    assert_eq!(pool.finalizers(), [KEEP]);
-    let finalizers = json!({"metadata": {"finalizers": null}});
-    harness.pools().patch("default", &PatchParams::default(), &Patch::Merge(finalizers)).await.unwrap();
-    harness.pool_is_gone("default").await;
     operator.stop().await;
 }
 

@@ -79,37 +79,3 @@ async fn nodes_are_repaired_and_keep_foreign_taints() {
     let expected = [("windows-2019".to_owned(), 6), ("windows-2022".to_owned(), 1)];
     harness.pool_until("default", "keeps the class of 2019", |pool| classes(pool) == expected).await;
 }
-
-#[tokio::test]
-async fn a_node_whose_build_is_unknown_is_blocked_and_still_tainted() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::windows("mystery").name("mystery").without_label(BUILD)).await;
-    let _operator = harness.operator().await;
-    let pool = harness.apply_until_ready(json!({})).await;
-    harness.is_tainted("mystery").await;
-    let status = pool.status.unwrap();
-    assert_eq!((status.nodes.blocked, status.nodes.converged), (1, 0));
-    assert_eq!(status.problems[0].reason, "BuildUnknown");
-    assert_eq!(status.problems[0].object.to_string(), "Node/mystery");
-
-    // A well-formed label is trusted where the kubelet reports nothing that can be read.
-    harness.edit_node("mystery", json!({"metadata": {"labels": {BUILD: "10.0.20348"}}})).await;
-    let pool = harness.nodes_until("default", "has no blocked node", |nodes| nodes.converged == 1).await;
-    assert_eq!(pool.status.unwrap().problems, []);
-}
-
-#[tokio::test]
-async fn an_ignored_node_is_left_alone_until_it_no_longer_is() {
-    let harness = Harness::new().await;
-    let node = SimulatedNode::server_2022("mine").annotation("winpool.dev/ignore", "true");
-    harness.join_node(node.without_label(BUILD)).await;
-    let _operator = harness.operator().await;
-    let pool = harness.apply_until_ready(json!({})).await;
-    assert_eq!(pool.status.unwrap().nodes.ignored, 1);
-    let node = harness.node("mine").await;
-    assert_eq!((label(&node, BUILD), has_taint(&node, OS_WINDOWS)), (None, false));
-
-    let unset = json!({"metadata": {"annotations": {"winpool.dev/ignore": null}}});
-    merge(&harness.nodes(), "mine", unset).await;
-    harness.node_until("mine", "is right", |node| is_right(node, "10.0.20348")).await;
-}

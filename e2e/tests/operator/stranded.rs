@@ -2,11 +2,6 @@
 
 use winpool_e2e::prelude::*;
 
-fn taints_applied(pool: &WindowsPool) -> (String, String) {
-    let (_, reason, message) = condition_text(pool, "TaintsApplied").unwrap_or_default();
-    (reason, message)
-}
-
 async fn run_pod(harness: &Harness, name: &str, node: &str, tolerations: Value) {
     let spec = json!({"nodeName": node, "tolerations": tolerations});
     harness.create_pod(pod_of("Deployment", "web", name, spec)).await;
@@ -22,7 +17,7 @@ async fn a_held_taint_delays_nothing_else() {
     harness.apply_pool(json!({})).await;
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
 
-    let (reason, message) = taints_applied(&pool);
+    let (_, reason, message) = condition_text(&pool, "TaintsApplied").unwrap();
     assert_eq!(reason, "WorkloadsNotTolerating");
     assert!(message.contains("Deployment default/web (2 pods)"), "{message}");
     assert!(message.contains("key: os,") && message.contains("taintPolicy: Always"), "{message}");
@@ -55,42 +50,4 @@ async fn an_approved_taint_stays_enforced_and_a_changed_one_is_checked_again() {
     for name in ["first", "second"] {
         assert!(has_taint(&harness.node(name).await, OS_WINDOWS), "{name} never loses its guard");
     }
-}
-
-#[tokio::test]
-async fn a_taint_is_checked_when_the_spelling_that_replaced_it_is_retired() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::server_2022("guarded").taint("os", "Windows", "NoSchedule")).await;
-    run_pod(&harness, "web-5d8f7-a", "guarded", json!([{"key": "os", "value": "Windows"}])).await;
-    let _operator = harness.operator().await;
-    let pool = harness.apply_until_ready(json!({})).await;
-    assert_eq!(pool.status.unwrap().managed_taints, Vec::<String>::new(), "none was needed");
-
-    harness.apply_pool(json!({"retiredTaints": [taint("os=Windows:NoSchedule")]})).await;
-    let pool = harness.pool_until("default", "holds the taint", is_held).await;
-    assert!(taints_applied(&pool).1.contains("Deployment default/web (1 pod)"), "{pool:?}");
-    assert!(has_taint(&harness.node("guarded").await, "os=Windows:NoSchedule"));
-
-    // A node without pods waits as well, because pods of the workload may be meant for it.
-    harness.join("bare").await;
-    harness.nodes_until("default", "holds the taint of both", |nodes| nodes.held == 2).await;
-}
-
-#[tokio::test]
-async fn a_dry_run_names_workloads_that_would_become_unschedulable() {
-    let (harness, audit) = Harness::audited().await;
-    harness.join("busy").await;
-    run_pod(&harness, "web-5d8f7-a", "busy", json!([])).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({"mode": "DryRun"})).await;
-    let pool = harness.pool_until("default", "would hold the taint", is_held).await;
-    let (reason, message) = taints_applied(&pool);
-    assert_eq!(reason, "WorkloadsNotTolerating");
-    assert!(message.contains("Deployment default/web (1 pod)"), "{message}");
-    // A request is logged after its response is sent, which is after the pool changed.
-    operator.stop().await;
-    let mut written: Vec<_> = audit.requests().into_iter().filter(|r| r.verb != "get").map(|r| r.resource).collect();
-    written.retain(|resource| resource != "events");
-    written.dedup();
-    assert_eq!(written, ["windowspools/status"]);
 }

@@ -26,21 +26,17 @@ fn assert_class_came_first(audit: &AuditLog, before: usize, value: &str) {
     assert!(class.unwrap() < node.unwrap(), "{requests:#?}");
 }
 
-async fn with_two_nodes(taint: Option<(&str, &str)>) -> (Harness, AuditLog) {
+async fn with_two_nodes(node: impl Fn(&str) -> SimulatedNode) -> (Harness, AuditLog) {
     let (harness, audit) = Harness::audited().await;
     for name in NODES {
-        let mut node = SimulatedNode::server_2019(name);
-        if let Some((key, value)) = taint {
-            node = node.taint(key, value, "NoSchedule");
-        }
-        harness.join_node(node).await;
+        harness.join_node(node(name)).await;
     }
     (harness, audit)
 }
 
 #[tokio::test]
 async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
-    let (harness, audit) = with_two_nodes(None).await;
+    let (harness, audit) = with_two_nodes(SimulatedNode::server_2019).await;
     let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
@@ -70,27 +66,9 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
 }
 
 #[tokio::test]
-async fn waiting_pods_with_outdated_tolerations_are_counted_and_named() {
-    let (harness, _) = with_two_nodes(None).await;
-    let _operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    let nowhere = json!({"runtimeClassName": "windows-2019", "nodeSelector": {"example.com/no": "node"}});
-    let waiting = harness.run_pod("waiting", nowhere).await;
-    let tolerations = json!(waiting.spec.unwrap().tolerations).to_string();
-    assert!(tolerations.contains(r#""value":"windows""#), "given by the class when it was created: {tolerations}");
-
-    harness.apply_pool(json!({"taints": [taint("dedicated=windows-only:NoSchedule")]})).await;
-    let early = |pool: &WindowsPool| {
-        let mut problems = pool.status.iter().flat_map(|status| &status.problems);
-        problems.any(|problem| problem.reason == "PodsCreatedTooEarly" && problem.message.contains("default/waiting"))
-    };
-    harness.pool_until("default", "names the pod", early).await;
-    harness.ready("default").await;
-}
-
-#[tokio::test]
 async fn a_retired_taint_is_replaced_in_one_request_after_its_class_changed() {
-    let (harness, audit) = with_two_nodes(Some(("os", "Win1809"))).await;
+    let (harness, audit) =
+        with_two_nodes(|name| SimulatedNode::server_2019(name).taint("os", "Win1809", "NoSchedule")).await;
     let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     for name in NODES {
@@ -114,4 +92,26 @@ async fn a_retired_taint_is_replaced_in_one_request_after_its_class_changed() {
     harness.apply_pool(json!({"taints": both})).await;
     let is_dropped = |class: &RuntimeClass| !tolerates(&scheduling(class), "Win1809");
     harness.class_until("windows-2019", "no longer tolerates the retired taint", is_dropped).await;
+}
+
+#[tokio::test]
+async fn a_list_of_taints_is_applied_exactly() {
+    let node_os = "node.kubernetes.io/os=windows:NoSchedule";
+    let harness = Harness::new().await;
+    harness.join_node(SimulatedNode::server_2022("openshift").taint("os", "Windows", "NoSchedule")).await;
+    harness.join("plain").await;
+    let _operator = harness.operator().await;
+    let pool = harness.apply_until_ready(json!({"taints": [taint(node_os), taint(OS_WINDOWS)]})).await;
+    assert_eq!(lasting_taints(&harness.node("plain").await), [node_os, OS_WINDOWS]);
+    // Kubernetes allows one taint for each key and effect: the other value is left alone and reported.
+    assert_eq!(lasting_taints(&harness.node("openshift").await), ["os=Windows:NoSchedule", node_os]);
+    let problems = pool.status.unwrap().problems;
+    assert_eq!(problems.len(), 1);
+    assert_eq!(
+        (problems[0].reason.as_str(), problems[0].object.to_string().as_str()),
+        ("TaintValueDiffers", "Node/openshift")
+    );
+    let class = harness.classes().get("windows-2022").await.unwrap();
+    let toleration = json!({"effect": "NoSchedule", "key": "os", "operator": "Equal", "value": "Windows"});
+    assert!(scheduling(&class)["tolerations"].as_array().unwrap().contains(&toleration));
 }

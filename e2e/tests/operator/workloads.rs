@@ -24,8 +24,13 @@ const EXPECTED: [(&str, &str); 6] = [
 const LINUX_ROOM: usize = 4;
 
 #[tokio::test]
-async fn the_examples_run_where_they_must() {
+async fn examples_run_where_they_must_and_incomplete_workloads_stay_off_windows() {
     let (harness, _operator) = cluster_with_empty_pool().await;
+    the_examples_run_where_they_must(&harness).await;
+    workloads_that_do_not_fully_say_windows_stay_off_windows(&harness).await;
+}
+
+async fn the_examples_run_where_they_must(harness: &Harness) {
     let objects = examples();
     let deployments: Vec<&DynamicObject> = objects.iter().filter(|object| kind(object) == "Deployment").collect();
     let names: Vec<String> = deployments.iter().map(|deployment| deployment.name_any()).collect();
@@ -40,10 +45,10 @@ async fn the_examples_run_where_they_must() {
         let pods = rolled_out(harness.cluster(), name).await.unwrap();
         assert!(!pods.is_empty(), "{name}");
         for pod in &pods {
-            assert!(kernel_under(&harness, pod).await.starts_with(kernel), "{name} on {:?}", node_of(pod));
+            assert!(kernel_under(harness, pod).await.starts_with(kernel), "{name} on {:?}", node_of(pod));
         }
     }
-    the_service_has_its_pods_as_endpoints(&harness, "win-webserver").await;
+    the_service_has_its_pods_as_endpoints(harness, "win-webserver").await;
 }
 
 async fn the_service_has_its_pods_as_endpoints(harness: &Harness, name: &str) {
@@ -65,10 +70,7 @@ async fn the_service_has_its_pods_as_endpoints(harness: &Harness, name: &str) {
     wait_for(&format!("Service {name} has the endpoints {wanted:?}"), LIMIT, has_them).await.unwrap();
 }
 
-#[tokio::test]
-async fn workloads_that_do_not_fully_say_windows_stay_off_windows() {
-    let (harness, _operator) = cluster_with_empty_pool().await;
-
+async fn workloads_that_do_not_fully_say_windows_stay_off_windows(harness: &Harness) {
     // More Linux pods than the Linux nodes can take.
     let mut linux = the_example("linux-web.yaml");
     linux.data["spec"]["replicas"] = json!(2 * LINUX_ROOM + 3);
@@ -81,6 +83,11 @@ async fn workloads_that_do_not_fully_say_windows_stay_off_windows() {
         let pod = &mut deployment.data["spec"]["template"]["spec"];
         pod["nodeSelector"] = json!({"kubernetes.io/os": "windows", BUILD: build});
         pod.as_object_mut().unwrap().retain(|field, _| field != "tolerations" && field != "runtimeClassName");
+        let name = format!("bare-{name}");
+        for labels in ["/spec/selector/matchLabels", "/spec/template/metadata/labels"] {
+            *deployment.data.pointer_mut(labels).unwrap() = json!({"app": name});
+        }
+        deployment.metadata.name = Some(name);
         bare.push(deployment);
     }
     apply(&harness.client, &bare).await.unwrap();
@@ -92,7 +99,7 @@ async fn workloads_that_do_not_fully_say_windows_stay_off_windows() {
     for deployment in &bare {
         let name = deployment.name_any();
         let replicas = deployment.data["spec"]["replicas"].as_u64().unwrap();
-        let pods = scheduled_or_refused(&harness, &name, usize::try_from(replicas).unwrap()).await;
+        let pods = scheduled_or_refused(harness, &name, usize::try_from(replicas).unwrap()).await;
         for pod in &pods {
             assert_eq!(node_of(pod), None, "{name}");
             let refusal = unschedulable(pod).unwrap();
@@ -100,7 +107,7 @@ async fn workloads_that_do_not_fully_say_windows_stay_off_windows() {
             assert!(refusal.contains("4 node(s) had untolerated taint"), "{name}: {refusal}");
         }
     }
-    let pods = scheduled_or_refused(&harness, "linux-web", 2 * LINUX_ROOM + 3).await;
+    let pods = scheduled_or_refused(harness, "linux-web", 2 * LINUX_ROOM + 3).await;
     let mut by_node: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for pod in &pods {
         *by_node.entry(node_of(pod)).or_default() += 1;
@@ -111,11 +118,11 @@ async fn workloads_that_do_not_fully_say_windows_stay_off_windows() {
         let (full, tainted) = ("2 Too many pods", "4 node(s) had untolerated taint");
         assert!(refusal.contains(full) && refusal.contains(tainted), "{refusal}");
     }
-    let by_class = scheduled_or_refused(&harness, "by-class", 2).await;
-    assert_eq!(desired(&harness, "by-class").await, 2, "its controller sees no class, so it wants the Linux nodes");
+    let by_class = scheduled_or_refused(harness, "by-class", 2).await;
+    assert_eq!(desired(harness, "by-class").await, 2, "its controller sees no class, so it wants the Linux nodes");
     assert_eq!(by_class.iter().map(node_of).collect::<Vec<_>>(), [None, None], "where the class forbids it to run");
-    let by_selector = scheduled_or_refused(&harness, "by-selector", 2).await;
-    assert_eq!(desired(&harness, "by-selector").await, 2);
+    let by_selector = scheduled_or_refused(harness, "by-selector", 2).await;
+    assert_eq!(desired(harness, "by-selector").await, 2);
     let mut on: Vec<_> = by_selector.iter().map(node_of).collect();
     on.sort_unstable();
     assert_eq!(on, [Some("win-2019-a"), Some("win-2019-b")]);

@@ -9,12 +9,13 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::ListParams};
 use serde::Deserialize;
+use serde_json::Value;
 use winpool_core::{
     api::names,
     explain::pod::{Landing, Machine, PodStory, answer, answer_template},
     image::Images,
     lint::Facts,
-    pod::{LISTED_KINDS, Pod, PodSpec, Workload, WorkloadKind, known_error},
+    pod::{Pod, PodSpec, Workload, WorkloadKind, known_error},
     words::count,
 };
 
@@ -23,12 +24,11 @@ use crate::{
     cache::node::CachedNode,
     cli::{
         Common, Error,
-        input::{self, Keep, Manifest},
-        live,
+        cluster::Part,
+        input, live,
         output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
         resolve::Resolve,
     },
-    controllers::GuardedPool,
 };
 
 /// The objects of a cluster that winpool reads to explain pods.
@@ -172,15 +172,15 @@ impl Surroundings {
                 namespace.clone_into(own);
             }
         };
-        for (_, part) in input::read(&common.origin.files)? {
+        for (_, part) in input::read::<Part<Host>>(&common.origin.files)? {
             match part {
                 Part::Pod(mut pod) => {
                     default(&mut pod.namespace);
                     around.pods.push(*pod);
                 }
-                Part::Machine(machine, node) => {
-                    around.facts.add_node(&node.seen);
-                    around.machines.push(*machine);
+                Part::Node(host) => {
+                    around.facts.add_node(&host.node.seen);
+                    around.machines.push(host.machine);
                 }
                 Part::Class(class) => around.facts.add_class(*class),
                 Part::Pool(pool) => around.facts.add_pool(pool.read()?),
@@ -188,6 +188,7 @@ impl Surroundings {
                     default(&mut workload.namespace);
                     around.workloads.push((kind, *workload));
                 }
+                Part::Template(_) => {}
             }
         }
         if around.machines.is_empty() {
@@ -215,32 +216,19 @@ impl Surroundings {
     }
 }
 
-enum Part {
-    Machine(Box<Machine>, Box<CachedNode>),
-    Class(Box<RuntimeClass>),
-    Pool(Box<GuardedPool>),
-    Pod(Box<Pod>),
-    Workload(WorkloadKind, Box<Workload>),
+/// A node as it is scheduled to, and as facts are read from it.
+#[derive(Deserialize)]
+#[serde(try_from = "Value")]
+struct Host {
+    machine: Machine,
+    node: CachedNode,
 }
 
-impl Keep for Part {
-    fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
-        let workload = LISTED_KINDS.iter().find(|(kind, group, ..)| manifest.is(group, kind.as_str()));
-        if let Some((kind, ..)) = workload {
-            return Ok(Some(Self::Workload(*kind, Box::new(Workload::deserialize(manifest.value)?))));
-        }
-        Ok(if manifest.is("", "Node") {
-            let machine = Machine::from(&Node::deserialize(&manifest.value)?);
-            Some(Self::Machine(Box::new(machine), Box::new(CachedNode::deserialize(manifest.value)?)))
-        } else if manifest.is(names::GROUP, "WindowsPool") {
-            Some(Self::Pool(manifest.into_pool()?))
-        } else if manifest.is("node.k8s.io", "RuntimeClass") {
-            Some(Self::Class(Box::new(RuntimeClass::deserialize(manifest.value)?)))
-        } else if manifest.is("", "Pod") {
-            Some(Self::Pod(Box::new(Pod::deserialize(manifest.value)?)))
-        } else {
-            None
-        })
+impl TryFrom<Value> for Host {
+    type Error = serde_json::Error;
+
+    fn try_from(node: Value) -> Result<Self, Self::Error> {
+        Ok(Self { machine: Machine::from(&Node::deserialize(&node)?), node: CachedNode::deserialize(node)? })
     }
 }
 

@@ -55,7 +55,6 @@ pub(super) fn log(pool: &str, note: &Note) {
     }
 }
 
-/// Returns the Event for a note, if it has one.
 pub(super) fn event(note: &Note) -> Option<News> {
     let news = |type_, reason: &str, action: &str, note: String| {
         Some(News { type_, reason: reason.to_owned(), action: action.to_owned(), note })

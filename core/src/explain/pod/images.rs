@@ -9,10 +9,11 @@ use crate::{
         Build, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
         image::{build_of, is_for_windows},
+        product::name_of,
     },
 };
 
-use super::{Candidate, Machine, named};
+use super::{Candidate, Machine};
 
 impl Candidate<'_> {
     /// Returns true if the images start on a Windows node; `None` if neither a registry nor a tag provides the answer.
@@ -54,8 +55,8 @@ impl Candidate<'_> {
                     reasons.push(format!(
                         "an image of {} on a node of {}: \"no match for platform in manifest\" when it is pulled, or \
                          0xc0370101 when it starts",
-                        named(build),
-                        named(version.build)
+                        name_of(build),
+                        name_of(version.build)
                     ));
                     return (Some(false), reasons);
                 }

@@ -9,10 +9,11 @@ use crate::{
     api::{Isolation, Taint, names},
     explain::scheduling::Obstacle,
     pod::{Class, PodSpec, Target, selects_windows, tolerations::toleration},
+    windows::product::name_of,
     words::yaml,
 };
 
-use super::{Candidate, Machine, Maker, named};
+use super::{Candidate, Machine, Maker};
 
 /// The number of nodes that the search tries, the closest first.
 const TRIED: usize = 20;
@@ -272,7 +273,7 @@ impl<'a> Candidate<'a> {
             };
         }
         let builds: BTreeSet<_> = self.spec.image_builds().map(|(_, build)| build).collect();
-        let names: Vec<String> = builds.into_iter().map(named).collect();
+        let names: Vec<String> = builds.into_iter().map(name_of).collect();
         match names.as_slice() {
             [] => "no node fits it, whatever is changed in the pod".to_owned(),
             [_] => format!(

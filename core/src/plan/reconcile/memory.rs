@@ -14,7 +14,7 @@ use crate::{
 };
 
 use super::{
-    super::{Approval, CleanCheck, GuardedPool, LaggingClass, Policy, Pool, PoolEntry, ever_applied, pools},
+    super::{Approval, CleanCheck, GuardedPool, LaggingClass, Policy, Pool, PoolEntry, ever_applied, pools, read_all},
     Cluster, Note, Refusal, Step,
     check::{Basis, CheckMemory, PoolCheck},
     classes::{ClassMemory, cached_version},
@@ -189,7 +189,7 @@ impl Memory {
 
     /// All valid pools, with the changes that they may make to nodes. Nodes are counted by this policy.
     pub fn policy(&self, pools: &[Arc<GuardedPool>]) -> Policy {
-        let (valid, invalid) = read(pools);
+        let (valid, invalid) = read_all(pools);
         Policy::new(valid.iter().map(|pool| PoolEntry { pool: self.intended(pool), ready: true }), invalid)
     }
 
@@ -254,7 +254,7 @@ impl Memory {
         if let Some(pool) = ready {
             self.of(&pool.name).published = Some(Arc::clone(&pool));
         }
-        let (valid, invalid) = read(cluster.pools);
+        let (valid, invalid) = read_all(cluster.pools);
         let entries = valid.iter().map(|pool| match self.published(&pool.name) {
             Some(published) => PoolEntry { pool: Arc::clone(published), ready: true },
             None => PoolEntry { pool: Arc::clone(pool), ready: false },
@@ -267,18 +267,6 @@ impl Memory {
         self.policy = Some(Arc::clone(&policy));
         Some(Step::Publish(policy))
     }
-}
-
-/// The valid pools, and the names of the others.
-fn read(pools: &[Arc<GuardedPool>]) -> (Vec<Arc<Pool>>, BTreeSet<String>) {
-    let (mut valid, mut invalid) = (Vec::new(), BTreeSet::new());
-    for guarded in pools {
-        match guarded.read() {
-            Ok(pool) => valid.push(Arc::new(pool)),
-            Err(error) => drop(invalid.insert(error.name)),
-        }
-    }
-    (valid, invalid)
 }
 
 impl PoolMemory {

@@ -38,7 +38,6 @@ struct NodeGroup {
     propagate_tags: bool,
 }
 
-/// Returns the templates in this object.
 pub(super) fn templates(object: &Value) -> Vec<Template> {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
     let group = text("apiVersion").split('/').next().unwrap_or_default();

@@ -120,7 +120,7 @@ pub fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, don
 /// False only if Microsoft no longer supports a build in use. Kubernetes' lists are reported and change nothing.
 pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
     let today = now.to_zoned(TimeZone::UTC).date();
-    let name = |build: &Build| product::by_build(*build).map_or_else(|| build.to_string(), |p| p.name.to_owned());
+    let name = |build: &Build| product::name_of(*build);
     let ended = |build: &&Build| product::by_build(**build).is_some_and(|p| p.end_of_support() < today);
     let unlisted = |build: &&Build| support_of(observation, **build) == KubernetesSupport::Unlisted;
     let ended: Vec<String> = observation.builds.keys().filter(ended).map(name).collect();

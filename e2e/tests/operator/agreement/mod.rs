@@ -23,7 +23,8 @@ const DAEMON_SETS: usize = 30;
 const HANDS: usize = 6;
 
 struct Stage {
-    cluster: Cluster,
+    /// Kept until the end.
+    _cluster: Cluster,
     client: Client,
     nodes: BTreeMap<String, Node>,
     machines: Vec<Machine>,
@@ -66,7 +67,7 @@ impl Stage {
         let known = classes.list(&ListParams::default()).await.unwrap().items;
         let nodes = nodes.list(&ListParams::default()).await.unwrap().items;
         Self {
-            cluster,
+            _cluster: cluster,
             client,
             machines: nodes.iter().map(Machine::from).collect(),
             nodes: nodes.into_iter().map(|node| (node.name_any(), node)).collect(),
@@ -169,9 +170,15 @@ fn will_start(answer: &PodStory) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn why_pod_agrees_with_the_scheduler() {
+async fn why_agrees_with_the_scheduler_and_the_daemon_set_controller() {
     let dice = &mut Dice::new(7);
-    let mut stage = Stage::set(dice).await;
+    let stage = &mut Stage::set(dice).await;
+    why_pod_agrees_with_the_scheduler(stage, dice).await;
+    stage.pods = 0;
+    why_daemonset_agrees_with_the_daemon_set_controller(stage, &mut Dice::new(11)).await;
+}
+
+async fn why_pod_agrees_with_the_scheduler(stage: &mut Stage, dice: &mut Dice) {
     let (mut landed, mut nowhere, mut refused, mut remedied) = (0, 0, 0, 0);
     for group in 0..PODS {
         let spec = any_spec(dice);
@@ -206,7 +213,6 @@ async fn why_pod_agrees_with_the_scheduler() {
         stage.pods
     );
     assert!(stage.pods >= 700 && landed > 70 && nowhere > 3 && refused > 3 && remedied > 14);
-    drop(stage.cluster);
 }
 
 /// The pods of the DaemonSet once the controller has made all that it wants.
@@ -255,15 +261,12 @@ async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Opti
     Some((told, bound))
 }
 
-#[tokio::test]
-async fn why_daemonset_agrees_with_the_daemon_set_controller() {
-    let dice = &mut Dice::new(11);
-    let mut stage = Stage::set(dice).await;
+async fn why_daemonset_agrees_with_the_daemon_set_controller(stage: &mut Stage, dice: &mut Dice) {
     let (mut landed, mut remedied, mut refused) = (0, 0, 0);
     for number in 0..DAEMON_SETS {
         let mut spec = any_spec(dice);
         spec.as_object_mut().unwrap().remove("nodeName");
-        let Some((told, bound)) = compare_daemon_set(&mut stage, &format!("d{number}"), &spec).await else {
+        let Some((told, bound)) = compare_daemon_set(stage, &format!("d{number}"), &spec).await else {
             refused += 1;
             continue;
         };
@@ -273,7 +276,7 @@ async fn why_daemonset_agrees_with_the_daemon_set_controller() {
         }
         let Some(changed) = &told.remedied else { continue };
         let changed = applied(&spec, changed);
-        let compared = compare_daemon_set(&mut stage, &format!("r{number}"), &changed).await;
+        let compared = compare_daemon_set(stage, &format!("r{number}"), &changed).await;
         let (after, bound) = compared.unwrap_or_else(|| panic!("refused: {changed:#} {told:#?}"));
         assert!(!bound.is_empty() && bound == possible(&after), "{changed:#} {told:#?} {after:#?}");
         stage.must_start(&changed, &told.system, &bound, &told);
@@ -285,5 +288,4 @@ async fn why_daemonset_agrees_with_the_daemon_set_controller() {
         stage.pods
     );
     assert!(landed > 40 && remedied > 4);
-    drop(stage.cluster);
 }

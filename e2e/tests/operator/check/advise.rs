@@ -8,7 +8,7 @@ use k8s_openapi::api::{
 use proptest::test_runner::TestRunner;
 use tokio::sync::OnceCell;
 use winpool_core::lint::{Facts, advise, rule};
-use winpool_e2e::{Lent, lend_with, prelude::*};
+use winpool_e2e::{Lent, prelude::*, start_controller_manager};
 
 use super::{Answer, create, create_all, examples, facts, findings, generated, set, workload};
 
@@ -41,16 +41,21 @@ async fn install(client: &Client) {
     }
 }
 
-/// An administrator's client of an API server with the component. The tests share it, because the API server needs seconds to
-/// compile the expressions, and all but one create objects in dry runs.
-async fn advised() -> Client {
+/// An API server with the component. The tests share it, because the API server needs seconds to compile the expressions, and
+/// all but one create objects in dry runs.
+async fn server() -> &'static Lent {
     static SERVER: OnceCell<Lent> = OnceCell::const_new();
     let server = SERVER.get_or_init(async || {
         let server = lend().await.unwrap();
         install(&server.client()).await;
         server
     });
-    server.await.connect().unwrap()
+    server.await
+}
+
+/// An administrator's client of it.
+async fn advised() -> Client {
+    server().await.connect().unwrap()
 }
 
 /// The rules of which the warnings speak. Kubernetes warns of things by itself too.
@@ -125,15 +130,17 @@ async fn a_warning_names_the_rule_and_the_remedy_and_nothing_is_refused() {
 /// kube-controller-manager checks every expression with the schemas of the policy's kinds.
 #[tokio::test]
 async fn the_expressions_fit_the_kinds_that_they_are_for() {
-    let cluster = lend_cluster().await.unwrap();
-    manifests::apply(&cluster.client(), &manifests::component("advise").unwrap()).await.unwrap();
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client());
+    let server = server().await;
+    // The other tests create no pods that a controller would see.
+    let only = ["--controllers=validatingadmissionpolicy-status-controller"];
+    let _manager = start_controller_manager(server, &only).await.unwrap();
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(server.connect().unwrap());
     for name in ["winpool-advise-pods", "winpool-advise-workloads", "winpool-advise-cronjobs"] {
         let looked_at = async || {
             let status = policies.get(name).await?.status;
             Ok(status.filter(|status| status.observed_generation.is_some()))
         };
-        let status = cluster.wait_for(&format!("{name} is looked at"), looked_at).await.unwrap();
+        let status = wait_for(&format!("{name} is looked at"), LIMIT, looked_at).await.unwrap();
         let warnings = status.type_checking.and_then(|checking| checking.expression_warnings).unwrap_or_default();
         assert_eq!(warnings, [], "{name}");
     }
@@ -171,27 +178,17 @@ async fn users_who_cannot_fix_it_are_not_warned() {
 
 #[tokio::test]
 async fn the_audit_event_names_every_rule() {
-    let directory = tempfile::tempdir().unwrap();
-    let (policy, log) = (directory.path().join("policy.yaml"), directory.path().join("audit.log"));
-    std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n").unwrap();
-    let flags = [
-        format!("--audit-policy-file={}", policy.display()),
-        format!("--audit-log-path={}", log.display()),
-        "--audit-log-mode=blocking".to_owned(),
-    ];
-    let server = lend_with(&flags.each_ref().map(String::as_str)).await.unwrap();
-    let client = server.connect().unwrap();
-    install(&client).await;
+    let server = server().await;
+    // The log has the requests of users with this prefix.
+    let (audit, client) = (server.audit(), server.client_as("winpool-author", &["system:masters"]).unwrap());
     let mut object = probe("DaemonSet");
     object["spec"]["template"]["spec"]["securityContext"] = json!({"runAsUser": 0});
     object["metadata"]["name"] = json!("two-rules");
     assert_eq!(create(&client, "default", &object).await.warnings.len(), 2);
-    let text = std::fs::read_to_string(&log).unwrap();
-    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let rules =
-        events.filter(|event| event["stage"] == "ResponseComplete" && event["objectRef"]["name"] == "two-rules");
-    let rules: Vec<Value> = rules.map(|event| event["annotations"]["winpool-advise-workloads/rules"].clone()).collect();
-    assert_eq!(rules, [json!("run-as-user dns-policy-with-host-net")], "{text}");
+    let events = audit.events().into_iter().filter(|event| event["objectRef"]["name"] == "two-rules");
+    let rules: Vec<Value> =
+        events.map(|event| event["annotations"]["winpool-advise-workloads/rules"].clone()).collect();
+    assert_eq!(rules, [json!("run-as-user dns-policy-with-host-net")]);
     let log = std::fs::read_to_string(server.directory().join("kube-apiserver.log")).unwrap();
     assert!(!log.contains("Failed to set admission audit annotation"));
 }

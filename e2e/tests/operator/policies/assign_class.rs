@@ -5,7 +5,7 @@ use winpool_core::{
     api::names::{CLASS_FROM, IMAGES_RUN_ON},
     windows::product::PRODUCTS,
 };
-use winpool_e2e::{prelude::*, scene};
+use winpool_e2e::prelude::*;
 
 use super::{
     admitted, admitted_until, assert_no_panic, class_status, comparable, install, namespace, phase, pod, pods, pool,
@@ -36,7 +36,7 @@ async fn class(harness: &Harness, name: &str, build: &str, state: &str) -> Value
 }
 
 /// A pool `default` with classes in every state.
-async fn scene(harness: &Harness, pod_defaults: Value) {
+async fn scene(harness: &Harness) {
     let mut classes = Vec::new();
     for (name, build, state) in [
         ("windows-2016", "10.0.14393", "Pending"),
@@ -53,13 +53,11 @@ async fn scene(harness: &Harness, pod_defaults: Value) {
     }
     let builds = json!([{"build": "10.0.20348", "nodes": 1, "runtimeClass": "windows-2022"}]);
     let declared = json!([{"name": "windows-2022-big", "version": "2022", "nodeSelector": {"size": "big"}}]);
-    let spec = json!({"nodeSelector": {"pool": "a"}, "runtimeClasses": declared, "podDefaults": pod_defaults});
+    let defaults = json!({"runtimeClassName": "windows-2022-big", "fromImageTags": true});
+    let spec = json!({"nodeSelector": {"pool": "a"}, "runtimeClasses": declared, "podDefaults": defaults});
     pool(harness, "default", spec, json!({"runtimeClasses": classes, "builds": builds})).await;
     install(&harness.client, "assign-class").await;
     namespace(&harness.client, "labelled", json!({"winpool.dev/runtime-class": "windows-2019"})).await;
-}
-
-async fn in_force(harness: &Harness) {
     let labelled = |pod: &Pod| given(pod) == Some(("windows-2019", "namespace"));
     admitted_until(&pods(&harness.client, "labelled"), &windows(&json!({})), "classes are given", labelled).await;
 }
@@ -74,11 +72,17 @@ fn expression(key: &str, operator: &str, values: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_pod_that_selects_a_version_is_not_changed() {
+async fn a_pod_gets_a_class_that_is_ready_if_nothing_contradicts_it() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
-    scene(&harness, json!({"runtimeClassName": "windows-2022", "fromImageTags": true})).await;
-    in_force(&harness).await;
+    scene(&harness).await;
+    a_pod_that_selects_a_version_is_not_changed(&harness).await;
+    image_tags_choose_a_class_only_if_they_are_unambiguous(&harness).await;
+    a_default_class_is_given_only_while_it_is_ready(&harness).await;
+    assert_no_panic(&harness.server);
+}
+
+async fn a_pod_that_selects_a_version_is_not_changed(harness: &Harness) {
     let labelled = pods(&harness.client, "labelled");
     // The policies exclude this namespace.
     let excluded = pods(&harness.client, "kube-system");
@@ -127,15 +131,9 @@ async fn a_pod_that_selects_a_version_is_not_changed() {
         assert_eq!(given(&pod), Some(("windows-2019", "namespace")), "{spec}");
         assert_eq!(pod.spec.unwrap().node_selector.unwrap()[BUILD], "10.0.17763");
     }
-    assert_no_panic(&harness.server);
 }
 
-#[tokio::test]
-async fn image_tags_choose_a_class_only_if_they_are_unambiguous() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let harness = Harness::new().await;
-    scene(&harness, json!({"runtimeClassName": "windows-2022-big", "fromImageTags": true})).await;
-    in_force(&harness).await;
+async fn image_tags_choose_a_class_only_if_they_are_unambiguous(harness: &Harness) {
     let default = pods(&harness.client, "default");
     let (by_tags, by_pool) = (Some("image-tags"), Some("pool"));
     let cases: &[(&[&str], Option<&str>, Option<&str>)] = &[
@@ -215,15 +213,9 @@ async fn image_tags_choose_a_class_only_if_they_are_unambiguous() {
         let pod: Pod = admitted(&default, &pod).await.unwrap();
         assert_eq!(given(&pod), class, "{spec} {images}");
     }
-    assert_no_panic(&harness.server);
 }
 
-#[tokio::test]
-async fn a_default_class_is_given_only_while_it_is_ready() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let harness = Harness::new().await;
-    scene(&harness, json!({})).await;
-    in_force(&harness).await;
+async fn a_default_class_is_given_only_while_it_is_ready(harness: &Harness) {
     let default = pods(&harness.client, "default");
     let ltsc2022 = with_images(&["a:ltsc2022"]);
     for (class, state) in [
@@ -255,15 +247,10 @@ async fn a_default_class_is_given_only_while_it_is_ready() {
     harness.apply_pool(json!({"mode": "DryRun", "podDefaults": {"runtimeClassName": "windows-2022"}})).await;
     let untouched = |pod: &Pod| given(pod).is_none();
     admitted_until(&default, &ltsc2022, "a pool in dry run gives nothing", untouched).await;
-    assert_no_panic(&harness.server);
 }
 
-#[tokio::test]
-async fn a_template_that_only_says_windows_runs_on_the_chosen_build() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let harness = Harness::with_nodes(scene::nodes()).await;
+pub(super) async fn a_template_that_only_says_windows_runs_on_the_chosen_build(harness: &Harness) {
     let client = &harness.client;
-    let _operator = harness.operator().await;
     harness
         .apply_until_ready(json!({"podDefaults": {"runtimeClassName": "windows-2025", "fromImageTags": true}}))
         .await;
@@ -308,7 +295,6 @@ async fn a_template_that_only_says_windows_runs_on_the_chosen_build() {
         assert!(runs_on.starts_with(kernel), "{name} runs on {runs_on}");
         assert_eq!(pod.annotations()[CLASS_FROM], from, "{name}");
     }
-    assert_no_panic(&harness.server);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Pods of a class without a build that get a required node affinity to the hosts that run their images.
 
 use winpool_core::windows::{compatibility::can_run_by_process_isolation, product::PRODUCTS};
-use winpool_e2e::{prelude::*, scene};
+use winpool_e2e::prelude::*;
 
 use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool, required};
 
@@ -46,16 +46,22 @@ async fn scene() -> Harness {
 }
 
 #[tokio::test]
-async fn the_hosts_of_an_image_are_those_that_run_it_by_process_isolation() {
+async fn a_pod_without_a_build_gets_an_affinity_to_the_hosts_of_its_images() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = scene().await;
     let default = pods(&harness.client, "default");
+    the_hosts_of_an_image_are_those_that_run_it_by_process_isolation(&default).await;
+    an_affinity_that_a_pod_has_keeps_its_meaning(&default).await;
+    assert_no_panic(&harness.server);
+}
+
+async fn the_hosts_of_an_image_are_those_that_run_it_by_process_isolation(default: &Api<Pod>) {
     for product in PRODUCTS.iter().filter(|product| product.image_tags.iter().any(|tag| tag.starts_with("ltsc"))) {
         let able = PRODUCTS.iter().filter(|host| can_run_by_process_isolation(host.build, product.build));
         let able: Vec<String> = able.map(|host| host.build.to_string()).collect();
         for tag in product.image_tags.iter().filter(|tag| tag.len() > 4) {
             let image = format!("mcr.microsoft.com/windows/servercore:{tag}");
-            let pod: Pod = admitted(&default, &with_images(&[&image])).await.unwrap();
+            let pod: Pod = admitted(default, &with_images(&[&image])).await.unwrap();
             assert_eq!(hosts(&pod), able, "{tag}");
         }
     }
@@ -66,17 +72,12 @@ async fn the_hosts_of_an_image_are_those_that_run_it_by_process_isolation() {
         (&["a:2022"], &[]),
         (&["a:ltsc2019-ltsc2022"], &[]),
     ] {
-        let pod: Pod = admitted(&default, &with_images(images)).await.unwrap();
+        let pod: Pod = admitted(default, &with_images(images)).await.unwrap();
         assert_eq!(hosts(&pod), expected, "{images:?}");
     }
-    assert_no_panic(&harness.server);
 }
 
-#[tokio::test]
-async fn an_affinity_that_a_pod_has_keeps_its_meaning() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let harness = scene().await;
-    let default = pods(&harness.client, "default");
+async fn an_affinity_that_a_pod_has_keeps_its_meaning(default: &Api<Pod>) {
     let one = json!({"key": BUILD, "operator": "In", "values": ["10.0.20348", "10.0.25398", "10.0.26100"]});
     let exists = |key: &str| json!({"key": key, "operator": "Exists"});
     let by_field = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["win-a"]}]});
@@ -122,7 +123,7 @@ async fn an_affinity_that_a_pod_has_keeps_its_meaning() {
     ] {
         let mut probe = with_images(&[ON_2022]);
         probe["spec"]["affinity"] = given.clone();
-        let pod: Pod = admitted(&default, &probe).await.unwrap();
+        let pod: Pod = admitted(default, &probe).await.unwrap();
         assert_eq!(affinity(&pod), expected, "{given}");
     }
     for change in [
@@ -135,29 +136,23 @@ async fn an_affinity_that_a_pod_has_keeps_its_meaning() {
     ] {
         let mut probe = with_images(&[ON_2022]);
         json_patch::merge(&mut probe["spec"], &change);
-        let pod: Pod = admitted(&default, &probe).await.unwrap();
+        let pod: Pod = admitted(default, &probe).await.unwrap();
         assert_eq!(affinity(&pod), json!(null), "{change}");
     }
-    assert_no_panic(&harness.server);
 }
 
-#[tokio::test]
-async fn the_scheduler_uses_all_hosts_that_run_the_image_and_no_other() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let harness = Harness::with_nodes(scene::windows_servers()).await;
+pub(super) async fn the_scheduler_uses_all_hosts_that_run_the_image_and_no_other(harness: &Harness) {
     let client = harness.client.clone();
-    let _operator = harness.operator().await;
     harness.apply_pool(json!({"runtimeClasses": [{"name": "any", "version": "Any"}]})).await;
     let has_class = |pool: &WindowsPool| {
         let mut classes = pool.status.iter().flat_map(|status| &status.runtime_classes);
         classes.any(|class| class.name == "any" && class.state == ClassState::Applied)
     };
     harness.pool_until("default", "has its class", has_class).await;
-    install(&client, "assign-class").await;
     let default = pods(&client, "default");
     admitted_until(&default, &with_images(&[ON_2022]), "pods get an affinity", |pod| !hosts(pod).is_empty()).await;
     // Each wants a node of its own.
-    for number in 0..3 {
+    for number in 0..4 {
         let mut pod = with_images(&[ON_2022]);
         pod["metadata"] = json!({"name": format!("app-{number}"), "labels": {"app": "apart"}});
         pod["spec"]["affinity"] = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
@@ -166,12 +161,12 @@ async fn the_scheduler_uses_all_hosts_that_run_the_image_and_no_other() {
         default.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
     let placed = async || {
-        let pods = default.list(&ListParams::default()).await?.items;
+        let pods = default.list(&ListParams::default().labels("app=apart")).await?.items;
         let mut nodes: Vec<String> = pods.iter().filter_map(node_of).map(str::to_owned).collect();
         nodes.sort();
         let refused = pods.iter().filter(|pod| node_of(pod).is_none() && unschedulable(pod).is_some()).count();
-        Ok((nodes.len() == 2 && refused == 1).then_some(nodes))
+        Ok((nodes.len() == 3 && refused == 1).then_some(nodes))
     };
-    let nodes = wait_for("two pods have a node and one has none", LIMIT, placed).await.unwrap();
-    assert_eq!(nodes, ["win-2022", "win-2025"]);
+    let nodes = wait_for("three pods have a node and one has none", LIMIT, placed).await.unwrap();
+    assert_eq!(nodes, ["win-2022-a", "win-2025-a", "win-spelled"]);
 }

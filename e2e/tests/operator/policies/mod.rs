@@ -14,7 +14,24 @@ use std::fmt::Debug;
 
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Namespace};
 use serde::{Serialize, de::DeserializeOwned};
-use winpool_e2e::{ApiServer, prelude::*};
+use winpool_e2e::{ApiServer, prelude::*, scene};
+
+/// The Windows nodes of the cluster on which the policies are tried with a scheduler and controllers.
+const WINDOWS_NODES: [&str; 4] = ["win-2019-a", "win-2022-a", "win-2025-a", "win-spelled"];
+
+/// One cluster for all of them: a policy that is installed stays, and does not disturb the next one.
+#[tokio::test]
+async fn workloads_run_where_the_policies_send_them() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let spelled = SimulatedNode::server_2022("win-spelled").taint("node.kubernetes.io/os", "Windows", "NoSchedule");
+    let harness = Harness::with_nodes(scene::nodes().into_iter().chain([spelled])).await;
+    linux_by_default::a_linux_daemon_set_that_tolerates_everything_runs_on_linux_only(&harness).await;
+    let _operator = harness.operator().await;
+    tolerate_windows::a_windows_daemon_set_without_toleration_runs_on_all_windows_nodes(&harness).await;
+    assign_class::a_template_that_only_says_windows_runs_on_the_chosen_build(&harness).await;
+    host_affinity::the_scheduler_uses_all_hosts_that_run_the_image_and_no_other(&harness).await;
+    assert_no_panic(&harness.server);
+}
 
 fn dry_run() -> PostParams {
     PostParams { dry_run: true, ..PostParams::default() }
@@ -107,7 +124,7 @@ fn comparable(pod: &Pod) -> Value {
 }
 
 /// The patch of `kubectl rollout restart`.
-pub(super) fn restart() -> Value {
+fn restart() -> Value {
     json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}}}}})
 }
 

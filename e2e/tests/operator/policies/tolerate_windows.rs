@@ -1,11 +1,11 @@
 //! Pods and `DaemonSets` that say Windows get tolerations for Windows nodes.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use winpool_e2e::{prelude::*, scene};
+use winpool_e2e::prelude::*;
 
 use super::{
-    admitted, admitted_until, assert_no_panic, class_status, comparable, install, pod, pods, pool, required, restart,
-    rolled_out, runs_on,
+    WINDOWS_NODES, admitted, admitted_until, assert_no_panic, class_status, comparable, install, pod, pods, pool,
+    required, restart, rolled_out, runs_on,
 };
 
 /// The tolerations that the API server adds to every pod.
@@ -167,14 +167,8 @@ async fn an_update_that_leaves_the_template_alone_starts_no_rollout() {
     assert_no_panic(&harness.server);
 }
 
-#[tokio::test]
-async fn a_windows_daemon_set_without_toleration_runs_on_all_windows_nodes() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let spelled = SimulatedNode::server_2022("win-spelled");
-    let spelled = spelled.taint("node.kubernetes.io/os", "Windows", "NoSchedule");
-    let harness = Harness::with_nodes(scene::nodes().into_iter().chain([spelled])).await;
+pub(super) async fn a_windows_daemon_set_without_toleration_runs_on_all_windows_nodes(harness: &Harness) {
     let client = &harness.client;
-    let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     install(client, "tolerate-windows").await;
     let sets: Api<DaemonSet> = Api::default_namespaced(client.clone());
@@ -183,10 +177,8 @@ async fn a_windows_daemon_set_without_toleration_runs_on_all_windows_nodes() {
     admitted_until(&sets, &set, "DaemonSets tolerate", tolerating).await;
 
     harness.apply(set).await;
-    let windows = ["win-2019-a", "win-2022-a", "win-2025-a", "win-spelled"];
-    runs_on(client, "logs", &windows).await;
+    runs_on(client, "logs", &WINDOWS_NODES).await;
     merge(&sets, "logs", restart()).await;
     rolled_out(client, "logs", 4).await;
-    runs_on(client, "logs", &windows).await;
-    assert_no_panic(&harness.server);
+    runs_on(client, "logs", &WINDOWS_NODES).await;
 }

@@ -1,13 +1,16 @@
 //! Mutating webhooks, which see a pod after the policies and before the API server adds what its RuntimeClass says.
 
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use winpool_e2e::{PodWebhook, prelude::*};
 
 use super::{admitted, admitted_until, assert_no_panic, class_status, install, namespace, pod, pods, pool};
 
+/// The webhook of EKS.
+const NAME: &str = "mpod.vpc.k8s.aws";
 /// The resource with which EKS gives a pod on Windows its address.
 const ADDRESS: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
-/// What the webhook `mpod.vpc.k8s.aws` of EKS does, as read in `webhooks/core/pod_webhook.go` of
+/// What that webhook does, as read in `webhooks/core/pod_webhook.go` of
 /// amazon-vpc-resource-controller-k8s: a pod is for Windows if its node selector says so under one of two keys.
 fn give_address(pod: &Value) -> Value {
     let selector = &pod["spec"]["nodeSelector"];
@@ -42,7 +45,7 @@ async fn a_pod_that_gets_a_class_gets_its_address_from_the_webhook_of_eks() {
     };
     let has_class = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.runtime_class_name.is_some());
     admitted_until(&legacy, &windows(json!({})), "classes are given", has_class).await;
-    let _webhook = PodWebhook::register(&harness.server, "mpod.vpc.k8s.aws", give_address).await.unwrap();
+    let _webhook = PodWebhook::register(&harness.server, NAME, give_address).await.unwrap();
     let says_windows = pod(&json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
     admitted_until(&pods(&harness.client, "default"), &says_windows, "the webhook is called", has_address).await;
 
@@ -60,5 +63,10 @@ async fn a_pod_that_gets_a_class_gets_its_address_from_the_webhook_of_eks() {
         expected.as_object_mut().unwrap().extend(spec["nodeSelector"].as_object().cloned().unwrap_or_default());
         assert_eq!(json!(pod.spec.unwrap().node_selector), expected, "{spec}");
     }
+    // An API server with webhooks is not lent again.
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(harness.client.clone());
+    webhooks.delete(NAME, &DeleteParams::default()).await.unwrap();
+    let without_address = |pod: &Pod| !has_address(pod);
+    admitted_until(&pods(&harness.client, "default"), &says_windows, "the webhook is gone", without_address).await;
     assert_no_panic(&harness.server);
 }

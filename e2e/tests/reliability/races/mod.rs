@@ -15,7 +15,7 @@ use std::{
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{Flags, free_port, lend_cluster_with, prelude::*, sample, scene::install_crd, scrape};
+use winpool_e2e::{Flags, free_port, lend_cluster_with, prelude::*, sample, scrape};
 
 use crate::drift::no_drift;
 use history::{Recorder, Version, examine, nodes};
@@ -49,15 +49,14 @@ async fn every_foreign_edit_survives_minutes_of_it() {
 
 /// Writers, pools, and the node-lifecycle controller about kubelets that come and go.
 async fn race(count: usize, time: Duration) {
-    let cluster = lend_cluster_with(HASTY).await.unwrap();
-    let client = cluster.client();
-    install_crd(&client).await.unwrap();
+    let harness = Harness::with(lend_cluster_with(HASTY).await.unwrap()).await;
+    let (client, cluster) = (harness.client.clone(), harness.cluster());
     let kubelets = join(&client, count).await;
     let names: Vec<String> = kubelets.iter().map(|kubelet| kubelet.name().to_owned()).collect();
     for name in &names {
         cluster.node_ready(name).await.unwrap();
     }
-    let (operator, metrics) = operator(&cluster).await;
+    let (operator, metrics) = operator(&harness);
     let recorder = Recorder::start(&client).await;
 
     let (ledger, stop) = (Arc::new(Ledger::default()), CancellationToken::new());
@@ -75,18 +74,18 @@ async fn race(count: usize, time: Duration) {
         stop.cancel();
         result.unwrap();
     };
-    let (changes, ()) = tokio::join!(pools::change(&client, &stop), end);
+    let (changes, ()) = tokio::join!(pools::change(&harness, &stop), end);
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
 
-    pools::delete(&client, "second").await;
-    pools::apply(&client, "default", &json!({})).await;
+    pools::delete(&harness, "second").await;
+    harness.apply_pool(json!({})).await;
     for name in &names {
         cluster.node_ready(name).await.unwrap();
     }
     no_drift(&client, Duration::from_mins(1), "after the race").await;
-    pool_is_ready(&client).await;
+    harness.ready("default").await;
     let (end, revision) = now(&client).await;
     let findings = examine(&recorder.until(revision).await, &ledger);
     let lost = survivors(&ledger, &end);
@@ -116,12 +115,10 @@ async fn join(client: &Client, count: usize) -> Vec<Kubelet> {
 }
 
 /// Starts the operator with its own account, and returns the address of its metrics.
-async fn operator(cluster: &Cluster) -> (Operator, SocketAddr) {
-    let account = Account::create(cluster.api_server(), &cluster.client()).await;
+fn operator(harness: &Harness) -> (Operator, SocketAddr) {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
     let options = Options { leader_election: false, listen: Some(listen), ..Options::default() };
-    let operator = Operator::start_with(account.config.clone(), options);
-    (operator, listen)
+    (Operator::start_with(harness.account.config.clone(), options), listen)
 }
 
 /// The responses to winpool's writes of nodes.
@@ -161,18 +158,6 @@ async fn fall_silent(client: Client, names: Vec<String>, stop: CancellationToken
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
     }
-}
-
-async fn pool_is_ready(client: &Client) {
-    let pools: Api<winpool_core::api::WindowsPool> = Api::all(client.clone());
-    let mut seen = None;
-    let ready = wait_for("the pool is Ready", LIMIT, async || {
-        let pool = pools.get("default").await?;
-        let ready = condition(&pool, "Ready") == Some("True");
-        seen = pool.status;
-        Ok(ready.then_some(()))
-    });
-    ready.await.unwrap_or_else(|error| panic!("{error}: {:#}", json!(seen)));
 }
 
 /// All nodes, and the newest of their revisions.

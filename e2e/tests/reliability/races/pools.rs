@@ -2,13 +2,8 @@
 
 use std::time::Duration;
 
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use winpool_core::api::WindowsPool;
+use winpool_e2e::prelude::*;
 
 use super::ledger::GROUP;
 
@@ -49,35 +44,24 @@ fn steps() -> Vec<Step> {
     ]
 }
 
-fn pools(client: &Client) -> Api<WindowsPool> {
-    Api::all(client.clone())
-}
-
-pub async fn apply(client: &Client, name: &str, spec: &Value) {
-    let pool =
-        json!({"apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": name}, "spec": spec});
-    pools(client).patch(name, &PatchParams::apply("test").force(), &Patch::Apply(pool)).await.unwrap();
-}
-
 /// Deletes it and waits until it is gone. Then its nodes are clean.
-pub async fn delete(client: &Client, name: &str) {
-    let api = pools(client);
-    let Some(pool) = api.get_opt(name).await.unwrap() else { return };
-    api.delete(name, &DeleteParams::default()).await.unwrap();
-    let gone = async || Ok(api.get_opt(name).await?.is_none_or(|now| now.uid() != pool.uid()).then_some(()));
-    winpool_e2e::wait_for(&format!("pool {name} is gone"), winpool_e2e::LIMIT, gone).await.unwrap();
+pub async fn delete(harness: &Harness, name: &str) {
+    if harness.pools().get_opt(name).await.unwrap().is_some() {
+        harness.delete_pool(name).await;
+        harness.pool_is_gone(name).await;
+    }
 }
 
 /// Repeats the steps until it is stopped. Returns their number.
-pub async fn change(client: &Client, stop: &CancellationToken) -> usize {
+pub async fn change(harness: &Harness, stop: &CancellationToken) -> usize {
     let mut made = 0;
     for step in steps().iter().cycle() {
         if stop.is_cancelled() {
             break;
         }
         match step {
-            Step::Apply(name, spec) => apply(client, name, spec).await,
-            Step::Delete(name) => delete(client, name).await,
+            Step::Apply(name, spec) => harness.apply_pool_named(name, spec.clone()).await,
+            Step::Delete(name) => delete(harness, name).await,
         }
         made += 1;
         tokio::time::sleep(PACE).await;
