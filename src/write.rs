@@ -152,24 +152,28 @@ impl Applier {
         in_time(self.classes.get_opt(name)).await
     }
 
-    /// Deletes a RuntimeClass, if it is still the object that was read.
-    pub async fn delete_class(&self, class: &RuntimeClass) -> Result<(), RequestError> {
+    /// Deletes a RuntimeClass, if it is still the object that was read. Returns the object if finalizers keep it.
+    pub async fn delete_class(&self, class: &RuntimeClass) -> Result<Option<RuntimeClass>, RequestError> {
         let (uid, resource_version) = (class.uid(), class.resource_version());
         let parameters =
             DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::default() };
-        let result = self.send(self.classes.delete(&class.name_any(), &parameters)).await.map(|_| ());
+        let result = self.send(self.classes.delete(&class.name_any(), &parameters)).await;
         self.metrics.class_write("delete", &result);
-        result
+        Ok(result?.left())
     }
 
-    /// Deletes or releases a RuntimeClass that no pool wants any more.
-    pub async fn retire_class(&self, class: &RuntimeClass, end: &ClassRetirement) -> Result<(), RequestError> {
+    /// Deletes or releases a RuntimeClass that no pool wants any more. Returns a deleted one if finalizers keep it.
+    pub async fn retire_class(
+        &self,
+        class: &RuntimeClass,
+        end: &ClassRetirement,
+    ) -> Result<Option<RuntimeClass>, RequestError> {
         match end {
             ClassRetirement::Delete => self.delete_class(class).await,
             ClassRetirement::Release { changes, .. } => {
                 let (uid, version) = (class.uid().unwrap_or_default(), class.resource_version().unwrap_or_default());
                 let patch = runtime_class_patch(&uid, &version, changes);
-                self.patch_class(&class.name_any(), patch).await.map(|_| ())
+                self.patch_class(&class.name_any(), patch).await.map(|_| None)
             }
         }
     }

@@ -227,13 +227,13 @@ impl Cleaner {
             let (name, end) = (class.name_any(), findings.judge.spare(class, end.clone(), &kept));
             let result = self.applier.retire_class(class, &end).await;
             match (&result, end) {
-                (Ok(()), ClassRetirement::Delete) => tell(format!("RuntimeClass {name} deleted")),
-                (Ok(()), ClassRetirement::Release { why, .. }) => {
+                (Ok(None), ClassRetirement::Delete) => tell(format!("RuntimeClass {name} deleted")),
+                (Ok(_), ClassRetirement::Release { why, .. }) => {
                     tell(format!("RuntimeClass {name} stays and is no longer managed: {why}"));
                 }
                 _ => {}
             }
-            done.note(format!("RuntimeClass {name}"), result);
+            done.note(format!("RuntimeClass {name}"), result.map(drop));
         }
         if self.has_to_wait(&done) {
             return done;

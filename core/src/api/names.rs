@@ -141,7 +141,8 @@ pub mod reason {
         pub const WOULD_CHANGE: &str = "WouldChange";
         /// The admission policy `guard` does not allow winpool to change a taint that the pool wants.
         pub const TAINT_KEY_NOT_LISTED: &str = "TaintKeyNotListed";
-        /// The pool has `podDefaults`, and the admission policy `assign-class` that applies them is not installed.
+        /// The pool has `podDefaults`, and the admission policy `assign-class` that applies them is not installed, or reads
+        /// another pool.
         pub const ADMISSION_POLICY_NOT_INSTALLED: &str = "AdmissionPolicyNotInstalled";
         /// A declared RuntimeClass has no nodes, and no NodePool of Karpenter makes one for its pods.
         pub const CANNOT_SCALE_FROM_ZERO: &str = "CannotScaleFromZero";

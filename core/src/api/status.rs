@@ -207,17 +207,17 @@ impl ClassState {
 pub struct AdmissionPolicyStatus {
     /// Name of the component, such as `born-tainted`.
     pub name: String,
-    /// `Installed`: the cluster has it. `NotInstalled`: the cluster does not have it. `Unsupported`: this Kubernetes version
-    /// has no policies of its kind.
+    /// `Installed`: the cluster has the policy, and its binding puts it in force. `NotInstalled`: it is not in force.
+    /// `Unsupported`: this Kubernetes version has no policies of its kind.
     pub state: AdmissionPolicyState,
 }
 
 /// State of an admission policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AdmissionPolicyState {
-    /// The cluster has it.
+    /// The cluster has the policy, and its binding puts it in force.
     Installed,
-    /// The cluster does not have it.
+    /// The cluster lacks the policy or its binding.
     NotInstalled,
     /// This Kubernetes version has no policies of its kind.
     Unsupported,

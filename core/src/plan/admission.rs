@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
+use serde_json::Value;
 
 use crate::{
     api::{
@@ -17,7 +18,7 @@ use super::{Pool, problem};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component {
     pub name: &'static str,
-    /// The policy that shows that the component is installed.
+    /// The policy that shows that the component is installed. Its binding has the same name.
     pub policy: &'static str,
     /// True for a MutatingAdmissionPolicy, a kind that Kubernetes has since 1.36; false for a
     /// ValidatingAdmissionPolicy.
@@ -43,28 +44,72 @@ pub const COMPONENTS: [Component; 6] = [
 ];
 
 impl Component {
+    /// The kind of its policies.
+    pub fn kind(&self) -> &'static str {
+        if self.mutating { "MutatingAdmissionPolicy" } else { "ValidatingAdmissionPolicy" }
+    }
+
     /// True if this version of Kubernetes has the kind of its policies. An unknown version is assumed to have it.
     pub fn is_supported(&self, kubernetes: Option<KubernetesVersion>) -> bool {
         !self.mutating || kubernetes.is_none_or(|version| (version.major, version.minor) >= (1, 36))
     }
 }
 
-/// The admission policies in the cluster.
+/// The objects that an installed policy changes, as far as winpool reads them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Admission {
-    /// The components by name, true if installed. A component that could not be read is absent.
-    pub installed: BTreeMap<&'static str, bool>,
-    /// The keys of the taints that `guard` allows winpool to change; `None` if it is not installed or cannot be read.
+pub struct InstalledPolicy {
+    /// The namespaces that it excludes; `None` if it selects objects by more than the names of namespaces.
+    pub excluded: Option<BTreeSet<String>>,
+    /// The pool that its binding names.
+    pub pool: Option<String>,
+    /// The keys of the taints that `guard` allows winpool to change.
     pub taint_keys: Option<BTreeSet<String>>,
 }
 
+impl InstalledPolicy {
+    /// Reads the specs of a policy and its binding; `None` if the binding only audits, or is for another policy.
+    pub fn read(name: &str, policy: &Value, binding: &Value) -> Option<Self> {
+        let is_audit = |actions: &Vec<Value>| actions.iter().all(|action| action == "Audit");
+        if binding["policyName"] != name || binding["validationActions"].as_array().is_some_and(is_audit) {
+            return None;
+        }
+        let selector = &policy["matchConstraints"]["namespaceSelector"];
+        let rows = selector["matchExpressions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let by_name = |row: &Value| row["key"] == "kubernetes.io/metadata.name" && row["operator"] == "NotIn";
+        let is_readable =
+            rows.iter().all(by_name) && selector["matchLabels"].is_null() && binding["matchResources"].is_null();
+        let excluded = rows.iter().flat_map(|row| row["values"].as_array().into_iter().flatten());
+        let variables = policy["variables"].as_array();
+        let keys = variables.into_iter().flatten().find(|variable| variable["name"] == "taintKeys");
+        Some(Self {
+            excluded: is_readable.then(|| excluded.filter_map(|name| Some(name.as_str()?.to_owned())).collect()),
+            pool: binding["paramRef"]["name"].as_str().map(str::to_owned),
+            taint_keys: keys.and_then(|keys| texts_of(keys["expression"].as_str()?)),
+        })
+    }
+}
+
+/// The admission policies in the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// The components by name; `None` if not installed. A component that could not be read is absent.
+    pub installed: BTreeMap<&'static str, Option<InstalledPolicy>>,
+    /// The class in the label `winpool.dev/runtime-class` of each namespace that has it; `None` if unknown.
+    pub namespace_classes: Option<BTreeMap<String, String>>,
+}
+
 impl Admission {
+    /// Returns the policy of a component, if it is installed.
+    pub fn policy(&self, component: &str) -> Option<&InstalledPolicy> {
+        self.installed.get(component)?.as_ref()
+    }
+
     /// Returns `status.admissionPolicies`.
     pub fn report(&self, kubernetes: Option<KubernetesVersion>) -> Vec<AdmissionPolicyStatus> {
         let state = |component: &Component| match self.installed.get(component.name) {
             _ if !component.is_supported(kubernetes) => Some(AdmissionPolicyState::Unsupported),
-            Some(true) => Some(AdmissionPolicyState::Installed),
-            Some(false) => Some(AdmissionPolicyState::NotInstalled),
+            Some(Some(_)) => Some(AdmissionPolicyState::Installed),
+            Some(None) => Some(AdmissionPolicyState::NotInstalled),
             None => None,
         };
         let entry = |component: &Component| {
@@ -75,7 +120,7 @@ impl Admission {
 
     /// A problem for each taint of the pool that `guard` does not allow.
     pub fn unlisted_taints(&self, pool: &Pool) -> Option<Problem> {
-        let listed = self.taint_keys.as_ref()?;
+        let listed = self.policy("guard")?.taint_keys.as_ref()?;
         if pool.taint_policy == TaintPolicy::Never {
             return None;
         }
@@ -95,19 +140,31 @@ impl Admission {
 
     /// A problem if no policy applies the pool's `podDefaults`.
     pub fn unused_pod_defaults(&self, pool: &WindowsPool, kubernetes: Option<KubernetesVersion>) -> Option<Problem> {
+        pool.spec.pod_defaults.as_ref()?;
         let mut components = COMPONENTS.iter().filter(|component| component.name == "assign-class");
         let is_impossible = components.any(|component| !component.is_supported(kubernetes));
-        let is_missing = is_impossible || self.installed.get("assign-class") == Some(&false);
-        let is_missing = is_missing && pool.spec.pod_defaults.is_some();
-        let message = "podDefaults has no effect: install the admission policy assign-class, which needs Kubernetes 1.36, or \
-                       remove podDefaults";
-        let object = || ObjectReference::windows_pool(&pool.name_any());
-        is_missing.then(|| problem(reason::ADMISSION_POLICY_NOT_INSTALLED, object(), message))
+        let name = pool.name_any();
+        let message = match self.installed.get("assign-class") {
+            Some(Some(policy)) if !is_impossible => {
+                let other = policy.pool.as_ref().filter(|other| **other != name)?;
+                format!(
+                    "podDefaults has no effect: the binding of the admission policy assign-class names the pool {other}; \
+                     change the binding, or remove podDefaults"
+                )
+            }
+            None if !is_impossible => return None,
+            _ => {
+                "podDefaults has no effect: install the admission policy assign-class, which needs Kubernetes 1.36, or \
+                  remove podDefaults"
+                    .to_owned()
+            }
+        };
+        Some(problem(reason::ADMISSION_POLICY_NOT_INSTALLED, ObjectReference::windows_pool(&name), message))
     }
 }
 
 /// The texts in a CEL list of texts, such as `taintKeys` of `guard`; `None` if it is another expression.
-pub fn texts_of(expression: &str) -> Option<BTreeSet<String>> {
+fn texts_of(expression: &str) -> Option<BTreeSet<String>> {
     serde_json::from_str(&expression.replace('\'', "\"")).ok()
 }
 
@@ -122,7 +179,8 @@ mod tests {
 
     #[test]
     fn rules_report_nothing_about_unknown_facts() {
-        let admission = Admission { installed: [("guard", true), ("born-tainted", false)].into(), taint_keys: None };
+        let installed = [("guard", Some(InstalledPolicy::default())), ("born-tainted", None)].into();
+        let admission = Admission { installed, ..Admission::default() };
         let states = |minor| {
             let report = admission.report(Some(KubernetesVersion { major: 1, minor }));
             report.into_iter().map(|entry| format!("{} {:?}", entry.name, entry.state)).collect::<Vec<_>>()
@@ -136,15 +194,17 @@ mod tests {
 
     #[test]
     fn pod_defaults_without_their_policy_are_a_problem() {
-        let with = |installed: &[(&'static str, bool)]| Admission {
-            installed: installed.iter().copied().collect(),
+        let of = |pool: &str| InstalledPolicy { pool: Some(pool.to_owned()), ..InstalledPolicy::default() };
+        let with = |installed: &[(&'static str, Option<&str>)]| Admission {
+            installed: installed.iter().map(|(name, pool)| (*name, pool.map(of))).collect(),
             ..Admission::default()
         };
         let defaults = "{podDefaults: {fromImageTags: true}}";
         for (installed, minor, spec, is_problem) in [
-            (&[("assign-class", false)][..], 36, defaults, true),
-            (&[("assign-class", false)], 36, "{}", false),
-            (&[("assign-class", true)], 36, defaults, false),
+            (&[("assign-class", None)][..], 36, defaults, true),
+            (&[("assign-class", None)], 36, "{}", false),
+            (&[("assign-class", Some("a"))], 36, defaults, false),
+            (&[("assign-class", Some("b"))], 36, defaults, true),
             (&[], 36, defaults, false),
             // The API server does not have this kind of policy.
             (&[], 35, defaults, true),
@@ -158,7 +218,10 @@ mod tests {
 
     #[test]
     fn a_taint_that_the_guard_does_not_list_is_a_problem() {
-        let listing = |keys: &str| Admission { taint_keys: texts_of(keys), ..Admission::default() };
+        let listing = |keys: &str| {
+            let guard = InstalledPolicy { taint_keys: texts_of(keys), ..InstalledPolicy::default() };
+            Admission { installed: [("guard", Some(guard))].into(), ..Admission::default() }
+        };
         for (keys, spec, unlisted) in [
             ("['os', \"windows\"]", "{}", false),
             ("['windows']", "{}", true),

@@ -22,7 +22,7 @@ mod tally;
 mod workload_check;
 mod workloads;
 
-pub use admission::{Admission, COMPONENTS, Component, texts_of};
+pub use admission::{Admission, COMPONENTS, Component, InstalledPolicy};
 pub use assessment::{Assessment, assess, assess_as};
 pub use capability_labels::key as capability_label;
 pub use classes::{ClassesPlan, SeenNodes, classes_of_others, plan_classes};
@@ -43,7 +43,7 @@ pub use scale::{Autoscalers, ScaleStory, Template, TemplateStory};
 pub use status::{HeldBecause, HeldTaints, Observation, Overlap, ever_applied, number, status, suspended_status};
 pub use taints::{Applied, TaintChange, TaintList};
 pub use tally::{Contribution, NodeShare, Tally};
-pub use workload_check::{CheckAnswer, CheckScope, KnownNode, PODS, Question, WorkloadCheck};
+pub use workload_check::{AssignClass, CheckAnswer, CheckScope, KnownNode, PODS, Question, WorkloadCheck};
 pub use workloads::{ClassUsers, silent};
 
 pub(crate) use patch::finalizers;

@@ -3,6 +3,7 @@
 //! A check fixes nodes, classes and questions when it starts. Then it receives every template, and after that every
 //! pod, one by one, and keeps only what matters.
 
+mod assigned;
 mod placement;
 
 use std::{
@@ -19,6 +20,9 @@ use crate::{
 };
 
 use placement::Says;
+
+pub use assigned::AssignClass;
+pub(super) use assigned::classes_by_build;
 
 /// The limit of questions in one check. Further ones go to the next check.
 pub(super) const QUESTIONS: usize = 64;
@@ -60,10 +64,10 @@ pub struct CheckScope {
     pub questions: Vec<Question>,
     /// The RuntimeClasses by name, as they are or, for a dry run, as they would be.
     pub classes: BTreeMap<String, Class>,
-    /// True if the admission policy `tolerate-windows` is installed.
-    pub tolerates_windows: bool,
-    /// The class that the admission policy `assign-class` adds, if it is installed.
-    pub assigned_class: Option<String>,
+    /// The namespaces that the admission policy `tolerate-windows` excludes; `None` if it is not installed.
+    pub intolerant_namespaces: Option<BTreeSet<String>>,
+    /// The input of the admission policy `assign-class`, if it is installed.
+    pub assign_class: Option<AssignClass>,
     /// The present time, to tell how long a pod has waited.
     pub now: Timestamp,
 }
@@ -196,8 +200,7 @@ impl WorkloadCheck {
         }
         let is_daemon_set = kind == WorkloadKind::DaemonSet;
         let counts = !workload.is_over && !workload.is_ignored && workload.template.node.is_none();
-        let (template, fits) =
-            if counts { self.of_template(kind, namespace, &workload.template) } else { (Found::default(), 0) };
+        let (template, fits) = if counts { self.of_template(kind, workload) } else { (Found::default(), 0) };
         if let (WorkloadKind::ReplicaSet, Some((owner, name))) = (kind, controller) {
             let is_scaled_to_zero = workload.replicas == 0;
             let newest = self.newest_sets.entry(format!("{owner} {namespace}/{name}")).or_default();
@@ -286,7 +289,7 @@ impl WorkloadCheck {
     /// True if the template of this workload, which counted before, now tolerates everything, or creates no pods any
     /// more.
     pub fn is_settled(&self, kind: WorkloadKind, workload: &Workload) -> bool {
-        let class = self.class_of(&workload.namespace, &workload.template).ok().flatten();
+        let class = self.class_of(workload).ok().flatten();
         let class = class.filter(|_| kind != WorkloadKind::DaemonSet);
         let tolerations = workload.template.tolerations.iter().chain(class.iter().flat_map(|class| &class.tolerations));
         let tolerations: Vec<_> = tolerations.cloned().collect();

@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::api::names;
+use crate::{api::names, windows::Build};
 
 use super::{PodSpec, WireMetadata};
 
@@ -70,6 +70,8 @@ pub struct Workload {
     /// check.
     pub is_ignored: bool,
     pub replicas: i64,
+    /// The builds in the annotation `winpool.dev/images-run-on` of its pods, if the annotation is for their images.
+    pub images_run_on: Vec<Build>,
     /// True if its pods may come from two templates: a `StatefulSet` in an update.
     pub has_two_revisions: bool,
     /// The label `kubernetes.io/os` of its pods, which the kubelet compares with the node's label.
@@ -129,6 +131,12 @@ impl From<WireWorkload> for Workload {
     fn from(WireWorkload { metadata, spec, status }: WireWorkload) -> Self {
         let template = spec.template.or_else(|| spec.job_template?.spec.template).unwrap_or_default();
         let of_pods = template.metadata.unwrap_or_default();
+        let annotation =
+            of_pods.annotations.as_ref().and_then(|all| all.get(names::IMAGES_RUN_ON)?.split_once(" for "));
+        let images =
+            || template.spec.iter().flat_map(PodSpec::images).map(|(_, image)| image).collect::<Vec<_>>().join(" ");
+        let builds = annotation.filter(|(_, of)| *of == images()).map(|(builds, _)| builds).unwrap_or_default();
+        let images_run_on = builds.split(' ').filter_map(|build| build.parse().ok()).collect();
         let ended = |condition: &WireCondition| {
             matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
         };
@@ -144,6 +152,7 @@ impl From<WireWorkload> for Workload {
                 && status.update_revision.is_some()
                 && status.current_revision != status.update_revision,
             os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
+            images_run_on,
             template: template.spec.unwrap_or_default(),
         }
     }

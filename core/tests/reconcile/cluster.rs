@@ -11,7 +11,7 @@ use winpool_core::{
     api::{Problem, WindowsPool, WindowsPoolStatus, names},
     explain::forecast::Simulation,
     plan::{
-        GuardedPool, Node, Policy, Sighting, WorkloadCheck,
+        GuardedPool, InstalledPolicy, Node, Policy, Sighting, WorkloadCheck,
         reconcile::{CheckTask, ClassRequest, Refusal, Step},
     },
     pod::{Pod, PodProgress, PodSpec},
@@ -118,7 +118,11 @@ impl World {
         nodes: impl IntoIterator<Item = (&'n str, Value)>,
     ) -> Self {
         let mut snapshot = common::snapshot(pools, nodes);
-        snapshot.control_plane.admission.installed.insert(policy, true);
+        let admission = &mut snapshot.control_plane.admission;
+        let installed =
+            InstalledPolicy { excluded: Some([].into()), pool: Some("default".to_owned()), taint_keys: None };
+        admission.installed.insert(policy, Some(installed));
+        admission.namespace_classes = Some([].into());
         Self { simulation: Simulation::new(snapshot), sent: Vec::new(), refuse: Box::new(|_| None) }
     }
 

@@ -101,6 +101,22 @@ fn a_class_is_reported_as_released_once_and_only_after_its_release() {
 }
 
 #[test]
+fn a_class_that_a_foreign_finalizer_keeps_is_not_reported_as_deleted() {
+    for (finalizers, deleted) in [("[]", 1), ("[example.com/keep]", 0)] {
+        let mut world = World::checked("{}");
+        world.change_class("windows-2022", &format!("metadata: {{finalizers: {finalizers}}}"));
+        world.memory.take_notes();
+        world.delete();
+        world.rest();
+        world.wait(3);
+        let notes = world.memory.take_notes();
+        let count = notes.iter().filter(|(_, note)| matches!(note, Note::ClassDeleted(_))).count();
+        assert_eq!(count, deleted, "{finalizers}: {notes:?}");
+        assert_eq!(world.classes.contains_key("windows-2022"), deleted == 0);
+    }
+}
+
+#[test]
 fn a_changed_pool_is_not_reported_with_the_workloads_of_its_last_check() {
     let mut world = World::with("{}");
     world.pods = Ok(vec![intolerant("win")]);

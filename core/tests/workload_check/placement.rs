@@ -1,5 +1,7 @@
 //! The nodes for a template's pods, the signs of Windows, classes, and admission policies.
 
+use winpool_core::{api::PodDefaults, plan::AssignClass};
+
 use super::scene::{Scene, TOLERATES, WINDOWS, workload};
 
 /// The API server takes such tolerations only with a feature gate on, and winpool does not know whether they work.
@@ -135,7 +137,11 @@ fn the_policy_tolerate_windows_gives_the_toleration_where_it_sees_windows() {
 
 #[test]
 fn the_policy_assign_class_gives_the_default_class_where_it_would() {
-    let scene = |class| Scene { classes: CLASSES.to_vec(), assigned_class: Some(class), ..Scene::default() };
+    let scene = |class: &str| {
+        let defaults = PodDefaults { runtime_class_name: Some(class.to_owned()), from_image_tags: false };
+        let assign_class = Some(AssignClass { defaults, ..AssignClass::default() });
+        Scene { classes: CLASSES.to_vec(), assign_class, ..Scene::default() }
+    };
     for (fact, class, spec, expected) in [
         ("os.name", "tolerant", WINDOWS, false),
         (
@@ -163,5 +169,42 @@ fn the_policy_assign_class_gives_the_default_class_where_it_would() {
         ),
     ] {
         holds(&scene(class), fact, spec, expected);
+    }
+}
+
+#[test]
+fn the_policy_assign_class_prefers_the_namespace_and_the_images_to_the_default_class() {
+    let defaults = |class: &str| PodDefaults { runtime_class_name: Some(class.to_owned()), from_image_tags: true };
+    let scene = |class: &str| {
+        let assign_class = AssignClass {
+            excluded: ["ci".to_owned()].into(),
+            by_namespace: [("legacy".to_owned(), "foreign".to_owned()), ("gone".to_owned(), "gone".to_owned())].into(),
+            by_build: [("10.0.17763".parse().unwrap(), "tolerant".to_owned())].into(),
+            defaults: defaults(class),
+        };
+        Scene { classes: CLASSES.to_vec(), assign_class: Some(assign_class), ..Scene::default() }
+    };
+    let annotated = |value: &str| {
+        format!("spec: {{template: {{metadata: {{annotations: {{winpool.dev/images-run-on: '{value}'}}}}}}}}")
+    };
+    for (fact, default, images, other, expected) in [
+        ("no image names a build", "tolerant", &["app:1"][..], String::new(), false),
+        ("its namespace is excluded", "tolerant", &["app:1"], "metadata: {namespace: ci}".to_owned(), true),
+        ("its namespace names a class", "tolerant", &["app:1"], "metadata: {namespace: legacy}".to_owned(), true),
+        ("its namespace names no class", "tolerant", &["app:1"], "metadata: {namespace: gone}".to_owned(), true),
+        ("its tags name a build with a class", "foreign", &["app:ltsc2019"], String::new(), false),
+        ("its tags name a build without a class", "tolerant", &["app:ltsc2022"], String::new(), true),
+        ("its tags name several builds", "tolerant", &["app:ltsc2019", "b:ltsc2022"], String::new(), true),
+        ("one tag names no build", "tolerant", &["app:ltsc2019", "b:1"], String::new(), true),
+        ("a registry names a build with a class", "foreign", &["app:1"], annotated("10.0.17763 for app:1"), false),
+        ("a registry names a build without a class", "tolerant", &["app:1"], annotated("10.0.20348 for app:1"), true),
+        ("a registry named a build for other images", "tolerant", &["app:2"], annotated("10.0.20348 for app:1"), false),
+    ] {
+        let containers = images.iter().map(|image| format!("{{image: '{image}'}}")).collect::<Vec<_>>().join(", ");
+        let spec = format!("{WINDOWS}, containers: [{containers}]");
+        let other = format!("{{{other}}}");
+        let object = workload("Deployment", "web", &spec, &other);
+        let held = !scene(default).check(&[object]).held.is_empty();
+        assert_eq!(held, expected, "{fact}");
     }
 }

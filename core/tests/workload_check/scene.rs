@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
     labels::Labels,
-    plan::{CheckAnswer, CheckScope, KnownNode, PODS, Question, WorkloadCheck},
+    plan::{AssignClass, CheckAnswer, CheckScope, KnownNode, PODS, Question, WorkloadCheck},
     pod::{Class, Pod, Workload, WorkloadKind},
 };
 
@@ -27,7 +27,7 @@ pub struct Scene {
     pub others: Vec<&'static str>,
     pub classes: Vec<&'static str>,
     pub tolerates_windows: bool,
-    pub assigned_class: Option<&'static str>,
+    pub assign_class: Option<AssignClass>,
     pub unlisted: Vec<&'static str>,
 }
 
@@ -39,7 +39,7 @@ impl Default for Scene {
             others: vec!["{kubernetes.io/os: linux, team: shared}"],
             classes: Vec::new(),
             tolerates_windows: false,
-            assigned_class: None,
+            assign_class: None,
             unlisted: Vec::new(),
         }
     }
@@ -75,8 +75,8 @@ impl Scene {
             nodes,
             questions: vec![question],
             classes: self.classes.iter().map(class).collect(),
-            tolerates_windows: self.tolerates_windows,
-            assigned_class: self.assigned_class.map(str::to_owned),
+            intolerant_namespaces: self.tolerates_windows.then(|| ["kube-system".to_owned()].into()),
+            assign_class: self.assign_class.clone(),
             now: minute(0).parse().unwrap(),
         }
     }

@@ -70,6 +70,7 @@ fn the_operator_needs() -> Vec<Attempt> {
             json!({"status": {"managedTaints": ["os=windows:NoSchedule"]}}),
         ),
         get("/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases?fieldSelector=metadata.name%3Dwinpool"),
+        get("/api/v1/namespaces"),
     ];
     // It can give its own permissions to others.
     let subject = |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "winpool-system"});
@@ -111,7 +112,6 @@ fn rbac_refuses() -> Vec<Attempt> {
     let hidden = [
         "/api/v1/secrets",
         "/api/v1/configmaps",
-        "/api/v1/namespaces",
         "/apis/apps/v1/namespaces/default/deployments/web",
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
         "/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases",

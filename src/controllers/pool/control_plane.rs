@@ -1,15 +1,16 @@
 //! Facts about the control plane that status reports: its version, and which of winpool's admission policies are
 //! installed. They are read from time to time, because both change while the operator runs.
 
-use std::{fmt::Display, time::Duration};
+use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use winpool_core::{
-    plan::{Admission, Autoscalers, COMPONENTS, Component, reconcile::ControlPlaneInfo, texts_of},
+    api::names::RUNTIME_CLASS,
+    plan::{Admission, Autoscalers, COMPONENTS, Component, InstalledPolicy, reconcile::ControlPlaneInfo},
     windows::KubernetesVersion,
 };
 
@@ -23,28 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 pub struct ControlPlane {
     client: Client,
-    mutating: Api<DynamicObject>,
-    validating: Api<ValidatingAdmissionPolicy>,
     karpenter: bool,
 }
 
 impl ControlPlane {
     /// `karpenter` says if Karpenter's objects are read too.
     pub fn new(client: &Client, karpenter: bool) -> Self {
-        // This kind is newer than the oldest Kubernetes that is supported, so its type is not generated.
-        let mutating = ApiResource {
-            group: "admissionregistration.k8s.io".to_owned(),
-            version: "v1".to_owned(),
-            api_version: "admissionregistration.k8s.io/v1".to_owned(),
-            kind: "MutatingAdmissionPolicy".to_owned(),
-            plural: "mutatingadmissionpolicies".to_owned(),
-        };
-        Self {
-            client: client.clone(),
-            mutating: Api::all_with(client.clone(), &mutating),
-            validating: Api::all(client.clone()),
-            karpenter,
-        }
+        Self { client: client.clone(), karpenter }
     }
 
     /// Reads the facts. Keeps the `known` version if the API server does not report another one.
@@ -57,15 +43,22 @@ impl ControlPlane {
         let kubernetes = kubernetes_version(&self.client).await.or(known);
         let mut admission = Admission::default();
         for component in COMPONENTS.iter().filter(|component| component.is_supported(kubernetes)) {
-            match self.look_up(component, &mut admission).await {
-                Ok(there) => {
-                    admission.installed.insert(component.name, there);
+            match self.look_up(component).await {
+                Ok(installed) => {
+                    admission.installed.insert(component.name, installed);
                 }
                 // Only reported: nothing waits for it.
                 Err(error) => {
                     tracing::debug!(component.policy, error = failure(&error), "admission policy cannot be read");
                 }
             }
+        }
+        if admission.policy("assign-class").is_some() {
+            let classes = self.namespace_classes().await;
+            let unreadable = |error: &kube::Error| {
+                tracing::debug!(error = failure(error), "labels of namespaces cannot be read");
+            };
+            admission.namespace_classes = classes.inspect_err(unreadable).ok();
         }
         let autoscalers = if self.karpenter { self.autoscalers().await } else { Autoscalers::default() };
         ControlPlaneInfo { kubernetes, admission, autoscalers }
@@ -76,17 +69,27 @@ impl ControlPlane {
         read.inspect_err(|error| tracing::debug!(error = words(error), "Karpenter cannot be read")).unwrap_or_default()
     }
 
-    async fn look_up(&self, component: &Component, admission: &mut Admission) -> kube::Result<bool> {
-        if component.mutating {
-            return Ok(self.mutating.get_metadata_opt(component.policy).await?.is_some());
-        }
-        let Some(policy) = self.validating.get_opt(component.policy).await? else { return Ok(false) };
-        let variables = policy.spec.and_then(|spec| spec.variables).unwrap_or_default();
-        // Only `guard` has these variables.
-        if let Some(keys) = variables.iter().find(|variable| variable.name == "taintKeys") {
-            admission.taint_keys = texts_of(&keys.expression);
-        }
-        Ok(true)
+    /// Reads the policy of a component and its binding. A policy without a binding has no effect.
+    async fn look_up(&self, component: &Component) -> kube::Result<Option<InstalledPolicy>> {
+        let spec = async |kind: &str| {
+            // Some of these kinds are newer than the oldest Kubernetes that is supported, so their types are not generated.
+            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
+            let object = Api::<DynamicObject>::all_with(self.client.clone(), &kind).get_opt(component.policy).await?;
+            Ok::<_, kube::Error>(object.map(|mut object| object.data["spec"].take()))
+        };
+        let Some(policy) = spec(component.kind()).await? else { return Ok(None) };
+        let Some(binding) = spec(&format!("{}Binding", component.kind())).await? else { return Ok(None) };
+        Ok(InstalledPolicy::read(component.policy, &policy, &binding))
+    }
+
+    /// The class in the label `winpool.dev/runtime-class` of each namespace that has it.
+    async fn namespace_classes(&self) -> kube::Result<BTreeMap<String, String>> {
+        let labelled = ListParams::default().labels(RUNTIME_CLASS);
+        let namespaces = Api::<Namespace>::all(self.client.clone()).list_metadata(&labelled).await?;
+        let class = |metadata: kube::core::ObjectMeta| Some((metadata.name?, metadata.labels?.remove(RUNTIME_CLASS)?));
+        let classes = namespaces.items.into_iter().filter_map(|namespace| class(namespace.metadata));
+        // The policy reads an empty label as none.
+        Ok(classes.filter(|(_, class)| !class.is_empty()).collect())
     }
 }
 

@@ -83,10 +83,7 @@ async fn class_request(context: &Context, name: &str, request: &ClassRequest) ->
             let patch = runtime_class_patch(uid, version, changes);
             Answer::Class(Some(applier.patch_class(name, patch).await?.into()))
         }
-        ClassRequest::Delete(class) => {
-            applier.delete_class(class).await?;
-            Answer::Done
-        }
+        ClassRequest::Delete(class) => Answer::Class(applier.delete_class(class).await?.map(Into::into)),
     })
 }
 

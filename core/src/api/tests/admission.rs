@@ -56,8 +56,24 @@ fn every_folder_is_covered_here() {
         let policy = policies.iter().find(|policy| policy["metadata"]["name"] == component.policy).unwrap();
         assert_eq!(policy["kind"] == "MutatingAdmissionPolicy", component.mutating, "{}", component.name);
     }
-    let keys = variable(&policies_of("guard")[0], "taintKeys").map(plan::texts_of);
-    assert!(keys.flatten().is_some_and(|keys| keys.contains("os")), "the operator can read them");
+    let read = |component: plan::Component| {
+        let path = folder.join(component.name).join("policy.yaml");
+        let objects: Vec<Value> = serde_yaml::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let named = |kind: &str| {
+            let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == component.policy;
+            objects.iter().find(is_it).unwrap()["spec"].clone()
+        };
+        let (policy, binding) = (named(component.kind()), named(&format!("{}Binding", component.kind())));
+        let mut audit = binding.clone();
+        audit["validationActions"] = serde_json::json!(["Audit"]);
+        assert_eq!(plan::InstalledPolicy::read(component.policy, &policy, &audit), None);
+        plan::InstalledPolicy::read(component.policy, &policy, &binding).unwrap()
+    };
+    let [_, assign, _, guard, linux, tolerate] = plan::COMPONENTS.map(read);
+    let excluded = ["kube-system", "winpool-system"].map(str::to_owned);
+    assert!([&assign, &tolerate].iter().all(|policy| policy.excluded == Some(excluded.clone().into())));
+    assert_eq!((assign.pool.as_deref(), tolerate.pool, linux.excluded), (Some("default"), None, None));
+    assert!(guard.taint_keys.is_some_and(|keys| keys.contains("os")));
 }
 
 #[test]

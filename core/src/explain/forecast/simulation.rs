@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -354,7 +354,9 @@ impl ClassRequest {
             }
             (Self::Delete(seen), Some(class)) => {
                 is_seen((seen.uid(), seen.resource_version()), class)?;
-                Ok(None)
+                let mut kept = class.clone();
+                kept.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+                Ok(Some(kept).filter(|class| !class.finalizers().is_empty()))
             }
             (Self::Patch { .. } | Self::Delete(_), None) => Err(Refusal::Gone),
         }

@@ -17,9 +17,10 @@ use crate::{
 
 use super::{
     super::{
-        Approval, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassesPlan, CleanCheck, Consent, GuardedPool, HeldBecause,
-        HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess, assess_as, pools,
-        workload_check::QUESTIONS,
+        Approval, AssignClass, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassesPlan, CleanCheck, Consent, GuardedPool,
+        HeldBecause, HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess,
+        assess_as, pools,
+        workload_check::{QUESTIONS, classes_by_build},
     },
     Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
 };
@@ -266,20 +267,28 @@ impl Memory {
             });
         });
         let admission = &cluster.control_plane.admission;
-        let is_installed = |name| admission.installed.get(name) == Some(&true);
-        let default = cluster.pools.iter().find(|pool| pool.name_any() == "default");
-        // The policy acts for this pool only while it enforces. A dry run shows what would be.
-        let acts = policy.pool("default").is_some_and(|default| {
-            default.enforces() || (!default.deleting && questions.values().all(|question| !question.enforces))
+        let assign_class = admission.policy("assign-class").and_then(|installed| {
+            let pool = policy.pool(installed.pool.as_deref()?)?;
+            // The policy acts only while the pool enforces. A dry run shows what would be.
+            let acts = pool.enforces() || !pool.deleting && questions.values().all(|question| !question.enforces);
+            let guarded = cluster.pools.iter().find(|guarded| guarded.name_any() == pool.name).filter(|_| acts)?;
+            let status = guarded.status.as_ref();
+            Some(AssignClass {
+                excluded: installed.excluded.clone()?,
+                by_namespace: admission.namespace_classes.clone()?,
+                by_build: status.map(|status| classes_by_build(status, pool.enforces())).unwrap_or_default(),
+                defaults: guarded.pool.as_ref().ok()?.spec.pod_defaults.clone().unwrap_or_default(),
+            })
         });
-        let assigned =
-            default.and_then(|pool| pool.pool.as_ref().ok()?.spec.pod_defaults.as_ref()?.runtime_class_name.clone());
+        // A binding can name one pool instead of all.
+        let tolerate_windows = admission.policy("tolerate-windows").filter(|installed| installed.pool.is_none());
+        let intolerant_namespaces = tolerate_windows.and_then(|installed| installed.excluded.clone());
         CheckScope {
             nodes,
             questions: questions.into_values().collect(),
             classes: self.classes_as_planned(cluster, policy),
-            tolerates_windows: is_installed("tolerate-windows"),
-            assigned_class: assigned.filter(|_| acts && is_installed("assign-class")),
+            intolerant_namespaces,
+            assign_class,
             now: now.time,
         }
     }

@@ -233,10 +233,13 @@ impl Memory {
             (ClassRequest::TryCreate(class), Answer::Class(_) | Answer::Refused(Refusal::Conflict)) => {
                 memory.creatable = Some((class.clone(), now));
             }
-            (ClassRequest::Delete(_), Answer::Done | Answer::Class(_) | Answer::Refused(Refusal::Gone)) => {
-                memory.answer = Some((step.cached.clone(), None));
+            (ClassRequest::Delete(_), answer @ (Answer::Done | Answer::Class(_) | Answer::Refused(Refusal::Gone))) => {
+                // The finalizers of others can keep it.
+                let kept = if let Answer::Class(kept) = answer { kept } else { None };
+                let is_gone = kept.is_none();
+                memory.answer = Some((step.cached.clone(), kept));
                 (memory.attempts, memory.failures, memory.creatable, memory.users) = (0, 0, None, None);
-                if step.planned.is_none() {
+                if step.planned.is_none() && is_gone {
                     self.note(pool, Note::ClassDeleted(name.clone()));
                 }
             }

@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{api::core::v1::Toleration, jiff::SignedDuration};
 
-use crate::{
-    api::names,
-    pod::{
-        Class, Pod, PodProgress, PodSpec, Target, WorkloadKind,
-        affinity::matches_affinity,
-        tolerations::{Tolerance, tolerance, tolerate},
-    },
+use crate::pod::{
+    Class, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind,
+    affinity::matches_affinity,
+    tolerations::{Tolerance, tolerance, tolerate},
 };
 
 use super::{Found, KnownNode, Mask, SeenWorkload, WorkloadCheck};
@@ -18,8 +15,6 @@ use super::{Found, KnownNode, Mask, SeenWorkload, WorkloadCheck};
 /// The time after which a waiting pod that does not say Windows is taken for a Linux pod, and the time for which a
 /// terminating pod still counts after its grace period.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
-/// Namespaces that the admission policies leave out.
-const NOT_MUTATED: [&str; 2] = ["kube-system", "winpool-system"];
 
 /// The answer to "is this pod for Windows?".
 pub(super) enum Says {
@@ -39,10 +34,11 @@ impl WorkloadCheck {
 
     /// The questions that a template counts against and, for a DaemonSet, those that it would count against if it were
     /// for Windows.
-    pub(super) fn of_template(&mut self, kind: WorkloadKind, namespace: &str, spec: &PodSpec) -> (Found, Mask) {
+    pub(super) fn of_template(&mut self, kind: WorkloadKind, workload: &Workload) -> (Found, Mask) {
+        let spec = &workload.template;
         let nothing = (Found::default(), 0);
         let is_daemon_set = kind == WorkloadKind::DaemonSet;
-        let class = if is_daemon_set { Ok(None) } else { self.class_of(namespace, spec) };
+        let class = if is_daemon_set { Ok(None) } else { self.class_of(workload) };
         let Ok(class) = class else { return nothing };
         let says = Self::says(spec, class);
         let admitted = class.map(|class| {
@@ -58,7 +54,7 @@ impl WorkloadCheck {
         let mask = match says {
             _ if is_daemon_set => untolerated & self.fitting_candidates(admitted),
             Says::NotWindows => 0,
-            _ if self.is_told_to_tolerate(namespace, spec) => 0,
+            _ if self.is_told_to_tolerate(workload) => 0,
             _ => self.without_node(untolerated, untolerated, admitted),
         };
         let mut found = Found::default();
@@ -74,23 +70,19 @@ impl WorkloadCheck {
     }
 
     /// True if the policy `tolerate-windows` adds the pools' tolerations to the pods of a template.
-    fn is_told_to_tolerate(&self, namespace: &str, spec: &PodSpec) -> bool {
-        self.scope.tolerates_windows && !NOT_MUTATED.contains(&namespace) && spec.says_windows_to_policies()
+    fn is_told_to_tolerate(&self, workload: &Workload) -> bool {
+        let excluded = self.scope.intolerant_namespaces.as_ref();
+        excluded.is_some_and(|excluded| !excluded.contains(&workload.namespace))
+            && workload.template.says_windows_to_policies()
     }
 
     /// The class of a template's pods, if they have one.
-    pub(super) fn class_of(&self, namespace: &str, spec: &PodSpec) -> Result<Option<&Class>, NoSuchClass> {
+    pub(super) fn class_of(&self, workload: &Workload) -> Result<Option<&Class>, NoSuchClass> {
         let assigned = || {
-            let is_mutated = !NOT_MUTATED.contains(&namespace)
-                && spec.os.as_deref() == Some(names::WINDOWS)
-                && !spec.has_host_network;
-            // The policy adds no class that does not exist, and skips pods that select their nodes in another way.
-            let gives = |name: &&String| {
-                is_mutated && spec.selects_no_more_than_a_system() && self.scope.classes.contains_key(*name)
-            };
-            self.scope.assigned_class.as_ref().filter(gives)
+            let class = self.scope.assign_class.as_ref()?.class(workload);
+            class.filter(|name| self.scope.classes.contains_key(*name))
         };
-        let Some(name) = spec.runtime_class.as_ref().or_else(assigned) else { return Ok(None) };
+        let Some(name) = workload.template.runtime_class.as_ref().or_else(assigned) else { return Ok(None) };
         self.scope.classes.get(name).map(Some).ok_or(NoSuchClass)
     }
 

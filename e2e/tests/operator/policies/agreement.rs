@@ -21,7 +21,7 @@ use winpool_core::{
 };
 use winpool_e2e::prelude::*;
 
-use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
+use super::{admitted, admitted_until, assert_no_panic, install, namespace, pod, pods, pool};
 
 const POOLS: usize = 16;
 const NODES: usize = 1000;
@@ -312,4 +312,38 @@ async fn pods_get_the_tolerations_that_winpool_finds_missing() {
     println!("{changed} of {PODS} pods were changed");
     assert!((PODS / 5..PODS * 4 / 5).contains(&changed), "{changed} of {PODS} were changed");
     assert_no_panic(&harness.server);
+}
+
+#[tokio::test]
+async fn a_workload_check_does_not_count_on_a_policy_that_leaves_the_pods_as_they_are() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let excludes = "/spec/matchConstraints/namespaceSelector/matchExpressions/0/values/0";
+    let label = json!({"winpool.dev/runtime-class": "intolerant"});
+    for (component, change, labels) in [
+        ("tolerate-windows", None, json!({})),
+        ("tolerate-windows", Some((excludes, "legacy")), json!({})),
+        ("assign-class", Some(("/spec/paramRef/name", "other")), json!({})),
+        ("assign-class", Some(("/spec/paramRef/name", "default")), label),
+    ] {
+        let harness = Harness::new().await;
+        let _: RuntimeClass = harness.create(windows_class("intolerant", &json!({}))).await;
+        namespace(&harness.client, "legacy", labels).await;
+        let mut objects = manifests::component(component).unwrap();
+        match change {
+            None => objects.retain(|object| !object.types.as_ref().unwrap().kind.ends_with("Binding")),
+            Some((path, value)) => {
+                for field in objects.iter_mut().filter_map(|object| object.data.pointer_mut(path)) {
+                    *field = json!(value);
+                }
+            }
+        }
+        manifests::apply(&harness.client, &objects).await.unwrap();
+        harness.join("win").await;
+        let mut web = workload("Deployment", "web", json!({"os": {"name": "windows"}}));
+        web["metadata"]["namespace"] = json!("legacy");
+        harness.apply(web).await;
+        let _operator = harness.operator().await;
+        harness.apply_pool(json!({"podDefaults": {"runtimeClassName": "windows-2022"}})).await;
+        harness.held(OS_WINDOWS, &["win"], &["Deployment legacy/web"]).await;
+    }
 }

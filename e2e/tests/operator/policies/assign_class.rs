@@ -249,6 +249,25 @@ async fn a_default_class_is_given_only_while_it_is_ready(harness: &Harness) {
     admitted_until(&default, &ltsc2022, "a pool in dry run gives nothing", untouched).await;
 }
 
+#[tokio::test]
+async fn a_pod_that_selects_the_architecture_of_the_pool_gets_its_class() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let harness = Harness::new().await;
+    let _: RuntimeClass = harness.create(windows_class("windows-2022", &json!({"kubernetes.io/arch": "arm64"}))).await;
+    let defaults = json!({"runtimeClassName": "windows-2022"});
+    let spec = json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}, "podDefaults": defaults});
+    let classes = [class_status("windows-2022", "10.0.20348", "Applied")];
+    pool(&harness, "default", spec, json!({"runtimeClasses": classes})).await;
+    install(&harness.client, "assign-class").await;
+    let default = pods(&harness.client, "default");
+    let has_class = |pod: &Pod| given(pod).is_some();
+    admitted_until(&default, &windows(&json!({})), "classes are given", has_class).await;
+    for (architecture, expected) in [("arm64", true), ("amd64", false)] {
+        let probe = windows(&json!({"nodeSelector": {"kubernetes.io/arch": architecture}}));
+        assert_eq!(has_class(&admitted(&default, &probe).await.unwrap()), expected, "{architecture}");
+    }
+}
+
 pub(super) async fn a_template_that_only_says_windows_runs_on_the_chosen_build(harness: &Harness) {
     let client = &harness.client;
     harness

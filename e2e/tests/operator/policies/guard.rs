@@ -1,5 +1,6 @@
 //! The requests that `guard` refuses, and winpool's work with `guard` installed.
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use winpool_e2e::{harness, prelude::*};
 
 use super::{dry_run, install};
@@ -273,7 +274,7 @@ async fn a_taint_that_the_guard_does_not_list_is_refused_and_reported() {
     let harness = Harness::unguarded().await;
     scene(&harness).await;
     guarded(&harness).await;
-    let _operator = harness.operator().await;
+    let operator = harness.operator().await;
     harness.apply_pool(json!({"taints": [{"key": "dedicated", "effect": "NoSchedule"}]})).await;
     let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
     let status = pool.status.unwrap();
@@ -288,4 +289,14 @@ async fn a_taint_that_the_guard_does_not_list_is_refused_and_reported() {
     let mutating = if MUTATING_ADMISSION_POLICY.is_there().await.unwrap() { "NotInstalled" } else { "Unsupported" };
     assert_eq!(installed[2], state("born-tainted", mutating), "{installed}");
     harness.class_until("windows-2022", "is there", |_| true).await;
+
+    operator.stop().await;
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
+    harness::merge(&bindings, "winpool-guard-nodes", json!({"spec": {"validationActions": ["Audit"]}})).await;
+    let _operator = harness.operator().await;
+    let is_out_of_force = |pool: &WindowsPool| {
+        let installed = &pool.status.as_ref().unwrap().admission_policies;
+        json!(installed)[3] == state("guard", "NotInstalled") && !harness::problems(pool).contains("TaintKeyNotListed")
+    };
+    harness.pool_until("default", "does not count a guard that only audits", is_out_of_force).await;
 }

@@ -34,9 +34,14 @@ fn hosts(pod: &Pod) -> Vec<String> {
 async fn scene() -> Harness {
     let harness = Harness::new().await;
     let mut classes = Vec::new();
-    for (name, build) in [("any", "Any"), ("windows-2022", "10.0.20348"), ("any-hyperv", "Any")] {
+    for (name, build, state) in [
+        ("any", "Any", "Applied"),
+        ("windows-2022", "10.0.20348", "Applied"),
+        ("any-hyperv", "Any", "Applied"),
+        ("foreign", "Any", "Conflict"),
+    ] {
         let _: RuntimeClass = harness.create(windows_class(name, &json!({}))).await;
-        classes.push(class_status(name, build, "Applied"));
+        classes.push(class_status(name, build, state));
     }
     pool(&harness, "default", json!({}), json!({"runtimeClasses": classes})).await;
     install(&harness.client, "assign-class").await;
@@ -81,6 +86,8 @@ async fn an_affinity_that_a_pod_has_keeps_its_meaning(default: &Api<Pod>) {
     let one = json!({"key": BUILD, "operator": "In", "values": ["10.0.20348", "10.0.25398", "10.0.26100"]});
     let exists = |key: &str| json!({"key": key, "operator": "Exists"});
     let by_field = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["win-a"]}]});
+    let by_hostname =
+        json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["w"]}]});
     let by_name_too = json!({
         "matchExpressions": [exists("a")], "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["w"]}],
     });
@@ -119,6 +126,7 @@ async fn an_affinity_that_a_pod_has_keeps_its_meaning(default: &Api<Pod>) {
         ),
         (required(&json!([{}])), required(&json!([{}]))),
         (required(&json!([by_field])), required(&json!([by_field]))),
+        (required(&json!([by_hostname])), required(&json!([by_hostname]))),
         (required(&json!([by_name_too])), required(&json!([by_name_too]))),
     ] {
         let mut probe = with_images(&[ON_2022]);
@@ -129,6 +137,7 @@ async fn an_affinity_that_a_pod_has_keeps_its_meaning(default: &Api<Pod>) {
     for change in [
         json!({"runtimeClassName": "windows-2022"}),
         json!({"runtimeClassName": "any-hyperv"}),
+        json!({"runtimeClassName": "foreign"}),
         json!({"nodeSelector": {BUILD: "10.0.26100"}}),
         json!({"nodeSelector": {"kubernetes.io/hostname": "win-a"}}),
         json!({"nodeName": "win-a"}),

@@ -41,13 +41,16 @@ async fn scene(harness: &Harness) {
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
         "nodeSelector": {"pool": "a"},
     });
-    let class = class_status("of-a", "10.0.17763", "Applied");
-    pool(harness, "a", spec, json!({"runtimeClasses": [class]})).await;
+    let classes = [class_status("of-a", "10.0.17763", "Applied"), class_status("foreign", "10.0.20348", "Conflict")];
+    pool(harness, "a", spec, json!({"runtimeClasses": classes})).await;
     let spec = json!({"taints": [taint("b", "NoSchedule")], "nodeSelector": {"pool": "b"}, "taintPolicy": "Never"});
     pool(harness, "b", spec, json!({})).await;
     pool(harness, "dry", json!({"taints": [taint("dry", "NoSchedule")], "mode": "DryRun"}), json!({})).await;
     let _: k8s_openapi::api::node::v1::RuntimeClass =
         harness.create(json!({"metadata": {"name": "of-a"}, "handler": "h"})).await;
+    let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});
+    let _: k8s_openapi::api::node::v1::RuntimeClass =
+        harness.create(json!({"metadata": {"name": "foreign"}, "handler": "h", "scheduling": linux})).await;
     install(&harness.client, "tolerate-windows").await;
     let windows = pod(&json!({"os": {"name": "windows"}}));
     let default = pods(&harness.client, "default");
@@ -123,8 +126,12 @@ async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
     }
     assert_eq!(template["nodeSelector"], os("windows"));
 
+    // Its class has a name that a pool needs, and another system.
+    let foreign = json!({"runtimeClassName": "foreign"});
+    let set: DaemonSet = admitted(&sets, &workload("DaemonSet", "probe", foreign.clone())).await.unwrap();
+    assert_eq!(json!(set)["spec"]["template"]["spec"]["nodeSelector"], json!(null));
     let excluded = pods(&harness.client, "kube-system");
-    for silent in [json!({}), json!({"nodeName": "win", "os": {"name": "windows"}})] {
+    for silent in [json!({}), foreign, json!({"nodeName": "win", "os": {"name": "windows"}})] {
         let pod: [Pod; 2] =
             [admitted(&default, &pod(&silent)).await.unwrap(), admitted(&excluded, &pod(&silent)).await.unwrap()];
         assert_eq!(comparable(&pod[0]), comparable(&pod[1]), "{silent}");
