@@ -99,11 +99,17 @@ impl Cluster {
                 Part::Class(class) => cluster.classes.push(class.into()),
                 Part::Template(object) => templates.push(object),
                 Part::OtherNode(node) => cluster.other_nodes.push(node),
-                Part::Workload(kind, workload) => cluster.workloads.push((kind, *workload)),
-                Part::Pod(pod) => match &mut cluster.pods {
-                    Pods::Listed(pods) => pods.push(*pod),
-                    pods => *pods = Pods::Listed(vec![*pod]),
-                },
+                Part::Workload(kind, mut workload) => {
+                    set_namespace(&mut workload.namespace, DEFAULT_NAMESPACE);
+                    cluster.workloads.push((kind, *workload));
+                }
+                Part::Pod(mut pod) => {
+                    set_namespace(&mut pod.namespace, DEFAULT_NAMESPACE);
+                    match &mut cluster.pods {
+                        Pods::Listed(pods) => pods.push(*pod),
+                        pods => *pods = Pods::Listed(vec![*pod]),
+                    }
+                }
             }
         }
         if let Pods::Listed(pods) = &mut cluster.pods {
@@ -128,6 +134,16 @@ impl Cluster {
     }
 }
 
+/// The namespace of objects in manifests that name none, unless the user names it.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+/// Sets the namespace of an object that names none.
+pub(super) fn set_namespace(own: &mut String, namespace: &str) {
+    if own.is_empty() {
+        namespace.clone_into(own);
+    }
+}
+
 /// An object of the cluster.
 #[derive(Debug)]
 enum Part {
@@ -148,7 +164,7 @@ impl Keep for Part {
             return Ok(Some(Self::Workload(*kind, Box::new(Workload::deserialize(manifest.value)?))));
         }
         if Autoscalers::are_read_from(manifest.group(), &manifest.kind) {
-            return Ok(Some(Self::Template(manifest.value)));
+            return Ok(Some(Self::Template(manifest.typed())));
         }
         let kind = [("", "Node"), (names::GROUP, "WindowsPool"), ("node.k8s.io", "RuntimeClass"), ("", "Pod")]
             .into_iter()
