@@ -10,7 +10,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Map, Value, json};
 use winpool::{
     cache::node::{self, CachedNode},
-    cli::input::{Keep, Manifest, read_stream},
+    cli::input::{Keep, Manifest, Objects, read_stream},
 };
 use winpool_core::{
     api::{Taint, names},
@@ -149,10 +149,10 @@ pub fn class(data: &[u8]) {
 
 /// Manifests, as the commands read them.
 pub fn manifests(data: &[u8]) {
-    let mut kept: Vec<(_, Any)> = Vec::new();
+    let mut kept = Objects::<Any>::default();
     let result = read_stream("file", data, true, &mut kept);
     let lines = u64::try_from(data.len()).unwrap_or(u64::MAX) + 2;
-    for (source, Any(manifest)) in &kept {
+    for (source, Any(manifest)) in &kept.found {
         assert!(source.line <= lines, "{source}");
         assert!(!manifest.kind.is_empty() && !manifest.api_version.is_empty());
         assert!(manifest.value.is_object());

@@ -101,8 +101,7 @@ async fn the_missing_permission_is_named() {
             let remedy = format!("; you need the permission to list {missing}\n");
             Ok(if missing.is_empty() {
                 // Without the permission to list pods, the command reports everything else.
-                (*code == Some(0) && out.contains("Note: Pods cannot be listed, by you at least: pods is forbidden"))
-                    .then_some(())
+                (*code == Some(0) && out.contains("Note: Pods cannot be listed: pods is forbidden")).then_some(())
             } else {
                 (*code == Some(1) && error.starts_with(&right) && error.ends_with(&remedy) && out.is_empty())
                     .then_some(())
@@ -173,12 +172,13 @@ async fn what_may_not_be_read_is_noted() {
         ("without-pods", why_web, "permission to list pods; the errors of its pods, and the nodes that they ran on, "),
         ("without-pods", why_node, "winpool: Pods cannot be listed: pods is forbidden"),
         ("without-pods", why_node, unlisted),
+        ("without-pods", &["plan", "-o", "json"], unlisted),
+        ("without-events", status, unlisted),
         (
             "without-events",
             status,
             "permission to list events; nodes whose changes another writer reverts are not shown",
         ),
-        ("without-events", status, unlisted),
     ] {
         let file = as_member(&server, group);
         let mut last = (None, String::new(), String::new());
@@ -188,6 +188,56 @@ async fn what_may_not_be_read_is_noted() {
         });
         assert!(read.await.is_ok(), "{last:?}");
         assert!(format!("{}{}", last.1, last.2).contains(right), "{last:?}");
+    }
+}
+
+#[tokio::test]
+async fn workloads_that_may_not_be_listed_are_named_and_change_the_exit_code() {
+    let server = lend().await.unwrap();
+    install_definition(&server).await;
+    let labels = json!({"app": "web"});
+    let spec = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "c", "image": "web:1"}]});
+    let deployment = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {
+        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}});
+    let deployments: Api<Deployment> = Api::namespaced(server.connect().unwrap(), "default");
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    let facts = ["windowspools", "nodes", "runtimeclasses", "services", "podtemplates"];
+    let all = [
+        "pods",
+        "replicationcontrollers",
+        "deployments",
+        "statefulsets",
+        "daemonsets",
+        "replicasets",
+        "jobs",
+        "cronjobs",
+    ];
+    may_list(&server, "complete", &[&facts[..], &all].concat()).await;
+    may_list(&server, "without-jobs", &[&facts[..], &all[..6]].concat()).await;
+    may_list(&server, "without-pools", &[&facts[1..], &all].concat()).await;
+    let not_checked = "Not checked, because you may not list them: cronjobs, jobs";
+    let not_known = "Nothing is known to be pinned to it.";
+    for (group, arguments, code, text, unlisted) in [
+        ("complete", CHECK, 0, "1 workload checked: nothing found", json!(null)),
+        ("complete", BLOCKERS, 0, "Nothing is pinned to it.", json!(null)),
+        ("without-jobs", CHECK, 2, not_checked, json!(["cronjobs", "jobs"])),
+        ("without-jobs", BLOCKERS, 2, not_known, json!(["cronjobs", "jobs"])),
+        ("without-jobs", &["images"], 0, "web:1", json!(null)),
+        ("without-pools", CHECK, 0, "1 workload checked: nothing found", json!(null)),
+        ("without-pools", BLOCKERS, 2, not_known, json!(["windowspools"])),
+    ] {
+        let file = as_member(&server, group);
+        let mut last = (None, String::new(), String::new());
+        let read = wait_for("it answers", LIMIT, async || {
+            last = winpool(&file, arguments);
+            Ok((last.0 == Some(code) && last.1.contains(text)).then_some(()))
+        });
+        assert!(read.await.is_ok(), "{group} {arguments:?}: {last:?}");
+        let noted = last.2.lines().filter(|line| line.contains("not allowed to list ")).count();
+        assert_eq!(noted, if group == "without-jobs" { 2 } else { usize::from(group == "without-pools") }, "{last:?}");
+        let (_, json, _) = winpool(&file, &[arguments, &["-o", "json"]].concat());
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["unlisted"], unlisted, "{group} {arguments:?}: {json}");
     }
 }
 

@@ -142,6 +142,48 @@ fn standard_input_is_a_file_like_others() {
 }
 
 #[test]
+fn an_object_that_is_given_twice_counts_once() {
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {nodeName: win, containers: []}, status: {phase: Running}}";
+    let pool = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}, spec: {}}";
+    let once = format!("{pool}\n---\n{}\n---\n{pod}", node("win"));
+    let twice = format!("{once}\n---\n{once}");
+    for arguments in [
+        &["plan"][..],
+        &["status"],
+        &["check"],
+        &["blockers", "--retire", "2022"],
+        &["why", "pod/web"],
+        &["why", "node/win"],
+        &["render", "kubelet"],
+    ] {
+        let arguments = [arguments, &["-f", "-"]].concat();
+        assert_eq!(with_stdin(&arguments, &once), with_stdin(&arguments, &twice), "{arguments:?}");
+    }
+    let (_, out, _) = with_stdin(&["plan", "-f", "-"], &once);
+    assert!(out.contains("Pod default/web (1 pod)"), "{out}");
+    // The last one wins, as with kubectl apply.
+    let changed = pool.replace("spec: {}", "spec: {nodeSelector: {team: a}}");
+    let (_, out, error) = with_stdin(&["plan", "-f", "-", "-o", "json"], &format!("{once}\n---\n{changed}"));
+    let note = "winpool: stdin:7: WindowsPool default replaces the one of stdin:1, as with kubectl apply\n";
+    assert_eq!(error, note);
+    assert_eq!(with_stdin(&["plan", "-f", "-", "-o", "json"], &once.replace(pool, &changed)).1, out);
+}
+
+#[test]
+fn an_object_whose_name_the_api_server_makes_is_named_by_its_prefix() {
+    let spec = "{os: {name: windows}, nodeName: win, containers: []}";
+    let job = format!(
+        "{{apiVersion: batch/v1, kind: Job, metadata: {{generateName: import-}}, spec: {{template: {{spec: {spec}}}}}}}"
+    );
+    let pod = format!("{{apiVersion: v1, kind: Pod, metadata: {{generateName: once-}}, spec: {spec}}}");
+    let manifests = format!("{job}\n---\n{pod}\n---\n{}", node("win"));
+    let (_, out, _) = with_stdin(&["plan", "-f", POOL, "-f", "-"], &manifests.replace("nodeName: win, ", ""));
+    assert!(out.contains("Job default/import- (0 pods)") && out.contains("Pod default/once- (1 pod)"), "{out}");
+    let (_, _, error) = with_stdin(&["plan", "-f", "-"], &pod.replace(spec, "hello"));
+    assert!(error.contains("invalid type: string \"hello\", expected a pod spec"), "{error}");
+}
+
+#[test]
 fn fields_without_a_value_are_absent() {
     let manifests = "apiVersion: winpool.dev/v1alpha1
 kind: WindowsPool

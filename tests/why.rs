@@ -157,6 +157,13 @@ fn why_class_names_the_node_pools_that_serve_it_and_what_others_lack() {
 }
 
 #[test]
+fn node_pools_in_a_typed_list_are_read_too() {
+    let typed = "---\napiVersion: karpenter.sh/v1\nitems: [{metadata: {name: of-list}, spec: {template: {spec: {nodeClassRef: {group: g, kind: k, name: n}}}}}]\nkind: NodePoolList\n";
+    let text = winpool(&["why", "class", "windows-2022", "-f", "-"], &format!("{NO_NODES_YET}{typed}"));
+    assert!(text.contains("NodePool of-list"), "{text}");
+}
+
+#[test]
 fn plan_has_a_line_for_each_class_that_starts_from_zero() {
     let plan = winpool(&["plan", "-f", "-"], NO_NODES_YET);
     insta::assert_snapshot!(plan.split_once("Scaling from zero").unwrap().1);
@@ -198,6 +205,27 @@ fn a_workload_in_manifests_needs_its_class_or_the_pool_that_creates_it() {
     let (code, out, error) = why(&format!("{deployment}{labelled}{pool}"));
     assert_eq!((code, error.as_str()), (Some(0), ""));
     assert!(out.contains("Deployment shop/web") && out.contains("No change is needed"), "{out}");
+}
+
+#[test]
+fn why_says_that_another_scheduler_may_decide_otherwise() {
+    let with = |scheduler: &str| {
+        let pod = format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{schedulerName: {scheduler}, containers: []}}\n"
+        );
+        let deployment = format!(
+            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec: {{template: {{spec: {{schedulerName: {scheduler}, containers: []}}}}}}\n"
+        );
+        ["pod/web", "deployment/web"]
+            .map(|object| winpool(&["why", object, "-f", "-"], &format!("{CLUSTER}{pod}{deployment}")))
+    };
+    for text in with("volcano") {
+        assert_eq!(text.matches("spec.schedulerName is volcano").count(), 1, "{text}");
+        assert!(text.contains("the answer is that of the default scheduler"), "{text}");
+    }
+    for text in with("default-scheduler").into_iter().chain(with("\"\"")) {
+        assert!(!text.contains("scheduler"), "{text}");
+    }
 }
 
 #[test]

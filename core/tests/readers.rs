@@ -69,7 +69,7 @@ prop_compose! {
     fn any_spec()(
         os in option::of(select(vec!["windows", "linux"])),
         selector in selector(),
-        terms in vec(vec(requirement(), 1..3), 0..3),
+        terms in vec(vec(requirement(), 0..3), 0..3),
         tolerations in vec(select(vec![json!({"operator": "Exists"}), json!({"key": "os", "value": "windows", "operator": ""}), json!({"key": "os", "operator": "Gt", "value": "1"})]), 0..2),
         security in security(), host_network in any::<bool>(),
         containers in containers(1..3), init in containers(0..2), debug in containers(0..2),

@@ -9,7 +9,7 @@ use crate::registry::Registry;
 
 use super::{
     Error, Outcome,
-    input::{self, Keep, Manifest},
+    input::{self, Copies, Keep, Manifest},
     output::{self, Format},
     resolve::look_up,
 };
@@ -19,6 +19,7 @@ struct Whole(Value);
 
 impl Keep for Whole {
     const KEEPS_NULLS: bool = true;
+    const COPIES: Copies = Copies::Kept;
 
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         let value = manifest.typed();

@@ -61,6 +61,16 @@ pub struct Report {
     blockers: Vec<Located<Blocker>>,
     /// Workloads of which winpool does not know what pins them.
     unknown: Vec<Located<Unknown>>,
+    /// Resources of the cluster that you may not list, so that winpool does not know if they are pinned to it.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    unlisted: BTreeSet<String>,
+}
+
+impl Report {
+    /// Returns true if something may be pinned to the version.
+    fn has_unknown(&self) -> bool {
+        !self.unknown.is_empty() || !self.unlisted.is_empty()
+    }
 }
 
 /// A workload whose RuntimeClass is not known.
@@ -78,7 +88,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     resolve(&arguments.resolve, &mut workloads, arguments.move_to).await?;
     let report = report(&workloads, arguments.retire, arguments.move_to);
     output::print(arguments.common.output.format, &report, || text(&report))?;
-    let is_clear = report.blockers.is_empty() && report.unknown.is_empty();
+    let is_clear = report.blockers.is_empty() && !report.has_unknown();
     Ok(if is_clear { Outcome::Done } else { Outcome::Pending })
 }
 
@@ -127,7 +137,9 @@ fn report(workloads: &Workloads, retire: &Product, move_to: Option<&Product>) ->
             }),
         );
     });
-    Report { retirement: RetiredWindows::of(retire, &workloads.facts), blockers: found, unknown }
+    let mut unlisted = workloads.unlisted.clone();
+    unlisted.extend(workloads.pools_are_hidden.then(|| "windowspools".to_owned()));
+    Report { retirement: RetiredWindows::of(retire, &workloads.facts), blockers: found, unknown, unlisted }
 }
 
 fn text(report: &Report) -> Text {
@@ -148,7 +160,7 @@ fn text(report: &Report) -> Text {
     text.gap();
     if report.blockers.is_empty() {
         let nothing =
-            if report.unknown.is_empty() { "Nothing is pinned to it." } else { "Nothing is known to be pinned to it." };
+            if report.has_unknown() { "Nothing is known to be pinned to it." } else { "Nothing is pinned to it." };
         text.styled("", DIM, nothing);
     } else {
         for Located { found: blocker, file, line } in &report.blockers {
@@ -169,6 +181,12 @@ fn text(report: &Report) -> Text {
             table.row([&placed(object, file.as_deref(), *line), runtime_class]);
         }
         text.table(&table);
+    }
+    if !report.unlisted.is_empty() {
+        let unlisted: Vec<&str> = report.unlisted.iter().map(String::as_str).collect();
+        let unlisted = unlisted.join(", ");
+        let why = format!("It is not known whether these are pinned to it, because you may not list them: {unlisted}");
+        text.gap().paragraph("", &why);
     }
     text
 }

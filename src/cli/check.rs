@@ -37,8 +37,8 @@ use super::{
 ///
 /// Checks the Services of Windows workloads too, and with -A or -f the Windows nodes. Reads the cluster, or manifests
 /// with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same manifests, make the result more
-/// precise. Finished Jobs and Pods are left out. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on);
-/// 1: winpool cannot read the workloads.
+/// precise. Finished Jobs and Pods are left out. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on),
+/// or you may not list workloads of some kind; 1: winpool cannot read the workloads.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool check -A
@@ -115,6 +115,9 @@ pub struct Report {
     /// The number of objects that were not checked because winpool finds no pod template in them, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     skipped: BTreeMap<String, usize>,
+    /// Resources of the cluster with workloads that you may not list, so that winpool did not check them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    unlisted: BTreeSet<String>,
     /// The number of findings that result in exit code 2 and are not shown.
     #[serde(skip)]
     hidden: usize,
@@ -151,13 +154,13 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         Format::Yaml => print(output::Format::Yaml)?,
         Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,
     }
-    let fails = report.worst >= Some(arguments.fail_on);
+    let fails = report.worst >= Some(arguments.fail_on) || !report.unlisted.is_empty();
     Ok(if fails { Outcome::Pending } else { Outcome::Done })
 }
 
 fn report(workloads: &Workloads, arguments: &Arguments) -> Report {
-    let skipped = workloads.skipped.clone();
-    let mut report = Report { findings: Vec::new(), skipped, hidden: 0, workloads: 0, worst: None };
+    let (skipped, unlisted) = (workloads.skipped.clone(), workloads.unlisted.clone());
+    let mut report = Report { findings: Vec::new(), skipped, unlisted, hidden: 0, workloads: 0, worst: None };
     let facts = &workloads.facts;
     let mut add = |source: Option<&Source>, found: Vec<Finding>| {
         let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
@@ -245,6 +248,11 @@ fn text(report: &Report) -> Text {
     }
     let counts = if counts.is_empty() { "nothing found".to_owned() } else { counts.join(", ") };
     text.styled("", style, &format!("{} checked: {counts}", words::count(report.workloads, "workload")));
+    if !report.unlisted.is_empty() {
+        let unlisted: Vec<&str> = report.unlisted.iter().map(String::as_str).collect();
+        let line = format!("Not checked, because you may not list them: {}", unlisted.join(", "));
+        text.hanging("", "", WARN, &line, "");
+    }
     if !report.skipped.is_empty() {
         let skipped: Vec<String> = report.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         text.paragraph(

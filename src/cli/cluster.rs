@@ -101,11 +101,17 @@ impl Cluster {
                 Part::Pool(pool) => cluster.pools.push(*pool),
                 Part::Class(class) => cluster.classes.push(class.into()),
                 Part::Template(object) => templates.push(object),
-                Part::Workload(kind, workload) => cluster.workloads.push((kind, *workload)),
-                Part::Pod(pod) => match &mut cluster.pods {
-                    Pods::Listed(pods) => pods.push(*pod),
-                    pods => *pods = Pods::Listed(vec![*pod]),
-                },
+                Part::Workload(kind, mut workload) => {
+                    set_namespace(&mut workload.namespace, DEFAULT_NAMESPACE);
+                    cluster.workloads.push((kind, *workload));
+                }
+                Part::Pod(mut pod) => {
+                    set_namespace(&mut pod.namespace, DEFAULT_NAMESPACE);
+                    match &mut cluster.pods {
+                        Pods::Listed(pods) => pods.push(*pod),
+                        pods => *pods = Pods::Listed(vec![*pod]),
+                    }
+                }
             }
         }
         if let Pods::Listed(pods) = &mut cluster.pods {
@@ -130,6 +136,16 @@ impl Cluster {
     }
 }
 
+/// The namespace of objects in manifests that name none, unless the user names it.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+/// Sets the namespace of an object that names none.
+pub(super) fn set_namespace(own: &mut String, namespace: &str) {
+    if own.is_empty() {
+        namespace.clone_into(own);
+    }
+}
+
 /// An object in a manifest; a node is read as `N`.
 pub(super) enum Part<N> {
     Node(Box<N>),
@@ -147,7 +163,7 @@ impl<N: DeserializeOwned> Keep for Part<N> {
         Ok(Some(if let Some((kind, ..)) = workload {
             Self::Workload(*kind, Box::new(Workload::deserialize(manifest.value)?))
         } else if Autoscalers::are_read_from(manifest.group(), &manifest.kind) {
-            Self::Template(manifest.value)
+            Self::Template(manifest.typed())
         } else if manifest.is("", "Node") {
             Self::Node(Box::new(N::deserialize(manifest.value)?))
         } else if manifest.is(names::GROUP, "WindowsPool") {

@@ -17,6 +17,7 @@ use scalars;
 
 mod document;
 mod fields;
+mod objects;
 mod stream;
 
 use std::{
@@ -35,8 +36,10 @@ use thiserror::Error;
 use crate::controllers::GuardedPool;
 
 pub use fields::Fields;
+pub use objects::{Copies, Objects};
 
 use document::{Document, DocumentVisitor, Found, Lines};
+use objects::Identity;
 use stream::Stream;
 
 use super::live;
@@ -121,6 +124,8 @@ impl Manifest {
 pub trait Keep: Sized {
     /// False if fields without a value (`null`) are removed before. The API server ignores them too.
     const KEEPS_NULLS: bool = false;
+    /// The treatment of several objects with one kind, namespace and name.
+    const COPIES: Copies = Copies::LastWins;
 
     /// Returns the part to keep, or `None` if the command does not need the object.
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error>;
@@ -149,7 +154,7 @@ pub fn read<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> 
 }
 
 fn read_all<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> {
-    let mut kept = Vec::new();
+    let mut kept = Objects::default();
     for path in paths {
         if path == Path::new("-") {
             read_stream(STDIN, io::stdin().lock(), true, &mut kept)?;
@@ -163,7 +168,8 @@ fn read_all<K: Keep>(paths: &[PathBuf]) -> Result<Vec<(Source, K)>, InputError> 
             read_file(path, true, &mut kept)?;
         }
     }
-    Ok(kept)
+    kept.notes().for_each(|note| live::note(&note));
+    Ok(kept.found)
 }
 
 /// Returns the manifests in a directory and its subdirectories, sorted by name. It does not follow links to directories.
@@ -185,7 +191,7 @@ fn files_in(directory: &Path) -> Result<Vec<PathBuf>, InputError> {
     Ok(files)
 }
 
-fn read_file<K: Keep>(path: &Path, named: bool, kept: &mut Vec<(Source, K)>) -> Result<(), InputError> {
+fn read_file<K: Keep>(path: &Path, named: bool, kept: &mut Objects<K>) -> Result<(), InputError> {
     let name = path.display().to_string();
     let unreadable = |error| InputError::Unreadable { path: name.clone(), error };
     let file = File::open(path).map_err(unreadable)?;
@@ -198,7 +204,7 @@ pub fn read_stream<K: Keep>(
     name: &str,
     source: impl Read,
     named: bool,
-    kept: &mut Vec<(Source, K)>,
+    kept: &mut Objects<K>,
 ) -> Result<(), InputError> {
     let file: Arc<str> = name.into();
     let unreadable = |error| InputError::Unreadable { path: name.to_owned(), error };
@@ -224,19 +230,19 @@ pub fn read_stream<K: Keep>(
 }
 
 /// Adds the kept objects of a document, or returns its first error.
-fn take<K>(
+fn take<K: Keep>(
     document: Document<K>,
     file: &Arc<str>,
     (line, column): (u64, u64),
     named: bool,
-    kept: &mut Vec<(Source, K)>,
+    kept: &mut Objects<K>,
 ) -> Result<(), InputError> {
     match document {
         Document::Objects(objects) => {
-            for Found { line, object, result } in objects {
+            for Found { line, object, identity, result } in objects {
                 let source = Source { file: Arc::clone(file), line };
                 match result {
-                    Ok(Some(object)) => kept.push((source, object)),
+                    Ok(Some(part)) => kept.add(source, &object, identity, part),
                     Ok(None) => {}
                     Err(message) => return Err(InputError::Object { at: source, object, message }),
                 }

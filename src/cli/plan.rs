@@ -10,7 +10,10 @@ use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use serde_json::Value;
 use winpool_core::{
     api::Mode,
-    explain::forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
+    explain::{
+        forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
+        status::unread,
+    },
     lint::{self, Facts, check_images},
     plan::{GuardedPool, owner, reconcile::Now},
     pod::Class,
@@ -138,12 +141,13 @@ pub fn of(mut cluster: Cluster) -> Forecast {
              would make unschedulable. This plan assumes none. The operator checks them before it adds a taint."
                 .to_owned(),
         ),
-        Pods::Unreadable(words) => Some(format!("Pods cannot be listed, by you at least: {words}")),
-        Pods::NotGiven | Pods::Listed(_) => None,
+        _ => None,
     };
     let no_pool = cluster.pools.is_empty().then(|| "There is no WindowsPool, so winpool does nothing.".to_owned());
     let autoscalers = cluster.control_plane.autoscalers.clone();
-    let outcome = forecast(snapshot(cluster));
+    let snapshot = snapshot(cluster);
+    let unread = unread(&snapshot);
+    let outcome = forecast(snapshot);
     let mut forecast = outcome.forecast;
     if !autoscalers.templates.is_empty() {
         let of_pools = outcome.classes.iter().filter(|(_, class)| owner(class).is_some());
@@ -153,7 +157,7 @@ pub fn of(mut cluster: Cluster) -> Forecast {
     let dry = in_dry_run.iter().map(|pool| {
         format!("WindowsPool {pool} is in dry run: the operator writes what is shown here once it has mode: Enforce.")
     });
-    forecast.summary.notes = no_pool.into_iter().chain(note).chain(dry).collect();
+    forecast.summary.notes = no_pool.into_iter().chain(note).chain(unread).chain(dry).collect();
     for pool in &mut forecast.summary.pools {
         if in_dry_run.contains(&pool.name) {
             "DryRun".clone_into(&mut pool.mode);

@@ -27,7 +27,7 @@ use crate::{
 };
 
 use super::{
-    input::{self, InputError, Keep, Manifest, Source},
+    input::{self, Copies, InputError, Keep, Manifest, Source},
     live::{self, ReadError},
 };
 
@@ -62,6 +62,10 @@ pub struct Workloads {
     pub facts: Facts,
     /// Messages about objects that could not be read.
     pub notes: Vec<String>,
+    /// The resources with workloads that the user may not list.
+    pub unlisted: BTreeSet<String>,
+    /// True if the user may not list WindowsPools.
+    pub pools_are_hidden: bool,
     /// The number of manifests that no rule checks, by kind.
     pub skipped: BTreeMap<String, usize>,
     /// The Windows nodes, with only the fields that rules read.
@@ -98,7 +102,7 @@ impl Workloads {
         Ok(this)
     }
 
-    /// Reads a live cluster, in pages: all of it, or the workloads of one namespace.
+    /// Reads a live cluster, in pages: all of it, or the workloads of one namespace. Fails if the user may list no workloads.
     pub async fn live(
         client: &Client,
         namespace: Option<&str>,
@@ -111,6 +115,7 @@ impl Workloads {
         };
         this.facts = Facts::of_version(version);
         this.read_facts(client).await?;
+        let (mut is_listed, mut refused) = (false, None);
         for (kind, group, ..) in KINDS {
             let (resource, api) = resource(client, namespace, group, kind);
             let keep = |mut value: Value| {
@@ -120,13 +125,18 @@ impl Workloads {
             };
             let listed = live::list(&resource.plural, &api, ListParams::default(), keep).await;
             // A PodTemplate creates no pods, and Kubernetes' own roles `view`, `edit` and `admin` cannot list them.
-            if kind == "PodTemplate" {
-                this.note_if_forbidden(listed, "PodTemplates are not checked")?;
-            } else {
-                listed?;
+            let creates_pods = kind != "PodTemplate";
+            let Some(error) = live::unless_forbidden(listed)? else {
+                is_listed |= creates_pods;
+                continue;
+            };
+            this.notes.push(format!("{error}; {kind}s are not checked"));
+            if creates_pods {
+                this.unlisted.insert(resource.plural);
+                refused.get_or_insert(error);
             }
         }
-        Ok(this)
+        refused.filter(|_| !is_listed).map_or(Ok(this), Err)
     }
 
     /// Reads nodes, RuntimeClasses and pools. A user without permission to list them can still run the checks that do
@@ -160,6 +170,7 @@ impl Workloads {
         }
         // Without winpool there are no pools.
         let listed = if matches!(listed, Err(ReadError::NoDefinition)) { Ok(()) } else { listed };
+        self.pools_are_hidden = matches!(listed, Err(ReadError::Forbidden { .. }));
         for listed in [nodes, classes, listed] {
             self.note_if_forbidden(listed, "what depends on it is not checked")?;
         }
@@ -308,6 +319,8 @@ enum Part {
 }
 
 impl Keep for Part {
+    const COPIES: Copies = Copies::EqualOnce;
+
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         let (api_version, kind) = (manifest.api_version.clone(), manifest.kind.clone());
         let manifest = Manifest { api_version, kind, value: manifest.typed() };

@@ -77,6 +77,9 @@ pub struct PodStory {
     /// The node that the pod is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// `spec.schedulerName`, if it is not the default scheduler. The answer is that of the default scheduler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<String>,
     /// The known errors in the pod's status, with their meaning.
     pub errors: Vec<KnownError>,
     /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
@@ -214,6 +217,7 @@ fn story(
         object: String::new(),
         system: if candidate.is_windows { names::WINDOWS } else { "linux" }.to_owned(),
         node: None,
+        scheduler: pod.spec.scheduler.clone(),
         errors: pod.errors.clone(),
         nodes,
         remedy,

@@ -9,7 +9,10 @@ use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantit
 use crate::{
     api::{Taint, quantity::amount},
     labels::Labels,
-    pod::{ContainerList, PodSpec, Tolerance, affinity::failing_expressions},
+    pod::{
+        ContainerList, PodSpec, Tolerance,
+        affinity::{failing_expressions, is_empty},
+    },
 };
 
 /// The fields of a node that the scheduler reads.
@@ -37,7 +40,8 @@ pub enum Obstacle {
         /// The value on the node.
         found: Option<String>,
     },
-    /// No term of the required node affinity matches. Contains the expressions of the first term that do not match.
+    /// No term of the required node affinity matches. Contains the expressions that do not match, of the first term that is not
+    /// empty.
     Affinity(Vec<String>),
     /// A taint that the pod does not tolerate.
     Taint(Taint),
@@ -108,7 +112,8 @@ pub fn obstacles(spec: &PodSpec, host: &SchedulableNode) -> Vec<Obstacle> {
 fn affinity(spec: &PodSpec, host: &SchedulableNode) -> Option<Obstacle> {
     let failing = |term| failing_expressions(term, &host.labels, &host.name);
     let failures: Option<Vec<Vec<String>>> = spec.terms.iter().map(failing).collect();
-    failures?.into_iter().next().map(Obstacle::Affinity)
+    let first = spec.terms.iter().position(|term| !is_empty(term)).unwrap_or_default();
+    failures?.into_iter().nth(first).map(Obstacle::Affinity)
 }
 
 /// Returns the extended resources that the node lacks. The usage of other pods is not known here.
@@ -228,6 +233,9 @@ mod tests {
         assert!(fits(&affinity(&json!([exists("none"), exists("tier")])), &json!({})));
         assert!(!fits(&affinity(&json!([exists("none")])), &json!({})));
         assert!(!fits(&affinity(&json!([{}])), &json!({})));
+        let beside = affinity(&json!([{}, exists("none"), {"matchExpressions": []}]));
+        assert_eq!(why_not(&beside, &json!({})), ["required node affinity wants none Exists"]);
+        assert!(fits(&affinity(&json!([{}, exists("tier")])), &json!({})));
         let both =
             json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}, {"key": "none", "operator": "Exists"}]});
         assert_eq!(why_not(&affinity(&json!([both])), &json!({})), ["required node affinity wants none Exists"]);

@@ -201,7 +201,7 @@ fn variables(shape: &Shape) -> Vec<Variable> {
         (
             "terms",
             "variables.pod.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution\
-             .?nodeSelectorTerms.orValue([])"
+             .?nodeSelectorTerms.orValue([]).filter(t, has(t.matchExpressions) || has(t.matchFields))"
                 .to_owned(),
         ),
         (

@@ -4,18 +4,24 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
 use crate::labels::Labels;
 
+/// Returns true if the term has no expressions. It then selects no node, so beside other terms it changes nothing
+/// (k8s.io/component-helpers scheduling/corev1/nodeaffinity, `isEmptyNodeSelectorTerm`).
+pub(crate) fn is_empty(term: &NodeSelectorTerm) -> bool {
+    let has = |list: &Option<Vec<NodeSelectorRequirement>>| list.as_ref().is_some_and(|list| !list.is_empty());
+    !has(&term.match_expressions) && !has(&term.match_fields)
+}
+
 /// Returns the expressions of a term that a node with these labels and this name does not match; `None` if it matches
 /// all. A node must match all expressions of a term, and one term of an affinity.
 pub(crate) fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> Option<Vec<String>> {
+    if is_empty(term) {
+        return Some(vec!["something of an empty term, which selects no node".to_owned()]);
+    }
     let expressions = term.match_expressions.iter().flatten().map(|e| (e, labels.get(&e.key)));
     let fields = term.match_fields.iter().flatten();
     let fields = fields.map(|e| (e, (e.key == "metadata.name").then_some(name)));
-    let all: Vec<_> = expressions.chain(fields).collect();
-    // A term without expressions selects nothing.
-    if all.is_empty() {
-        return Some(vec!["something of an empty term, which selects no node".to_owned()]);
-    }
-    let failing: Vec<String> = all.iter().filter(|(e, found)| !holds(e, *found)).map(|(e, _)| describe(e)).collect();
+    let failing = expressions.chain(fields).filter(|(e, found)| !holds(e, *found));
+    let failing: Vec<String> = failing.map(|(e, _)| describe(e)).collect();
     (!failing.is_empty()).then_some(failing)
 }
 

@@ -69,7 +69,8 @@ struct WirePod {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WireMetadata {
     pub namespace: Option<String>,
-    pub name: Option<String>,
+    name: Option<String>,
+    generate_name: Option<String>,
     pub creation_timestamp: Option<Time>,
     pub deletion_timestamp: Option<Time>,
     pub labels: Option<BTreeMap<String, String>>,
@@ -82,6 +83,11 @@ impl WireMetadata {
         self.annotations.as_ref().and_then(|all| all.get(names::IGNORE)).is_some_and(|value| value == "true")
     }
 
+    /// Returns the name or, if the API server makes it, its prefix.
+    pub fn take_name(&mut self) -> String {
+        self.name.take().or(self.generate_name.take()).unwrap_or_default()
+    }
+
     /// Kind and name of the controller.
     pub fn controller(&self) -> Option<(String, String)> {
         let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
@@ -90,7 +96,8 @@ impl WireMetadata {
 }
 
 impl From<WirePod> for Pod {
-    fn from(WirePod { metadata, spec, status }: WirePod) -> Self {
+    fn from(WirePod { mut metadata, spec, status }: WirePod) -> Self {
+        let name = metadata.take_name();
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
         Self {
             controller: metadata.controller(),
@@ -101,7 +108,7 @@ impl From<WirePod> for Pod {
             is_mirror: metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")),
             is_ignored: metadata.is_ignored(),
             namespace: metadata.namespace.unwrap_or_default(),
-            name: metadata.name.unwrap_or_default(),
+            name,
             progress: progress(&status),
             ran_on: spec.node.clone().filter(|_| has_run(&status)),
             spec,

@@ -14,7 +14,7 @@ use crate::{
     windows::{Build, image},
 };
 
-use super::{Class, Tolerance, tolerance, tolerate};
+use super::{Class, Tolerance, affinity::is_empty, tolerance, tolerate};
 
 /// The fields of a pod spec that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -37,6 +37,8 @@ pub struct PodSpec {
     pub has_linux_fields: bool,
     /// `hostNetwork`.
     pub has_host_network: bool,
+    /// `schedulerName`, if it is not the default scheduler.
+    pub scheduler: Option<String>,
     /// The names in `schedulingGates`. The scheduler ignores the pod until there are none.
     pub scheduling_gates: Vec<String>,
     /// Containers, init containers and ephemeral containers.
@@ -81,7 +83,7 @@ impl Container {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, expecting = "a pod spec")]
 struct WireSpec {
     node_name: Option<String>,
     runtime_class_name: Option<String>,
@@ -94,6 +96,7 @@ struct WireSpec {
     init_containers: Option<Vec<WireContainer>>,
     ephemeral_containers: Option<Vec<WireContainer>>,
     host_network: Option<bool>,
+    scheduler_name: Option<String>,
     scheduling_gates: Option<Vec<PodSchedulingGate>>,
     #[serde(rename = "hostPID")]
     host_pid: Option<bool>,
@@ -213,6 +216,7 @@ impl From<WireSpec> for PodSpec {
             has_windows_options,
             has_linux_fields,
             has_host_network: wire.host_network == Some(true),
+            scheduler: wire.scheduler_name.filter(|name| !["", "default-scheduler"].contains(&name.as_str())),
             scheduling_gates: wire.scheduling_gates.into_iter().flatten().map(|gate| gate.name).collect(),
             containers,
         }
@@ -235,13 +239,18 @@ impl PodSpec {
         self.node_selector.get(key).map(String::as_str)
     }
 
+    /// Returns the terms of the required node affinity that can select a node.
+    pub(crate) fn selecting_terms(&self) -> impl Iterator<Item = &NodeSelectorTerm> {
+        self.terms.iter().filter(|term| !is_empty(term))
+    }
+
     /// Returns the values of a label that the required node affinity allows, if every term restricts them.
     pub fn affinity_values<'s>(&'s self, key: &str) -> Option<BTreeSet<&'s str>> {
         let restrict = |term: &'s NodeSelectorTerm| {
             let about = term.match_expressions.iter().flatten().filter(|e| e.key == key && e.operator == "In");
             about.map(|e| e.values.as_deref().unwrap_or_default()).collect::<Vec<_>>()
         };
-        let by_term: Vec<_> = self.terms.iter().map(restrict).collect();
+        let by_term: Vec<_> = self.selecting_terms().map(restrict).collect();
         let is_restricted = !by_term.is_empty() && by_term.iter().all(|values| !values.is_empty());
         is_restricted.then(|| by_term.into_iter().flatten().flatten().map(String::as_str).collect())
     }

@@ -79,10 +79,10 @@ impl PodSpec {
         self.terms.is_empty() && self.node_selector.keys().all(of_system)
     }
 
-    /// Returns true if every term of the required node affinity has an expression like this.
+    /// Returns true if every term of the required node affinity that can select a node has an expression like this.
     fn every_term(&self, expects: impl Fn(&NodeSelectorRequirement) -> bool) -> bool {
-        let mut terms = self.terms.iter();
-        !self.terms.is_empty() && terms.all(|term| term.match_expressions.iter().flatten().any(&expects))
+        let mut terms = self.selecting_terms().peekable();
+        terms.peek().is_some() && terms.all(|term| term.match_expressions.iter().flatten().any(&expects))
     }
 }
 

@@ -128,7 +128,8 @@ struct WireCondition {
 }
 
 impl From<WireWorkload> for Workload {
-    fn from(WireWorkload { metadata, spec, status }: WireWorkload) -> Self {
+    fn from(WireWorkload { mut metadata, spec, status }: WireWorkload) -> Self {
+        let name = metadata.take_name();
         let template = spec.template.or_else(|| spec.job_template?.spec.template).unwrap_or_default();
         let of_pods = template.metadata.unwrap_or_default();
         let annotation =
@@ -146,7 +147,7 @@ impl From<WireWorkload> for Workload {
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
             controller: metadata.controller(),
             namespace: metadata.namespace.unwrap_or_default(),
-            name: metadata.name.unwrap_or_default(),
+            name,
             replicas: spec.replicas.unwrap_or(1),
             has_two_revisions: status.current_revision.is_some()
                 && status.update_revision.is_some()

@@ -29,6 +29,7 @@ fn os_not_in(values: &[&str]) -> Value {
 fn os_selector_affinity_options_and_image_tell() {
     use Target::{Linux, Unsaid, Windows, WindowsImage};
     let build = json!({"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "Exists"}]});
+    let by_name = json!({"key": "metadata.name", "operator": "In", "values": ["win"]});
     let image = "mcr.microsoft.com/windows/nanoserver:ltsc2022";
     for (spec, expected) in [
         (json!({}), Unsaid),
@@ -51,6 +52,10 @@ fn os_selector_affinity_options_and_image_tell() {
         (affinity(&json!([os_not_in(&["windows"])])), Linux),
         (affinity(&json!([os_not_in(&["darwin"])])), Unsaid),
         (affinity(&json!([])), Unsaid),
+        (affinity(&json!([{}])), Unsaid),
+        (affinity(&json!([{}, os_in(&["windows"]), {"matchExpressions": [], "matchFields": []}])), Windows),
+        (affinity(&json!([os_in(&["linux"]), {}])), Linux),
+        (affinity(&json!([os_in(&["windows"]), {"matchFields": [by_name]}])), Unsaid),
         (json!({"securityContext": {"windowsOptions": {}}}), Windows),
         (json!({"containers": [{"securityContext": {"windowsOptions": {"runAsUserName": "a"}}}]}), Windows),
         (json!({"containers": [{"image": image}]}), WindowsImage),

@@ -67,6 +67,8 @@ fn a_template_counts_only_if_it_says_windows() {
         ),
         ("affinity", affinity(windows), true),
         ("every term", affinity(&format!("{windows}, {build}")), true),
+        ("a term beside an empty one", affinity(&format!("{{}}, {windows}")), true),
+        ("an empty term", affinity("{}"), false),
         ("one term of two", affinity(&format!("{windows}, {any}")), false),
         ("affinity that excludes Linux", affinity(not_linux), true),
         ("its class", "runtimeClassName: foreign".to_owned(), true),

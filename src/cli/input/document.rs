@@ -9,7 +9,7 @@ use serde::{
 use serde_json::{Map, Value};
 use serde_yaml::Spanned;
 
-use super::{Keep, Manifest};
+use super::{Identity, Keep, Manifest};
 
 /// The source of the line on which a value begins.
 #[derive(Clone, Copy)]
@@ -60,6 +60,8 @@ pub(super) struct Found<K> {
     pub line: u64,
     /// Kind and name.
     pub object: String,
+    /// `None` if it has no name.
+    pub identity: Option<Identity>,
     pub result: Result<Option<K>, String>,
 }
 
@@ -71,9 +73,10 @@ impl<K: Keep> Found<K> {
         }
         if manifest.kind.is_empty() || manifest.api_version.is_empty() {
             let result = Err("apiVersion and kind are missing".to_owned());
-            return Self { line, object: "an item of a List".to_owned(), result };
+            return Self { line, object: "an item of a List".to_owned(), identity: None, result };
         }
-        Self { line, object, result: K::keep(manifest).map_err(|error| error.to_string()) }
+        let identity = Identity::of(&manifest);
+        Self { line, object, identity, result: K::keep(manifest).map_err(|error| error.to_string()) }
     }
 }
 
@@ -137,9 +140,9 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
             start.get_or_insert(line);
             if key == "items" {
                 let of_list = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
-                let (api_version, kind) = (of_list("apiVersion"), of_list("kind"));
-                let kind = kind.strip_suffix("List").unwrap_or_default();
-                items = Some(map.next_value_seed(Items::new(self.lines, api_version, kind))?);
+                let (api_version, kind) = (of_list("apiVersion").to_owned(), of_list("kind"));
+                let kind = kind.strip_suffix("List").unwrap_or_default().to_owned();
+                items = Some(map.next_value_seed(Items { lines: self.lines, api_version, kind, kept: PhantomData })?);
             } else {
                 fields.insert(key, map.next_value()?);
             }
@@ -149,30 +152,71 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
         if manifest.kind.is_empty() || manifest.api_version.is_empty() {
             return Ok(Document::Other);
         }
-        if let (true, Some(items)) = (manifest.kind.ends_with("List"), items) {
-            return Ok(Document::Objects(items));
+        if let (Some(kind), Some(items)) = (manifest.kind.strip_suffix("List"), items) {
+            let objects = items.into_iter().map(|item| item.object(&manifest.api_version, kind));
+            return Ok(Document::Objects(objects.collect()));
         }
         let manifest = Manifest { value: Value::Object(fields), ..manifest };
         Ok(Document::Objects(vec![Found::new(start.unwrap_or_default(), manifest)]))
     }
 }
 
+/// An item of a List.
+enum Item<K> {
+    Found(Found<K>),
+    /// An item without `apiVersion` or `kind` of a List whose own type has not been read yet.
+    Untyped(u64, Value),
+}
+
+impl<K: Keep> Item<K> {
+    /// Adds the item to `items`, or its own items if it is a List. An item that does not say its type is of this one.
+    fn read(line: u64, mut value: Value, api_version: &str, kind: &str, items: &mut Vec<Self>) {
+        let (api_version, kind) = type_of(&value, api_version, kind);
+        if api_version.is_empty() || kind.is_empty() {
+            return items.push(Self::Untyped(line, value));
+        }
+        if let (Some(kind), Some(Value::Array(own))) = (kind.strip_suffix("List"), value.get_mut("items")) {
+            for item in std::mem::take(own) {
+                Self::read(line, item, &api_version, kind, items);
+            }
+            return;
+        }
+        let found = Found::new(line, Manifest { api_version, kind, value });
+        // Fields that no command uses need no memory.
+        if !matches!(found.result, Ok(None)) {
+            items.push(Self::Found(found));
+        }
+    }
+
+    /// Returns the object. If it does not say its type, it is of this one.
+    fn object(self, api_version: &str, kind: &str) -> Found<K> {
+        match self {
+            Self::Found(found) => found,
+            Self::Untyped(line, value) => {
+                let (api_version, kind) = type_of(&value, api_version, kind);
+                Found::new(line, Manifest { api_version, kind, value })
+            }
+        }
+    }
+}
+
+/// Returns `apiVersion` and `kind` of an item, which are those of its List if it names none.
+fn type_of(item: &Value, api_version: &str, kind: &str) -> (String, String) {
+    let text = |name, of_list: &str| item.get(name).and_then(Value::as_str).unwrap_or(of_list).to_owned();
+    (text("apiVersion", api_version), text("kind", kind))
+}
+
 /// The items of a List. Items of a typed list, such as `NodeList`, need no `apiVersion` and `kind`.
 struct Items<'l, K> {
     lines: Lines<'l>,
+    /// The type of the items; empty as far as it has not been read yet.
     api_version: String,
     kind: String,
     kept: PhantomData<K>,
 }
 
-impl<'l, K> Items<'l, K> {
-    fn new(lines: Lines<'l>, api_version: &str, kind: &str) -> Self {
-        Self { lines, api_version: api_version.to_owned(), kind: kind.to_owned(), kept: PhantomData }
-    }
-}
-
 impl<'de, K: Keep> DeserializeSeed<'de> for Items<'_, K> {
-    type Value = Vec<Found<K>>;
+    type Value = Vec<Item<K>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
@@ -180,7 +224,7 @@ impl<'de, K: Keep> DeserializeSeed<'de> for Items<'_, K> {
 }
 
 impl<'de, K: Keep> Visitor<'de> for Items<'_, K> {
-    type Value = Vec<Found<K>>;
+    type Value = Vec<Item<K>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of objects")
@@ -196,21 +240,11 @@ impl<'de, K: Keep> Visitor<'de> for Items<'_, K> {
         Ok(Vec::new())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut found = Vec::new();
-        while let Some((line, item)) = items.next_element_seed(At::<Value>::new(self.lines))? {
-            let text = |name| item.get(name).and_then(Value::as_str);
-            let manifest = Manifest {
-                api_version: text("apiVersion").unwrap_or(&self.api_version).to_owned(),
-                kind: text("kind").unwrap_or(&self.kind).to_owned(),
-                value: Value::Null,
-            };
-            let found_here = Found::new(line, Manifest { value: item, ..manifest });
-            // Fields that no command uses need no memory.
-            if !matches!(found_here.result, Ok(None)) {
-                found.push(found_here);
-            }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some((line, item)) = elements.next_element_seed(At::<Value>::new(self.lines))? {
+            Item::read(line, item, &self.api_version, &self.kind, &mut items);
         }
-        Ok(found)
+        Ok(items)
     }
 }

@@ -8,6 +8,8 @@ use super::*;
 struct Whole(Manifest);
 
 impl Keep for Whole {
+    const COPIES: Copies = Copies::EqualOnce;
+
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         if manifest.is("", "Node") {
             serde_json::from_value::<k8s_openapi::api::core::v1::Node>(manifest.value.clone())?;
@@ -17,9 +19,9 @@ impl Keep for Whole {
 }
 
 fn read_text(text: &str) -> Result<Vec<(Source, Whole)>, InputError> {
-    let mut kept = Vec::new();
+    let mut kept = Objects::default();
     read_stream("nodes.yaml", text.as_bytes(), true, &mut kept)?;
-    Ok(kept)
+    Ok(kept.found)
 }
 
 fn names(text: &str) -> Vec<String> {
@@ -45,6 +47,34 @@ fn documents_lists_and_json_are_read_with_the_line_of_each_object() {
     assert_eq!(names(typed), ["Node a nodes.yaml:1"]);
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop}";
     assert_eq!(names(pod), ["Pod shop/p nodes.yaml:1"]);
+}
+
+#[test]
+fn lists_in_lists_are_read_and_a_typed_list_in_any_order_of_its_fields() {
+    let nested = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items:\n  - {apiVersion: v1, kind: Node, metadata: {name: a}}\n  - apiVersion: v1\n    kind: NodeList\n    items: [{metadata: {name: b}}]\n- {apiVersion: v1, kind: Node, metadata: {name: c}}\n";
+    assert_eq!(names(nested), ["Node a nodes.yaml:4", "Node b nodes.yaml:4", "Node c nodes.yaml:11"]);
+    let sorted = "apiVersion: v1\nitems:\n- metadata: {name: a}\n- metadata: {name: b}\nkind: NodeList\nmetadata: {}\n";
+    assert_eq!(names(sorted), ["Node a nodes.yaml:3", "Node b nodes.yaml:4"]);
+    let json = "{\"items\": [{\"metadata\": {\"name\": \"a\"}}],\n\"kind\": \"NodeList\", \"apiVersion\": \"v1\"}";
+    assert_eq!(names(json), ["Node a nodes.yaml:1"]);
+    let bare = "apiVersion: v1\nitems:\n- metadata: {name: a}\nkind: List\n";
+    assert_eq!(error(bare), "nodes.yaml:3: an item of a List: apiVersion and kind are missing");
+}
+
+#[test]
+fn equal_copies_of_an_object_are_read_once() {
+    let [a, b] = ["a", "b"].map(node);
+    let copies = format!("{a}\n{b}\n{a}\n---\napiVersion: v1\nkind: Node\nmetadata: {{name: b}}\n");
+    assert_eq!(names(&copies), ["Node a nodes.yaml:1", "Node b nodes.yaml:3"]);
+    // Another version of the same object, and an object of which the API server makes a new one each time.
+    let changed = a.replace("\"a\"", "\"a\", \"labels\": {\"x\": \"y\"}");
+    assert_eq!(names(&format!("{a}\n{changed}")), ["Node a nodes.yaml:1", "Node a nodes.yaml:3"]);
+    let pods = "{apiVersion: v1, kind: Pod, metadata: {generateName: p-}}\n---\n".repeat(2);
+    assert_eq!(names(&pods).len(), 2);
+    // What the cluster says of one object at two times.
+    let at =
+        |revision: &str| a.replace("\"a\"", &format!("\"a\", \"uid\": \"1\", \"resourceVersion\": \"{revision}\""));
+    assert_eq!(names(&format!("{}\n{}", at("1"), at("2"))), ["Node a nodes.yaml:3"]);
 }
 
 fn node(name: &str) -> String {
@@ -141,7 +171,7 @@ fn a_long_list_is_read_object_by_object() {
         let items = std::iter::repeat_n(item, ITEMS - 1);
         let next = std::iter::once(start.to_owned()).chain(items).chain([end]);
         let mut list = LongList { next: Box::new(next), written: Vec::new(), items: 0, ahead: 0 };
-        read_stream::<Counted>("long", &mut list, true, &mut Vec::new()).unwrap();
+        read_stream::<Counted>("long", &mut list, true, &mut Objects::default()).unwrap();
         assert_eq!(HANDED_OVER.get(), ITEMS);
         assert!(list.ahead < 200, "{} objects were read before they were handed over", list.ahead);
     }
@@ -196,9 +226,9 @@ fn errors_say_where() {
 
 #[test]
 fn a_document_that_is_no_object_is_skipped_in_a_folder_only() {
-    let mut kept = Vec::<(Source, Whole)>::new();
+    let mut kept = Objects::<Whole>::default();
     read_stream("values.yaml", "replicas: 3\n".as_bytes(), false, &mut kept).unwrap();
-    assert!(kept.is_empty());
+    assert!(kept.found.is_empty());
     assert!(read_text("replicas: 3\n").is_err());
 }
 
@@ -247,9 +277,9 @@ const JSON_LIST: &str = "{\n  \"apiVersion\": \"v1\",\n  \"items\": [\n    {\n  
 proptest! {
     #[test]
     fn no_input_panics(bytes: Vec<u8>, text in "[ \\na-d:{}\\[\\],&*!|>'\"#-]{0,80}") {
-        let _ = read_stream::<Whole>("x", bytes.as_slice(), true, &mut Vec::new());
-        let _ = read_stream::<Whole>("x", text.as_bytes(), true, &mut Vec::new());
-        let _ = read_stream::<Whole>("x", format!("{{{text}").as_bytes(), true, &mut Vec::new());
+        let _ = read_stream::<Whole>("x", bytes.as_slice(), true, &mut Objects::default());
+        let _ = read_stream::<Whole>("x", text.as_bytes(), true, &mut Objects::default());
+        let _ = read_stream::<Whole>("x", format!("{{{text}").as_bytes(), true, &mut Objects::default());
     }
 
     #[test]
@@ -257,6 +287,6 @@ proptest! {
         let mut bytes = if json { JSON_LIST } else { LIST }.as_bytes().to_vec();
         let at = at.min(bytes.len() - 1);
         if cut { bytes.truncate(at) } else { bytes[at] = with }
-        let _ = read_stream::<Whole>("x", bytes.as_slice(), true, &mut Vec::new());
+        let _ = read_stream::<Whole>("x", bytes.as_slice(), true, &mut Objects::default());
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     cache::node::CachedNode,
     cli::{
         Common, Error,
-        cluster::Part,
+        cluster::{DEFAULT_NAMESPACE, Part, set_namespace},
         input, live,
         output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
         resolve::Resolve,
@@ -149,7 +149,7 @@ impl Surroundings {
             let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
             return Ok((Self::live(&client).await?, namespace, Some(client)));
         }
-        let namespace = namespace.unwrap_or("default");
+        let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
         Ok((Self::from_manifests(common, namespace)?, namespace.to_owned(), None))
     }
 
@@ -167,15 +167,10 @@ impl Surroundings {
     /// Reads manifests. `namespace` is that of objects that name none.
     fn from_manifests(common: &Common, namespace: &str) -> Result<Self, Error> {
         let mut around = Self::default();
-        let default = |own: &mut String| {
-            if own.is_empty() {
-                namespace.clone_into(own);
-            }
-        };
         for (_, part) in input::read::<Part<Host>>(&common.origin.files)? {
             match part {
                 Part::Pod(mut pod) => {
-                    default(&mut pod.namespace);
+                    set_namespace(&mut pod.namespace, namespace);
                     around.pods.push(*pod);
                 }
                 Part::Node(host) => {
@@ -185,7 +180,7 @@ impl Surroundings {
                 Part::Class(class) => around.facts.add_class(*class),
                 Part::Pool(pool) => around.facts.add_pool(pool.read()?),
                 Part::Workload(kind, mut workload) => {
-                    default(&mut workload.namespace);
+                    set_namespace(&mut workload.namespace, namespace);
                     around.workloads.push((kind, *workload));
                 }
                 Part::Template(_) => {}
@@ -248,6 +243,12 @@ pub(super) fn text(answer: &PodStory) -> Text {
         } else {
             "  winpool takes its pods for Linux pods."
         });
+    }
+    if let Some(scheduler) = &answer.scheduler {
+        let note = format!(
+            "spec.schedulerName is {scheduler}: the answer is that of the default scheduler, and {scheduler} may decide otherwise."
+        );
+        text.paragraph("  ", &note);
     }
     for error in &answer.errors {
         text.hanging("  ", "    ", BAD, error.error, &format!(": {}", error.meaning));

@@ -63,6 +63,9 @@ fn any_affinity(dice: &mut Dice) -> Value {
         }
         terms.push(term);
     }
+    if dice.once_in(6) {
+        terms.push(json!({}));
+    }
     json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
 }
 

@@ -78,6 +78,8 @@ async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
         (json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}), all.clone()),
         (json!({"nodeSelector": {BUILD: "10.0.17763"}}), all.clone()),
         (affinity(&json!([os_in(&json!(["windows"]))])), all.clone()),
+        (affinity(&json!([{}, os_in(&json!(["windows"]))])), all.clone()),
+        (affinity(&json!([{}])), vec![]),
         (json!({"nodeSelector": {"kubernetes.io/os": "windows", "pool": "a"}}), of_a.to_vec()),
         (json!({"nodeSelector": {"kubernetes.io/os": "windows", "pool": "b"}}), of_b.to_vec()),
         (json!({"nodeSelector": {"kubernetes.io/os": "windows", "pool": "c"}}), vec![]),
