@@ -78,6 +78,12 @@ impl<K: Keep> Found<K> {
         let identity = Identity::of(&manifest);
         Self { line, object, identity, result: K::keep(manifest).map_err(|error| error.to_string()) }
     }
+
+    /// An object whose items were read as those of a List, before its kind.
+    fn too_late(line: u64, manifest: &Manifest) -> Self {
+        let words = "its items come before its kind, which is no List: write apiVersion and kind first";
+        Self { line, object: manifest.describe(), identity: None, result: Err(words.to_owned()) }
+    }
 }
 
 fn remove_nulls(value: &mut Value) {
@@ -138,10 +144,10 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
         };
         while let Some((line, key)) = map.next_key_seed(At::<String>::new(self.lines))? {
             start.get_or_insert(line);
-            if key == "items" {
-                let of_list = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
-                let (api_version, kind) = (of_list("apiVersion").to_owned(), of_list("kind"));
-                let kind = kind.strip_suffix("List").unwrap_or_default().to_owned();
+            let of_list = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
+            if key == "items" && (of_list("kind").is_empty() || of_list("kind").ends_with("List")) {
+                let api_version = of_list("apiVersion").to_owned();
+                let kind = of_list("kind").strip_suffix("List").unwrap_or_default().to_owned();
                 items = Some(map.next_value_seed(Items { lines: self.lines, api_version, kind, kept: PhantomData })?);
             } else {
                 fields.insert(key, map.next_value()?);
@@ -152,12 +158,23 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
         if manifest.kind.is_empty() || manifest.api_version.is_empty() {
             return Ok(Document::Other);
         }
-        if let (Some(kind), Some(items)) = (manifest.kind.strip_suffix("List"), items) {
-            let objects = items.into_iter().map(|item| item.object(&manifest.api_version, kind));
-            return Ok(Document::Objects(objects.collect()));
+        let line = start.unwrap_or_default();
+        match (manifest.kind.strip_suffix("List"), items) {
+            (Some(kind), Some(items)) => {
+                let objects = items.into_iter().map(|item| item.object(&manifest.api_version, kind));
+                return Ok(Document::Objects(objects.collect()));
+            }
+            (None, Some(items)) => {
+                let Some(values) = items.into_iter().map(Item::value).collect() else {
+                    let manifest = Manifest { value: Value::Object(fields), ..manifest };
+                    return Ok(Document::Objects(vec![Found::too_late(line, &manifest)]));
+                };
+                fields.insert("items".to_owned(), Value::Array(values));
+            }
+            (_, None) => {}
         }
         let manifest = Manifest { value: Value::Object(fields), ..manifest };
-        Ok(Document::Objects(vec![Found::new(start.unwrap_or_default(), manifest)]))
+        Ok(Document::Objects(vec![Found::new(line, manifest)]))
     }
 }
 
@@ -185,6 +202,14 @@ impl<K: Keep> Item<K> {
         // Fields that no command uses need no memory.
         if !matches!(found.result, Ok(None)) {
             items.push(Self::Found(found));
+        }
+    }
+
+    /// Returns the item as it was written; `None` if it was read as an object.
+    fn value(self) -> Option<Value> {
+        match self {
+            Self::Found(_) => None,
+            Self::Untyped(_, value) => Some(value),
         }
     }
 

@@ -62,6 +62,23 @@ fn lists_in_lists_are_read_and_a_typed_list_in_any_order_of_its_fields() {
 }
 
 #[test]
+fn an_object_that_is_no_list_keeps_its_items() {
+    for text in [
+        "apiVersion: example.com/v1\nkind: Playlist\nitems: [{a: 1}, {b: 2}]\nmetadata: {name: p}\n",
+        "apiVersion: example.com/v1\nitems: [{a: 1}, {b: 2}]\nkind: Playlist\nmetadata: {name: p}\n",
+    ] {
+        let objects = read_text(text).unwrap();
+        assert_eq!(objects[0].1.0.value["items"], json!([{"a": 1}, {"b": 2}]), "{text}");
+    }
+    let typed =
+        "apiVersion: example.com/v1\nitems: [{apiVersion: v1, kind: Pod}]\nkind: Playlist\nmetadata: {name: p}\n";
+    assert_eq!(
+        error(typed),
+        "nodes.yaml:1: Playlist p: its items come before its kind, which is no List: write apiVersion and kind first"
+    );
+}
+
+#[test]
 fn equal_copies_of_an_object_are_read_once() {
     let [a, b] = ["a", "b"].map(node);
     let copies = format!("{a}\n{b}\n{a}\n---\napiVersion: v1\nkind: Node\nmetadata: {{name: b}}\n");
