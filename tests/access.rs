@@ -26,6 +26,10 @@ const WHY_POD: &[&str] = &["why", "pod", "app"];
 const RENDER: &[&str] = &["render", "kubelet"];
 const CLEANUP: &[&str] = &["cleanup", "--dry-run"];
 
+/// Pods, and the resources whose objects create them.
+const WORKLOADS: [&str; 8] =
+    ["pods", "replicationcontrollers", "deployments", "statefulsets", "daemonsets", "replicasets", "jobs", "cronjobs"];
+
 /// Exit code, output, errors.
 fn winpool(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
@@ -67,6 +71,15 @@ async fn may_list(server: &ApiServer, group: &str, resources: &[&str]) {
     let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group});
     create::<ClusterRoleBinding>(server, json!({"metadata": {"name": group}, "roleRef": role, "subjects": [subject]}))
         .await;
+}
+
+/// Creates the Deployment `web` with pods of this spec.
+async fn deploy_web(server: &ApiServer, spec: Value) {
+    let labels = json!({"app": "web"});
+    let deployment = json!({"metadata": {"name": "web"}, "spec": {
+        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}});
+    let deployments: Api<Deployment> = Api::namespaced(server.connect().unwrap(), "default");
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
 }
 
 async fn install_definition(server: &ApiServer) {
@@ -121,21 +134,7 @@ async fn the_missing_permission_is_named() {
         let (code, _, error) = winpool(&powerless, arguments);
         assert!(code == Some(1) && error.contains(right), "{arguments:?}: {code:?} {error}");
     }
-    may_list(
-        &server,
-        "workloads",
-        &[
-            "pods",
-            "replicationcontrollers",
-            "deployments",
-            "statefulsets",
-            "daemonsets",
-            "replicasets",
-            "jobs",
-            "cronjobs",
-        ],
-    )
-    .await;
+    may_list(&server, "workloads", &WORKLOADS).await;
     let workloads_only = as_member(&server, "workloads");
     let mut last = (None, String::new(), String::new());
     let checked = wait_for("workloads are checked without what may not be seen", LIMIT, async || {
@@ -157,11 +156,7 @@ async fn what_may_not_be_read_is_noted() {
     let server = lend().await.unwrap();
     install_definition(&server).await;
     SimulatedNode::server_2022("win").join(&server.client()).await.unwrap();
-    let labels = json!({"app": "web"});
-    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "web:1"}]}});
-    let deployment = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"matchLabels": labels}, "template": template}});
-    let deployments: Api<Deployment> = Api::namespaced(server.connect().unwrap(), "default");
-    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    deploy_web(&server, json!({"containers": [{"name": "c", "image": "web:1"}]})).await;
     let readable = ["windowspools", "nodes", "runtimeclasses", "deployments"];
     may_list(&server, "without-pods", &readable).await;
     may_list(&server, "without-events", &[&readable[..], &["pods"]].concat()).await;
@@ -195,26 +190,12 @@ async fn what_may_not_be_read_is_noted() {
 async fn workloads_that_may_not_be_listed_are_named_and_change_the_exit_code() {
     let server = lend().await.unwrap();
     install_definition(&server).await;
-    let labels = json!({"app": "web"});
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "c", "image": "web:1"}]});
-    let deployment = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {
-        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}});
-    let deployments: Api<Deployment> = Api::namespaced(server.connect().unwrap(), "default");
-    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    deploy_web(&server, spec).await;
     let facts = ["windowspools", "nodes", "runtimeclasses", "services", "podtemplates"];
-    let all = [
-        "pods",
-        "replicationcontrollers",
-        "deployments",
-        "statefulsets",
-        "daemonsets",
-        "replicasets",
-        "jobs",
-        "cronjobs",
-    ];
-    may_list(&server, "complete", &[&facts[..], &all].concat()).await;
-    may_list(&server, "without-jobs", &[&facts[..], &all[..6]].concat()).await;
-    may_list(&server, "without-pools", &[&facts[1..], &all].concat()).await;
+    may_list(&server, "complete", &[&facts[..], &WORKLOADS].concat()).await;
+    may_list(&server, "without-jobs", &[&facts[..], &WORKLOADS[..6]].concat()).await;
+    may_list(&server, "without-pools", &[&facts[1..], &WORKLOADS].concat()).await;
     let not_checked = "Not checked, because you may not list them: cronjobs, jobs";
     let not_known = "Nothing is known to be pinned to it.";
     for (group, arguments, code, text, unlisted) in [
